@@ -1,0 +1,58 @@
+# Two commands matter: `make demo` and `make test`. Both create what they need.
+# Another interpreter: make test PYTHON=/path/to/python3.12
+
+SHELL := /bin/bash
+PYTHON ?=
+WORKERS ?= 2
+
+PY := .venv/bin/python
+# One stamp per place and content: a moved checkout or a changed lock installs again.
+HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
+STAMP := .venv/.ready-$(HERE)
+
+.PHONY: demo test test-slow fuzz bench lint fmt lock clean java
+
+demo: java $(STAMP)
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
+
+test: lint
+	$(PY) -m pytest -n $(WORKERS)
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+# -- slower suites -----------------------------------------------------------------------------
+
+# Exit code 5 is pytest's "no test selected": right as long as a suite is still empty.
+test-slow: $(STAMP)
+	$(PY) -m pytest -n $(WORKERS) -m slow || [ $$? -eq 5 ]
+
+fuzz: $(STAMP)
+	$(PY) -m pytest -n $(WORKERS) -m "fuzz or property" --hypothesis-profile=fuzz
+
+bench: $(STAMP)
+	$(PY) -m bench
+
+# -- the work place ----------------------------------------------------------------------------
+
+fmt: $(STAMP)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+java:
+	@bash tools/ensure-java
+
+$(STAMP): requirements.lock pyproject.toml tools/make-venv
+	@PYTHON="$(PYTHON)" bash tools/make-venv
+	@rm -f .venv/.ready-*
+	@touch "$@"
+
+# Newest versions that pyproject.toml allows, from a clean install; commit the result.
+lock:
+	@PYTHON="$(PYTHON)" bash tools/make-lock
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""Where something is in a text, and what is wrong with it.
+
+A ``Diagnostic`` is the one shape of every message about a schema or query text: a stable code,
+a place, the source line with a caret and, where there is something to do, a hint. Nothing here
+knows the languages; it only knows texts, positions and how to show them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+TAB_WIDTH = 4
+MAX_SHOWN_LINE = 160
+
+
+class Span(NamedTuple):
+    """A half-open range of character offsets in one source text."""
+
+    start: int
+    end: int
+
+
+class Severity(StrEnum):
+    """How bad a finding is; only an error stops the work."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Phase(StrEnum):
+    """The part of the compiler that speaks; errors start with ``<phase> error: ``."""
+
+    PARSE = "parse"
+    CATALOG = "catalog"
+    TYPE = "type"
+    PLAN = "plan"
+    LINT = "lint"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text with the name it is shown under.
+
+    >>> Source("a.pg", "node A {\\n}").position(9)
+    (2, 1)
+    """
+
+    name: str
+    text: str
+    _line_starts: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    def line_starts(self) -> list[int]:
+        """Offsets at which the lines of the text begin."""
+        if not self._line_starts:
+            starts = self._line_starts
+            starts.append(0)
+            at = self.text.find("\n")
+            while at >= 0:
+                starts.append(at + 1)
+                at = self.text.find("\n", at + 1)
+        return self._line_starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both counted from 1, in characters."""
+        starts = self.line_starts()
+        line = bisect_right(starts, offset) - 1
+        return line + 1, offset - starts[line] + 1
+
+    def line(self, number: int) -> str:
+        """The text of line ``number`` (from 1) without its line end."""
+        starts = self.line_starts()
+        start = starts[number - 1]
+        end = starts[number] if number < len(starts) else len(self.text)
+        return self.text[start:end].rstrip("\r\n")
+
+    def byte_span(self, span: Span) -> tuple[int, int]:
+        """The span in UTF-8 bytes; an empty one is widened to one byte."""
+        start = len(self.text[: span.start].encode("utf-8", "surrogatepass"))
+        length = len(self.text[span.start : span.end].encode("utf-8", "surrogatepass"))
+        return start, start + max(length, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding about a source text."""
+
+    phase: Phase
+    code: str
+    message: str
+    source: Source
+    span: Span
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+    @property
+    def text(self) -> str:
+        """The finding without its place: ``type error: T1: unknown node type `Foo```."""
+        label = f"{self.phase} error" if self.severity is Severity.ERROR else str(self.severity)
+        return f"{label}: {self.code}: {self.message}"
+
+    @property
+    def location(self) -> str:
+        """``file:line:column``."""
+        line, column = self.source.position(self.span.start)
+        return f"{self.source.name}:{line}:{column}"
+
+    def render(self) -> str:
+        """The finding as shown to a person: place, text, source line, caret, hint."""
+        line, column = self.source.position(self.span.start)
+        shown, before, marked = _excerpt(self.source.line(line), column - 1, self.span)
+        gutter = " " * len(str(line))
+        parts = [
+            f"{self.location}: {self.text}",
+            f" {line} | {shown}",
+            f" {gutter} | {' ' * before}{'^' * marked}",
+        ]
+        if self.hint:
+            parts.append(f" {gutter} = hint: {self.hint}")
+        return "\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain data, keys in a fixed order."""
+        line, column = self.source.position(self.span.start)
+        end_line, end_column = self.source.position(self.span.end)
+        start_byte, end_byte = self.source.byte_span(self.span)
+        return {
+            "severity": str(self.severity),
+            "phase": str(self.phase),
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "file": self.source.name,
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+            "span": {"start": start_byte, "end": end_byte},
+        }
+
+
+def render_all(diagnostics: Iterable[Diagnostic]) -> str:
+    """All findings in the order given, separated by blank lines."""
+    return "\n\n".join(diagnostic.render() for diagnostic in diagnostics)
+
+
+def in_source_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Findings sorted by place, so that a report never depends on checking order."""
+    return sorted(diagnostics, key=lambda d: (d.source.name, d.span, d.code, d.message))
+
+
+def _excerpt(line: str, column: int, span: Span) -> tuple[str, int, int]:
+    """The part of a line worth showing, with the caret's indent and width in it.
+
+    Tabs are widened and control characters replaced, so that the caret stands under the right
+    place in any terminal.
+    """
+    column = min(column, len(line))
+    width = max(min(span.end - span.start, len(line) - column), 1)
+    first = max(column - MAX_SHOWN_LINE // 2, 0) if len(line) > MAX_SHOWN_LINE else 0
+    last = min(first + MAX_SHOWN_LINE, len(line))
+    width = max(min(width, last - column), 1)
+    before = _visible(line[first:column])
+    marked = _visible(line[column : column + width])
+    after = _visible(line[column + width : last])
+    prefix = "…" if first else ""
+    suffix = "…" if last < len(line) else ""
+    shown = f"{prefix}{before}{marked}{after}{suffix}".rstrip()
+    return shown, len(prefix) + len(before), max(len(marked), 1)
+
+
+def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        " " * TAB_WIDTH if char == "\t" else char if char.isprintable() else "�" for char in text
+    )

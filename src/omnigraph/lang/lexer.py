@@ -1,0 +1,206 @@
+"""Characters to tokens, for both languages.
+
+The lexer never fails: what it cannot read becomes a diagnostic and is skipped, so that a parser
+can go on and report more. Comments are kept aside for the formatter. Words are not classified
+into keywords: every keyword of both languages is contextual, so a property may be called
+``type`` or ``from``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from omnigraph.diagnostics import Diagnostic, Phase, Source, Span
+
+
+class Kind(IntEnum):
+    """What a token is; ``PUNCT`` tokens are told apart by their text."""
+
+    IDENT = 1
+    TYPE = 2
+    VAR = 3
+    INT = 4
+    FLOAT = 5
+    STRING = 6
+    PUNCT = 7
+    EOF = 8
+
+
+class Token(NamedTuple):
+    """One token; ``text`` is the source text, quotes and ``$`` included."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start, self.end)
+
+
+class Comment(NamedTuple):
+    """One comment with its delimiters."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lexed:
+    """The tokens of a source, ended by ``EOF``, with its comments and what was unreadable."""
+
+    source: Source
+    tokens: list[Token]
+    comments: list[Comment]
+    diagnostics: list[Diagnostic]
+
+
+_MASTER = re.compile(
+    r"""
+      (?P<SPACE>[ \t\r\n]+)
+    | (?P<COMMENT>//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)
+    | (?P<IDENT>[a-z_][A-Za-z0-9_]*)
+    | (?P<TYPE>[A-Z][A-Za-z0-9_]*)
+    | (?P<VAR>\$[a-z_][A-Za-z0-9_]*)
+    | (?P<FLOAT>[0-9]+\.[0-9]+)
+    | (?P<INT>[0-9]+)
+    | (?P<STRING>"(?:[^"\\]|\\.)*")
+    | (?P<PUNCT>->|\.\.|>=|<=|!=|[{}()\[\]:,?@=<>.\-])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
+
+
+def lex(source: Source) -> Lexed:
+    """Split a source into tokens.
+
+    >>> [t.text for t in lex(Source("q", "$p knows $f // friends")).tokens]
+    ['$p', 'knows', '$f', '']
+    """
+    text = source.text
+    tokens: list[Token] = []
+    comments: list[Comment] = []
+    diagnostics: list[Diagnostic] = []
+    match_at = _MASTER.match
+    kinds = _KINDS
+    make = tuple.__new__
+    position, end = 0, len(text)
+    while position < end:
+        match = match_at(text, position)
+        if match is None:
+            position = _unreadable(source, position, diagnostics)
+            continue
+        group = match.lastgroup
+        after = match.end()
+        if group == "SPACE":
+            pass
+        elif group == "COMMENT":
+            comments.append(Comment(match.group(), position, after))
+        else:
+            assert group is not None
+            tokens.append(make(Token, (kinds[group], match.group(), position, after)))
+        position = after
+    tokens.append(Token(Kind.EOF, "", end, end))
+    return Lexed(source, tokens, comments, diagnostics)
+
+
+def _unreadable(source: Source, position: int, diagnostics: list[Diagnostic]) -> int:
+    """Report the text at ``position`` and say where to go on."""
+    text = source.text
+    char = text[position]
+    hint: str | None = None
+    if char == '"':
+        line_end = text.find("\n", position)
+        after = len(text) if line_end < 0 else line_end
+        code, message = "P002", "this string is not closed"
+        hint = 'close it with `"`; write a quote inside a string as `\\"`'
+    elif text.startswith("/*", position):
+        after = len(text)
+        code, message = "P003", "this block comment is not closed"
+        hint = "close it with `*/`; block comments do not nest"
+    else:
+        after = position + 1
+        code, message, hint = _stray(char, text[position + 1 : position + 2])
+        while after < len(text) and text[after] == char:
+            after += 1
+    span = Span(position, min(after, position + 1) if code == "P003" else after)
+    diagnostics.append(Diagnostic(Phase.PARSE, code, message, source, span, hint))
+    return after
+
+
+def _stray(char: str, following: str) -> tuple[str, str, str | None]:
+    name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
+    message = f"unexpected character {name}"
+    hint: str | None = None
+    if char == "$":
+        message = "`$` must be followed by a variable name"
+        hint = "variable names start with a lower-case letter or `_`, as in `$person`"
+    elif char in "'‘’“”`":
+        hint = 'strings are written in double quotes: `"text"`'
+    elif char == "\ufeff":
+        hint = "save the file as UTF-8 without a byte order mark"
+    elif char == ";":
+        hint = "statements and properties need no separator"
+    elif char == "#":
+        hint = "comments start with `//`"
+    elif char == "!":
+        hint = "write `!=` for unequal and `not (…)` for negation"
+    elif char in "&|":
+        hint = "write `and` and `or`"
+    elif char in "+*/%":
+        hint = "there is no arithmetic in the language yet"
+    elif char.isspace():
+        hint = "only space, tab and line ends may stand between words"
+    elif char.isalpha():
+        hint = "names are made of the letters a-z and A-Z, digits and `_`"
+    return "P001", message, hint
+
+
+_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+def decode_string(source: Source, token: Token, diagnostics: list[Diagnostic]) -> str:
+    """The value of a string token; unknown escapes are reported and kept as they stand."""
+    body = token.text[1:-1]
+    if "\\" not in body:
+        return body
+
+    def replace(match: re.Match[str]) -> str:
+        escaped = match.group(1)
+        value = _ESCAPES.get(escaped)
+        if value is None:
+            at = token.start + 1 + match.start()
+            shown = escaped if escaped.isprintable() else f"U+{ord(escaped):04X}"
+            diagnostics.append(
+                Diagnostic(
+                    Phase.PARSE,
+                    "P004",
+                    f"unsupported escape sequence: \\{shown}",
+                    source,
+                    Span(at, at + 2),
+                    'the escapes are \\" \\\\ \\n \\r \\t',
+                )
+            )
+            return match.group()
+        return value
+
+    return _ESCAPE.sub(replace, body)
+
+
+def quote_string(value: str) -> str:
+    """A string as a literal of the languages, the inverse of ``decode_string``.
+
+    >>> quote_string('say "hi"')
+    '"say \\\\"hi\\\\""'
+    """
+    out = value.replace("\\", "\\\\").replace('"', '\\"')
+    out = out.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f'"{out}"'

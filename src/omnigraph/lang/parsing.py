@@ -1,0 +1,197 @@
+"""What both parsers share: a cursor over tokens that collects diagnostics.
+
+A parser raises ``Failure`` after it reported what is wrong; whoever parses a list of things
+catches it, skips to the next thing and goes on, so that one run reports several errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph.diagnostics import Diagnostic, Phase, Source, Span
+from omnigraph.lang.lexer import Kind, Token, decode_string, lex
+from omnigraph.lang.types import I64_RANGE
+
+MAX_NESTING = 64
+MAX_DIAGNOSTICS = 50
+_MAX_DIGITS = 400
+
+
+class Failure(Exception):
+    """The thing being parsed cannot be finished; the diagnostic is already recorded."""
+
+
+class Parser:
+    """A cursor over the tokens of one source."""
+
+    def __init__(self, source: Source) -> None:
+        lexed = lex(source)
+        self.source = source
+        self.comments = lexed.comments
+        self.diagnostics: list[Diagnostic] = lexed.diagnostics
+        self._tokens = lexed.tokens
+        self._index = 0
+        self._nesting = 0
+        self.token = self._tokens[0]
+
+    # -- looking -------------------------------------------------------------------------
+
+    def ahead(self, distance: int = 1) -> Token:
+        """The token ``distance`` places after the current one."""
+        index = min(self._index + distance, len(self._tokens) - 1)
+        return self._tokens[index]
+
+    def at(self, text: str) -> bool:
+        """Whether the current token is this punctuation or word."""
+        return self.token.text == text and self.token.kind is not Kind.STRING
+
+    def at_kind(self, kind: Kind) -> bool:
+        return self.token.kind is kind
+
+    # -- moving --------------------------------------------------------------------------
+
+    def advance(self) -> Token:
+        """Consume and return the current token; the end of the file is never passed."""
+        token = self.token
+        if token.kind is not Kind.EOF:
+            self._index += 1
+            self.token = self._tokens[self._index]
+        return token
+
+    def accept(self, text: str) -> Token | None:
+        """Consume the current token if it is this punctuation or word."""
+        return self.advance() if self.at(text) else None
+
+    def expect(self, text: str, context: str) -> Token:
+        """Consume this punctuation or word, or fail saying where it was expected."""
+        if self.at(text):
+            return self.advance()
+        raise self.unexpected(f"`{text}`", context)
+
+    def expect_kind(self, kind: Kind, what: str, context: str) -> Token:
+        if self.token.kind is kind:
+            return self.advance()
+        raise self.unexpected(what, context)
+
+    def accept_word(self, word: str) -> Token | None:
+        """Consume a keyword, also where it is glued to what follows.
+
+        The languages know no boundary after a keyword: ``nodePerson`` reads as ``node Person``.
+        Only call this where nothing but the keyword may stand.
+        """
+        token = self.token
+        if token.kind is Kind.IDENT and token.text != word and token.text.startswith(word):
+            rest = token.text[len(word) :]
+            middle = token.start + len(word)
+            self.token = _glued_rest(rest, middle, token.end)
+            self._tokens[self._index] = self.token
+            return Token(Kind.IDENT, word, token.start, middle)
+        return self.accept(word) if token.kind is Kind.IDENT else None
+
+    def rescan(self, end: int) -> None:
+        """Go on at character ``end``, for texts that are not made of tokens.
+
+        A token that straddles ``end`` is cut, and only its rest is seen.
+        """
+        while self.token.kind is not Kind.EOF and self.token.end <= end:
+            self.advance()
+        token = self.token
+        if token.start < end:
+            cut = Token(token.kind, self.source.text[end : token.end], end, token.end)
+            self._tokens[self._index] = self.token = cut
+
+    def save(self) -> int:
+        """A place to come back to with ``restore``; only for looking further ahead."""
+        return self._index
+
+    def restore(self, place: int) -> None:
+        self._index = place
+        self.token = self._tokens[place]
+
+    # -- values --------------------------------------------------------------------------
+
+    def string(self, context: str) -> str:
+        token = self.expect_kind(Kind.STRING, "a string", context)
+        return decode_string(self.source, token, self.diagnostics)
+
+    def integer_value(self, token: Token, bounds: tuple[int, int] = I64_RANGE) -> int:
+        """The value of an integer token; out of bounds is reported and clamped."""
+        low, high = bounds
+        if len(token.text) <= _MAX_DIGITS:
+            value = int(token.text)
+            if low <= value <= high:
+                return value
+        message = f"integer {_short(token.text)} is out of range ({low} to {high})"
+        self.report("P005", message, token.span)
+        return high
+
+    # -- reporting -----------------------------------------------------------------------
+
+    def report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        self.diagnostics.append(Diagnostic(Phase.PARSE, code, message, self.source, span, hint))
+
+    def fail(self, code: str, message: str, span: Span, hint: str | None = None) -> Failure:
+        """Report and hand back the exception to raise."""
+        self.report(code, message, span, hint)
+        return Failure()
+
+    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
+        """The current token is not what the grammar wants."""
+        token = self.token
+        found = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
+        return self.fail("P010", f"expected {wanted} {context}, found {found}", token.span, hint)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether so much is wrong already that going on would only make noise."""
+        return len(self.diagnostics) >= MAX_DIAGNOSTICS
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Guard one level of nesting, so that no text can exhaust the stack."""
+        if self._nesting >= MAX_NESTING:
+            raise self.fail(
+                "P006",
+                f"nested more than {MAX_NESTING} levels deep",
+                self.token.span,
+                "split the expression or the query",
+            )
+        self._nesting += 1
+        try:
+            yield
+        finally:
+            self._nesting -= 1
+
+    # -- recovery ------------------------------------------------------------------------
+
+    def skip_to_closing(self) -> None:
+        """Move to the ``}`` that closes the block the cursor is in (or to the end)."""
+        depth = 0
+        while self.token.kind is not Kind.EOF:
+            if self.token.kind is Kind.PUNCT:
+                if self.token.text == "{":
+                    depth += 1
+                elif self.token.text == "}":
+                    if depth == 0:
+                        return
+                    depth -= 1
+            self.advance()
+
+    def previous_end(self) -> int:
+        """The end of the token before the current one."""
+        return self._tokens[self._index - 1].end if self._index else 0
+
+
+def _glued_rest(rest: str, start: int, end: int) -> Token:
+    first = rest[0]
+    if first.isdigit():
+        kind = Kind.INT if rest.isdigit() else Kind.IDENT
+    else:
+        kind = Kind.TYPE if first.isupper() else Kind.IDENT
+    return Token(kind, rest, start, end)
+
+
+def _short(text: str) -> str:
+    shown = text if len(text) <= 40 else text[:39] + "…"
+    return "".join(char if char.isprintable() else "�" for char in shown)

@@ -1,0 +1,146 @@
+"""The value types of both languages.
+
+``PropType`` describes a property, a parameter or the value of an expression. How types look in
+Arrow is said in ``lang.schema.arrow``, so that this module stays free of imports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+MAX_VECTOR_DIMENSION = 2_147_483_647
+I32_RANGE = (-(2**31), 2**31 - 1)
+I64_RANGE = (-(2**63), 2**63 - 1)
+U32_RANGE = (0, 2**32 - 1)
+U64_RANGE = (0, 2**64 - 1)
+
+
+class Scalar(StrEnum):
+    """The element types; the values are the spellings in schema texts."""
+
+    STRING = "String"
+    BOOL = "Bool"
+    I32 = "I32"
+    I64 = "I64"
+    U32 = "U32"
+    U64 = "U64"
+    F32 = "F32"
+    F64 = "F64"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    BLOB = "Blob"
+    VECTOR = "Vector"
+
+    @property
+    def is_integer(self) -> bool:
+        return self in _INTEGERS
+
+    @property
+    def is_float(self) -> bool:
+        return self is Scalar.F32 or self is Scalar.F64
+
+    @property
+    def is_numeric(self) -> bool:
+        return self in _NUMERIC
+
+
+_INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
+_NUMERIC = _INTEGERS | {Scalar.F32, Scalar.F64}
+
+INTEGER_RANGES: dict[Scalar, tuple[int, int]] = {
+    Scalar.I32: I32_RANGE,
+    Scalar.I64: I64_RANGE,
+    Scalar.U32: U32_RANGE,
+    Scalar.U64: U64_RANGE,
+}
+
+SCALAR_NAMES: dict[str, Scalar] = {str(s): s for s in Scalar if s is not Scalar.VECTOR}
+
+
+@dataclass(frozen=True, slots=True)
+class PropType:
+    """A property type: an element type, whether it may be null, whether it is a list of it.
+
+    >>> str(PropType(Scalar.I32, nullable=True)), str(PropType(Scalar.STRING, is_list=True))
+    ('I32?', '[String]')
+    """
+
+    scalar: Scalar
+    nullable: bool = False
+    is_list: bool = False
+    enum_values: tuple[str, ...] | None = None
+    dimension: int | None = None
+
+    def __str__(self) -> str:
+        if self.enum_values is not None:
+            core = f"enum({', '.join(self.enum_values)})"
+        elif self.scalar is Scalar.VECTOR:
+            core = f"Vector({self.dimension})"
+        else:
+            core = str(self.scalar)
+        if self.is_list:
+            core = f"[{core}]"
+        return f"{core}?" if self.nullable else core
+
+    @property
+    def is_vector(self) -> bool:
+        return self.scalar is Scalar.VECTOR
+
+    @property
+    def is_blob(self) -> bool:
+        return self.scalar is Scalar.BLOB
+
+    @property
+    def is_plain(self) -> bool:
+        """A single comparable value: no list, vector or blob."""
+        return not (
+            self.is_list or self.scalar is Scalar.VECTOR or self.scalar is Scalar.BLOB
+        )
+
+    @property
+    def element(self) -> PropType:
+        """The type of one element of a list (itself for a plain type)."""
+        return replace(self, is_list=False) if self.is_list else self
+
+    def as_nullable(self, nullable: bool = True) -> PropType:
+        """The same type with the given nullability."""
+        return self if self.nullable == nullable else replace(self, nullable=nullable)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form, keys in the order of the schema contract."""
+        scalar: Any = {"Vector": self.dimension} if self.is_vector else str(self.scalar)
+        return {
+            "scalar": scalar,
+            "nullable": self.nullable,
+            "list": self.is_list,
+            "enum_values": None if self.enum_values is None else list(self.enum_values),
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> PropType:
+        """The inverse of ``to_json``."""
+        scalar = value["scalar"]
+        enum_values = value.get("enum_values")
+        dimension = scalar["Vector"] if isinstance(scalar, dict) else None
+        return PropType(
+            Scalar.VECTOR if dimension is not None else Scalar(scalar),
+            nullable=bool(value["nullable"]),
+            is_list=bool(value["list"]),
+            enum_values=None if enum_values is None else tuple(enum_values),
+            dimension=dimension,
+        )
+
+
+def comparable(left: PropType, right: PropType) -> bool:
+    """Whether values of two types may be compared: the same element type, or both numeric.
+
+    >>> comparable(PropType(Scalar.I32), PropType(Scalar.F64))
+    True
+    """
+    if left.is_list != right.is_list:
+        return False
+    if left.scalar is right.scalar:
+        return left.scalar is not Scalar.VECTOR or left.dimension == right.dimension
+    return left.scalar.is_numeric and right.scalar.is_numeric
