@@ -1,0 +1,228 @@
+"""The resolved meaning of a schema: what the rest of the program asks about types.
+
+A catalog is always built from the canonical form, whether that comes from a text or from a
+stored file, so both give the same answers. It is immutable; its mappings are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from omnigraph.lang.schema.ast import (
+    Annotation,
+    Cardinality,
+    Check,
+    Constraint,
+    Index,
+    Key,
+    Range,
+    Unique,
+)
+from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
+from omnigraph.lang.types import PropType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A declared property of a node, an edge or an interface."""
+
+    name: str
+    type: PropType
+    annotations: tuple[Annotation, ...] = ()
+    prop_id: int = 0
+
+    def annotation(self, name: str) -> Annotation | None:
+        """The first annotation of that name."""
+        return next((a for a in self.annotations if a.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Which text property a vector is made from, and the model recorded for it."""
+
+    source: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A node type; ``properties`` are in alphabetical order, as the columns are."""
+
+    name: str
+    properties: Mapping[str, Property]
+    key: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    ranges: tuple[Range, ...] = ()
+    checks: tuple[Check, ...] = ()
+    embeds: Mapping[str, Embed] = field(default_factory=dict)
+    implements: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    type_id: int = 0
+    _arrow: list[pa.Schema] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def key_property(self) -> str | None:
+        """The first key column, none when the type has no key."""
+        return self.key[0] if self.key else None
+
+    @property
+    def table_key(self) -> str:
+        """``node:Name``"""
+        return f"node:{self.name}"
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the table: ``id``, then the properties."""
+        if not self._arrow:
+            from omnigraph.lang.schema.arrow import node_schema
+
+            self._arrow.append(node_schema(self.properties.values()))
+        return self._arrow[0]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeType:
+    """An edge type; in ``unique`` and ``indexes`` the ends are called ``src`` and ``dst``."""
+
+    name: str
+    from_type: str
+    to_type: str
+    cardinality: Cardinality
+    properties: Mapping[str, Property]
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    type_id: int = 0
+    _arrow: list[pa.Schema] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def table_key(self) -> str:
+        """``edge:Name``"""
+        return f"edge:{self.name}"
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the table: ``id``, ``src``, ``dst``, then the properties."""
+        if not self._arrow:
+            from omnigraph.lang.schema.arrow import edge_schema
+
+            self._arrow.append(edge_schema(self.properties.values()))
+        return self._arrow[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A set of properties that nodes share; it has no table."""
+
+    name: str
+    properties: Mapping[str, Property]
+    type_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All types of a schema, each mapping in alphabetical order.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> catalog = compile_schema("node A { name: String @key } edge Knows: A -> A")
+    >>> catalog.edge("knows").name, catalog.node("A").key, catalog.node("B")
+    ('Knows', ('name',), None)
+    """
+
+    node_types: Mapping[str, NodeType]
+    edge_types: Mapping[str, EdgeType]
+    interfaces: Mapping[str, Interface]
+    ir: SchemaIR
+    schema_hash: str
+    _folded: Mapping[str, EdgeType] = field(default_factory=dict, repr=False, compare=False)
+
+    def node(self, name: str) -> NodeType | None:
+        """A node type by its exact name."""
+        return self.node_types.get(name)
+
+    def edge(self, word: str) -> EdgeType | None:
+        """An edge type by its exact name, else by the whole name in any casing."""
+        return self.edge_types.get(word) or self._folded.get(word.lower())
+
+    def table_keys(self) -> tuple[str, ...]:
+        """The keys of all tables, nodes before edges, each in alphabetical order."""
+        nodes = tuple(node.table_key for node in self.node_types.values())
+        return nodes + tuple(edge.table_key for edge in self.edge_types.values())
+
+
+def catalog_from_ir(ir: SchemaIR) -> Catalog:
+    """The catalog of a canonical schema, which must be a valid one.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> catalog = compile_schema("node A { name: String @key }")
+    >>> catalog_from_ir(catalog.ir) == catalog
+    True
+    """
+    nodes = {node.name: _node(node) for node in ir.nodes}
+    edges = {edge.name: _edge(edge) for edge in ir.edges}
+    interfaces = {i.name: Interface(i.name, _props(i.properties), i.type_id) for i in ir.interfaces}
+    return Catalog(
+        MappingProxyType(nodes),
+        MappingProxyType(edges),
+        MappingProxyType(interfaces),
+        ir,
+        ir.hash(),
+        MappingProxyType({name.lower(): edge for name, edge in edges.items()}),
+    )
+
+
+def _node(node: NodeIR) -> NodeType:
+    key = next((c.columns for c in node.constraints if isinstance(c, Key)), ())
+    indexes = ((key,) if key else ()) + _groups(node.constraints, Index)
+    return NodeType(
+        node.name,
+        _props(node.properties),
+        key,
+        _groups(node.constraints, Unique),
+        tuple(dict.fromkeys(indexes)),
+        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, Range))),
+        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, Check))),
+        _embeds(node.properties),
+        node.implements,
+        node.annotations,
+        node.type_id,
+    )
+
+
+def _edge(edge: EdgeIR) -> EdgeType:
+    return EdgeType(
+        edge.name,
+        edge.from_type,
+        edge.to_type,
+        edge.cardinality,
+        _props(edge.properties),
+        _groups(edge.constraints, Unique),
+        _groups(edge.constraints, Index),
+        edge.annotations,
+        edge.type_id,
+    )
+
+
+def _groups(
+    constraints: Iterable[Constraint], kind: type[Unique] | type[Index]
+) -> tuple[tuple[str, ...], ...]:
+    return tuple(dict.fromkeys(c.columns for c in constraints if isinstance(c, kind)))
+
+
+def _props(properties: Iterable[PropertyIR]) -> Mapping[str, Property]:
+    found = {p.name: Property(p.name, p.type, p.annotations, p.prop_id) for p in properties}
+    return MappingProxyType(found)
+
+
+def _embeds(properties: Iterable[PropertyIR]) -> Mapping[str, Embed]:
+    found: dict[str, Embed] = {}
+    for prop in properties:
+        for annotation in prop.annotations:
+            if annotation.name == "embed" and annotation.value is not None:
+                found[prop.name] = Embed(annotation.value, dict(annotation.kwargs).get("model"))
+    return MappingProxyType(found)

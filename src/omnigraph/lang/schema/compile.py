@@ -1,0 +1,38 @@
+"""Schema text to catalog, in one call."""
+
+from __future__ import annotations
+
+from omnigraph.diagnostics import Diagnostic, Severity, Source, in_source_order
+from omnigraph.errors import SchemaError
+from omnigraph.lang.schema.ast import SchemaFile
+from omnigraph.lang.schema.catalog import Catalog, catalog_from_ir
+from omnigraph.lang.schema.check import check_schema
+from omnigraph.lang.schema.ir import build_ir
+from omnigraph.lang.schema.parser import parse_schema
+
+SCHEMA_FILE = "schema.pg"
+
+
+def compile_schema(source: Source | str) -> Catalog:
+    """The catalog of a schema text; raises ``SchemaError`` with everything that is wrong.
+
+    >>> compile_schema("node Person { name: String @key }").node("Person").key_property
+    'name'
+    """
+    source = as_source(source)
+    file, diagnostics = analyze_schema(source)
+    errors = [d for d in diagnostics if d.severity is Severity.ERROR]
+    if errors:
+        raise SchemaError(errors)
+    return catalog_from_ir(build_ir(file))
+
+
+def analyze_schema(source: Source) -> tuple[SchemaFile, list[Diagnostic]]:
+    """The tree of a text with every error in it, in source order; never raises."""
+    file, diagnostics = parse_schema(source)
+    return file, in_source_order([*diagnostics, *check_schema(file, source)])
+
+
+def as_source(source: Source | str) -> Source:
+    """A bare text gets the usual file name."""
+    return Source(SCHEMA_FILE, source) if isinstance(source, str) else source

@@ -1,0 +1,101 @@
+"""Interfaces copied into nodes, annotations turned into constraints.
+
+The result says for every property and constraint where it was written, so that a finding about
+an injected property can point at the right place. Nothing is reported here: names that do not
+resolve are simply left out, ``check`` speaks about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from omnigraph.lang.schema.ast import (
+    COLUMN_CONSTRAINTS,
+    Constraint,
+    EdgeDecl,
+    InterfaceDecl,
+    NodeDecl,
+    PropertyDecl,
+    SchemaFile,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedNode:
+    """A node with the properties of its interfaces and all its constraints."""
+
+    decl: NodeDecl
+    properties: tuple[PropertyDecl, ...]
+    constraints: tuple[Constraint, ...]
+    injected: tuple[tuple[PropertyDecl, InterfaceDecl], ...]
+    by_name: dict[str, PropertyDecl]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedEdge:
+    """An edge with all its constraints."""
+
+    decl: EdgeDecl
+    properties: tuple[PropertyDecl, ...]
+    constraints: tuple[Constraint, ...]
+    by_name: dict[str, PropertyDecl]
+
+
+def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
+    """The interfaces of a file; of two with one name the first counts."""
+    found: dict[str, InterfaceDecl] = {}
+    for interface in file.interfaces:
+        found.setdefault(interface.name, interface)
+    return found
+
+
+def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> ExpandedNode:
+    """Copy in what the interfaces bring and the node does not declare itself.
+
+    >>> from omnigraph.diagnostics import Source
+    >>> from omnigraph.lang.schema.parser import parse_schema
+    >>> text = "interface Named { name: String @key } node A implements Named { age: I32? }"
+    >>> file, _ = parse_schema(Source("s.pg", text))
+    >>> node = expand_node(file.nodes[0], interfaces_by_name(file))
+    >>> [p.name for p in node.properties], node.constraints[0].columns
+    (['age', 'name'], ('name',))
+    """
+    own = node.properties
+    by_name = _by_name(own)
+    injected: list[tuple[PropertyDecl, InterfaceDecl]] = []
+    for ref in node.implements:
+        interface = interfaces.get(ref.name)
+        for prop in interface.properties if interface else ():
+            if prop.name not in by_name:
+                assert interface is not None
+                by_name[prop.name] = prop
+                injected.append((prop, interface))
+    brought = tuple(prop for prop, _ in injected)
+    constraints = (*node.constraints, *desugared(own), *desugared(brought))
+    return ExpandedNode(node, own + brought, constraints, tuple(injected), by_name)
+
+
+def expand_edge(edge: EdgeDecl) -> ExpandedEdge:
+    """The edge with its property annotations turned into constraints."""
+    own = edge.properties
+    constraints = (*edge.constraints, *desugared(own))
+    return ExpandedEdge(edge, own, constraints, _by_name(own))
+
+
+def desugared(properties: Iterable[PropertyDecl]) -> list[Constraint]:
+    """The constraints that ``@key``, ``@unique`` and ``@index`` on properties stand for."""
+    found: list[Constraint] = []
+    for prop in properties:
+        for annotation in prop.annotations:
+            make = COLUMN_CONSTRAINTS.get(annotation.name)
+            if make is not None:
+                found.append(make((prop.name,), annotation.span, (annotation.span,)))
+    return found
+
+
+def _by_name(properties: Iterable[PropertyDecl]) -> dict[str, PropertyDecl]:
+    found: dict[str, PropertyDecl] = {}
+    for prop in properties:
+        found.setdefault(prop.name, prop)
+    return found

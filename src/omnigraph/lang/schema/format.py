@@ -1,0 +1,98 @@
+"""Schema texts in standard layout.
+
+Order, comments and meaning stay: reading the result gives the same tree. Two spaces of indent,
+one property or constraint per line, long enums wrapped.
+"""
+
+from __future__ import annotations
+
+from omnigraph.diagnostics import Source, Span
+from omnigraph.errors import SchemaError
+from omnigraph.lang.lexer import lex
+from omnigraph.lang.printer import Block, Item, weave
+from omnigraph.lang.schema.ast import (
+    Annotation,
+    Declaration,
+    EdgeDecl,
+    InterfaceDecl,
+    Member,
+    NodeDecl,
+    PropertyDecl,
+    SchemaFile,
+)
+from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.render import render_annotation, render_cardinality, render_constraint
+from omnigraph.lang.types import PropType
+
+
+def format_schema(source: Source) -> str:
+    """A schema text in standard layout; raises ``SchemaError`` if it cannot be read.
+
+    >>> print(format_schema(Source("s.pg", "node  A{name:String@key // who\\n}")), end="")
+    node A {
+      name: String @key // who
+    }
+    """
+    file, diagnostics = parse_schema(source)
+    if diagnostics:
+        raise SchemaError(diagnostics)
+    items = [_declaration(declaration) for declaration in file.declarations]
+    return weave(source, lex(source).comments, items)
+
+
+def print_schema(file: SchemaFile) -> str:
+    """A tree as text, in the same layout.
+
+    >>> print(print_schema(SchemaFile((NodeDecl("A"),))), end="")
+    node A {}
+    """
+    return weave(Source("", ""), [], [_declaration(d) for d in file.declarations])
+
+
+def _declaration(declaration: Declaration) -> Item:
+    head = _head(declaration)
+    members: tuple[Member, ...] | None = declaration.members
+    if members is None:
+        return Item(declaration.span, head)
+    items = tuple(_member(member) for member in members)
+    return Item(declaration.span, f"{head} {{", Block(declaration.body, items))
+
+
+def _head(declaration: Declaration) -> str:
+    if isinstance(declaration, InterfaceDecl):
+        return f"interface {declaration.name}"
+    annotations = _annotations(declaration.annotations)
+    if isinstance(declaration, NodeDecl):
+        names = ", ".join(ref.name for ref in declaration.implements)
+        return f"node {declaration.name}{annotations}" + (f" implements {names}" if names else "")
+    return _edge_head(declaration, annotations)
+
+
+def _edge_head(edge: EdgeDecl, annotations: str) -> str:
+    card = f" {render_cardinality(edge.cardinality)}" if edge.cardinality else ""
+    return f"edge {edge.name}: {edge.from_type.name} -> {edge.to_type.name}{card}{annotations}"
+
+
+def _annotations(annotations: tuple[Annotation, ...]) -> str:
+    return "".join(f" {render_annotation(annotation)}" for annotation in annotations)
+
+
+def _member(member: Member) -> Item:
+    if not isinstance(member, PropertyDecl):
+        return Item(member.span, render_constraint(member))
+    annotations = _annotations(member.annotations)
+    flat = f"{member.name}: {member.type}{annotations}"
+    if member.type.enum_values is None:
+        return Item(member.span, flat)
+    return _enum(member, member.type, annotations, flat)
+
+
+def _enum(member: PropertyDecl, prop_type: PropType, annotations: str, flat: str) -> Item:
+    values = prop_type.enum_values or ()
+    places = member.enum_values
+    spans = places.values if places else (member.span,) * len(values)
+    texts = [f"{value}," for value in values[:-1]] + [values[-1]]
+    items = tuple(Item(span, text) for span, text in zip(spans, texts, strict=True))
+    close = f"){'?' if prop_type.nullable else ''}{annotations}"
+    block = Block(places.span if places else Span(0, 0), items, close, fill=True)
+    return Item(member.span, f"{member.name}: enum(", block, flat)

@@ -1,0 +1,396 @@
+"""The canonical form of a schema: what is stored, hashed and compared.
+
+It must be byte for byte what the reference program writes, because both open each other's
+graphs: the key order, the sorting, the text of floats and the ids are all part of the format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from omnigraph.errors import InputError
+from omnigraph.lang.fnv import fnv1a_32
+from omnigraph.lang.schema.ast import (
+    COLUMN_CONSTRAINTS,
+    WORDS,
+    Annotation,
+    Cardinality,
+    Check,
+    Constraint,
+    PropertyDecl,
+    Range,
+    SchemaFile,
+    TypeKind,
+)
+from omnigraph.lang.schema.expand import expand_edge, expand_node, interfaces_by_name
+from omnigraph.lang.schema.ir_json import compact_json, debug_float, parse_json, pretty_json
+from omnigraph.lang.types import PropType
+
+IR_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyIR:
+    """A property with its id, enum values and annotations sorted."""
+
+    name: str
+    prop_id: int
+    type: PropType
+    annotations: tuple[Annotation, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "prop_id": self.prop_id,
+            "prop_type": self.type.to_json(),
+            "annotations": [annotation_to_json(a) for a in self.annotations],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceIR:
+    name: str
+    type_id: int
+    properties: tuple[PropertyIR, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type_id": self.type_id,
+            "properties": [p.to_json() for p in self.properties],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIR:
+    name: str
+    type_id: int
+    annotations: tuple[Annotation, ...]
+    implements: tuple[str, ...]
+    properties: tuple[PropertyIR, ...]
+    constraints: tuple[Constraint, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type_id": self.type_id,
+            "annotations": [annotation_to_json(a) for a in self.annotations],
+            "implements": list(self.implements),
+            "properties": [p.to_json() for p in self.properties],
+            "constraints": [constraint_to_json(c) for c in self.constraints],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeIR:
+    name: str
+    type_id: int
+    from_type: str
+    to_type: str
+    cardinality: Cardinality
+    annotations: tuple[Annotation, ...]
+    properties: tuple[PropertyIR, ...]
+    constraints: tuple[Constraint, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type_id": self.type_id,
+            "from_type": self.from_type,
+            "to_type": self.to_type,
+            "cardinality": {"min": self.cardinality.min, "max": self.cardinality.max},
+            "annotations": [annotation_to_json(a) for a in self.annotations],
+            "properties": [p.to_json() for p in self.properties],
+            "constraints": [constraint_to_json(c) for c in self.constraints],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIR:
+    """A whole schema in canonical form."""
+
+    interfaces: tuple[InterfaceIR, ...] = ()
+    nodes: tuple[NodeIR, ...] = ()
+    edges: tuple[EdgeIR, ...] = ()
+    ir_version: int = IR_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, keys in the stored order."""
+        return {
+            "ir_version": self.ir_version,
+            "interfaces": [i.to_json() for i in self.interfaces],
+            "nodes": [n.to_json() for n in self.nodes],
+            "edges": [e.to_json() for e in self.edges],
+        }
+
+    def compact(self) -> str:
+        """The text that is hashed."""
+        return compact_json(self.to_json())
+
+    def pretty(self) -> str:
+        """The text of ``_schema.ir.json``."""
+        return pretty_json(self.to_json())
+
+    def hash(self) -> str:
+        """``sha256:`` and the hex digest of the compact text."""
+        return "sha256:" + hashlib.sha256(self.compact().encode("utf-8")).hexdigest()
+
+    @staticmethod
+    def parse(text: str) -> SchemaIR:
+        """The inverse of ``compact`` and ``pretty``."""
+        return SchemaIR.from_json(parse_json(text))
+
+    @staticmethod
+    def from_json(value: Any) -> SchemaIR:
+        """The inverse of ``to_json``; raises ``InputError`` when the data is no schema."""
+        try:
+            ir = _schema_from_json(value)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(f"invalid schema IR: {type(error).__name__}: {error}") from None
+        if ir.ir_version != IR_VERSION:
+            raise InputError(f"schema IR version {ir.ir_version} is not supported")
+        return ir
+
+
+def schema_hash(ir: SchemaIR) -> str:
+    """The hash that the graph's state file records for a schema.
+
+    >>> schema_hash(SchemaIR())[:20]
+    'sha256:175cac5f031a9'
+    """
+    return ir.hash()
+
+
+def type_id(kind: str, name: str) -> int:
+    """The id the canonical form gives a type; 0 is not used.
+
+    >>> type_id("node", "Person")
+    3227219152
+    """
+    return fnv1a_32(f"{kind}:{name}") or 1
+
+
+def property_id(kind: str, owner: str, name: str) -> int:
+    """The id the canonical form gives a property; 0 is not used."""
+    return fnv1a_32(f"{kind}:{owner}:{name}") or 1
+
+
+# -- building -----------------------------------------------------------------------------------
+
+
+def build_ir(file: SchemaFile) -> SchemaIR:
+    """The canonical form of a checked file: order, comments and layout play no role."""
+    interfaces = interfaces_by_name(file)
+    nodes = [expand_node(node, interfaces) for node in file.nodes]
+    edges = [expand_edge(edge) for edge in file.edges]
+    return SchemaIR(
+        interfaces=tuple(
+            InterfaceIR(
+                i.name,
+                type_id(TypeKind.INTERFACE, i.name),
+                _properties(TypeKind.INTERFACE, i.name, i.properties),
+            )
+            for i in sorted(interfaces.values(), key=lambda i: i.name)
+        ),
+        nodes=tuple(
+            NodeIR(
+                n.decl.name,
+                type_id(TypeKind.NODE, n.decl.name),
+                canonical_annotations(n.decl.annotations),
+                tuple(sorted({ref.name for ref in n.decl.implements})),
+                _properties(TypeKind.NODE, n.decl.name, n.properties),
+                canonical_constraints(n.constraints),
+            )
+            for n in sorted(nodes, key=lambda n: n.decl.name)
+        ),
+        edges=tuple(
+            EdgeIR(
+                e.decl.name,
+                type_id(TypeKind.EDGE, e.decl.name),
+                e.decl.from_type.name,
+                e.decl.to_type.name,
+                _bare(e.decl.cardinality),
+                canonical_annotations(e.decl.annotations),
+                _properties(TypeKind.EDGE, e.decl.name, e.properties),
+                canonical_constraints(e.constraints),
+            )
+            for e in sorted(edges, key=lambda e: e.decl.name)
+        ),
+    )
+
+
+def _bare(cardinality: Cardinality | None) -> Cardinality:
+    return Cardinality(cardinality.min, cardinality.max) if cardinality else Cardinality()
+
+
+def _properties(
+    kind: TypeKind, owner: str, properties: Iterable[PropertyDecl]
+) -> tuple[PropertyIR, ...]:
+    return tuple(
+        PropertyIR(
+            p.name,
+            property_id(kind, owner, p.name),
+            canonical_type(p.type),
+            canonical_annotations(p.annotations),
+        )
+        for p in sorted(properties, key=lambda p: p.name)
+    )
+
+
+def canonical_type(prop_type: PropType) -> PropType:
+    """The same type with its enum values sorted."""
+    if prop_type.enum_values is None:
+        return prop_type
+    return replace(prop_type, enum_values=tuple(sorted(prop_type.enum_values)))
+
+
+def canonical_annotations(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
+    """Sorted by name and value, a missing value first; how they were written is dropped."""
+    ordered = sorted(annotations, key=lambda a: (a.name, a.value is not None, a.value or ""))
+    return tuple(Annotation(a.name, a.value, a.kwargs) for a in ordered)
+
+
+def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Columns sorted, constraints sorted by their text; repeated ones stay."""
+    bare: list[Constraint] = []
+    for constraint in constraints:
+        if isinstance(constraint, Range):
+            bare.append(Range(constraint.property, constraint.min, constraint.max))
+        elif isinstance(constraint, Check):
+            bare.append(Check(constraint.property, constraint.pattern))
+        else:
+            bare.append(type(constraint)(tuple(sorted(constraint.columns))))
+    return tuple(sorted(bare, key=constraint_key))
+
+
+def constraint_key(constraint: Constraint) -> str:
+    """The text by which the canonical form sorts constraints."""
+    if isinstance(constraint, Range):
+        low, high = _debug_bound(constraint.min), _debug_bound(constraint.max)
+        return f"range:{constraint.property}:{low}:{high}"
+    if isinstance(constraint, Check):
+        return f"check:{constraint.property}:{constraint.pattern}"
+    return f"{WORDS[type(constraint)]}:{','.join(constraint.columns)}"
+
+
+def _debug_bound(bound: int | float | None) -> str:
+    if bound is None:
+        return "None"
+    if isinstance(bound, float):
+        return f"Some(Float({debug_float(bound)}))"
+    return f"Some(Integer({bound}))"
+
+
+# -- JSON ---------------------------------------------------------------------------------------
+
+
+def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
+    """Name and value; the keywords only when there are some."""
+    found: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
+    if annotation.kwargs:
+        found["kwargs"] = dict(sorted(annotation.kwargs))
+    return found
+
+
+def annotation_from_json(value: dict[str, Any]) -> Annotation:
+    kwargs = value.get("kwargs") or {}
+    return Annotation(
+        _text(value["name"]),
+        None if value.get("value") is None else _text(value["value"]),
+        tuple(sorted((_text(k), _text(v)) for k, v in kwargs.items())),
+    )
+
+
+def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
+    """Externally tagged: ``{"Key": ["name"]}``."""
+    if isinstance(constraint, Range):
+        body = {
+            "property": constraint.property,
+            "min": _bound_to_json(constraint.min),
+            "max": _bound_to_json(constraint.max),
+        }
+        return {"Range": body}
+    if isinstance(constraint, Check):
+        return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
+    return {type(constraint).__name__: list(constraint.columns)}
+
+
+def constraint_from_json(value: dict[str, Any]) -> Constraint:
+    ((tag, body),) = value.items()
+    if tag == "Range":
+        low, high = _bound_from_json(body["min"]), _bound_from_json(body["max"])
+        return Range(_text(body["property"]), low, high)
+    if tag == "Check":
+        return Check(_text(body["property"]), _text(body["pattern"]))
+    make = COLUMN_CONSTRAINTS[tag.lower()]
+    return make(tuple(_text(column) for column in body))
+
+
+def _bound_to_json(bound: int | float | None) -> dict[str, int | float] | None:
+    if bound is None:
+        return None
+    return {"Float": bound} if isinstance(bound, float) else {"Integer": bound}
+
+
+def _bound_from_json(value: dict[str, Any] | None) -> int | float | None:
+    if value is None:
+        return None
+    ((tag, number),) = value.items()
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError("a bound must be a number")
+    return float(number) if tag == "Float" else int(number)
+
+
+def _schema_from_json(value: Any) -> SchemaIR:
+    return SchemaIR(
+        interfaces=tuple(
+            InterfaceIR(_text(i["name"]), int(i["type_id"]), _properties_from_json(i))
+            for i in value["interfaces"]
+        ),
+        nodes=tuple(
+            NodeIR(
+                _text(n["name"]),
+                int(n["type_id"]),
+                tuple(annotation_from_json(a) for a in n["annotations"]),
+                tuple(_text(name) for name in n["implements"]),
+                _properties_from_json(n),
+                tuple(constraint_from_json(c) for c in n["constraints"]),
+            )
+            for n in value["nodes"]
+        ),
+        edges=tuple(
+            EdgeIR(
+                _text(e["name"]),
+                int(e["type_id"]),
+                _text(e["from_type"]),
+                _text(e["to_type"]),
+                Cardinality(int(e["cardinality"]["min"]), e["cardinality"]["max"]),
+                tuple(annotation_from_json(a) for a in e["annotations"]),
+                _properties_from_json(e),
+                tuple(constraint_from_json(c) for c in e["constraints"]),
+            )
+            for e in value["edges"]
+        ),
+        ir_version=int(value["ir_version"]),
+    )
+
+
+def _properties_from_json(value: dict[str, Any]) -> tuple[PropertyIR, ...]:
+    return tuple(
+        PropertyIR(
+            _text(p["name"]),
+            int(p["prop_id"]),
+            PropType.from_json(p["prop_type"]),
+            tuple(annotation_from_json(a) for a in p["annotations"]),
+        )
+        for p in value["properties"]
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value

@@ -1,0 +1,159 @@
+"""Warnings about legal schemas that will surprise somebody.
+
+Errors are not repeated here; ``lint_schema`` wants a text that compiles. The codes stand in
+``lint_codes``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from omnigraph.diagnostics import Diagnostic, Source, in_source_order
+from omnigraph.lang.schema.ast import (
+    Annotation,
+    Check,
+    EdgeDecl,
+    NodeDecl,
+    PropertyDecl,
+    Range,
+    SchemaFile,
+)
+from omnigraph.lang.schema.expand import (
+    ExpandedEdge,
+    ExpandedNode,
+    expand_edge,
+    expand_node,
+    interfaces_by_name,
+)
+from omnigraph.lang.schema.ir import canonical_constraints
+from omnigraph.lang.schema.render import render_constraint
+from omnigraph.lang.schema.report import Report
+
+
+def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
+    """Every warning about a schema, in source order.
+
+    >>> from omnigraph.lang.schema.parser import parse_schema
+    >>> source = Source("s.pg", "node A { age: I32? @range(age, 9..1) }")
+    >>> [d.code for d in lint_schema(parse_schema(source)[0], source)]
+    ['OG-MF-202']
+    """
+    report = Report(source)
+    interfaces = interfaces_by_name(file)
+    nodes = [expand_node(node, interfaces) for node in file.nodes]
+    for node in nodes:
+        _constraints(report, node)
+        _repeated(report, node)
+        _vectors(report, node)
+        _renamed_properties(report, node.decl.properties)
+    for edge in file.edges:
+        _repeated(report, expand_edge(edge))
+        _hidden(report, edge)
+        _renamed_properties(report, edge.properties)
+    _renamed_types(report, file.nodes)
+    _renamed_types(report, file.edges)
+    return in_source_order(report.diagnostics)
+
+
+def _constraints(report: Report, node: ExpandedNode) -> None:
+    for constraint in node.decl.constraints:
+        where = f"{node.decl.name}.{constraint.columns[0]}"
+        if isinstance(constraint, Check):
+            problem = _pattern_problem(constraint.pattern)
+            if problem is not None:
+                report.warn(
+                    "OG-MF-201",
+                    f"the pattern of @check on {where} is no regular expression: {problem}",
+                    constraint.span,
+                    "every write to this type will be refused",
+                )
+        elif isinstance(constraint, Range):
+            low, high = constraint.min, constraint.max
+            if low is not None and high is not None and low > high:
+                report.warn(
+                    "OG-MF-202",
+                    f"no value satisfies @range on {where}: {low} is greater than {high}",
+                    constraint.span,
+                )
+            prop = node.by_name.get(constraint.property)
+            if prop is not None and prop.type.is_list:
+                report.warn(
+                    "OG-MF-203",
+                    f"@range on the list property {where} is never evaluated",
+                    constraint.span,
+                )
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return error.msg
+    except (RecursionError, OverflowError):
+        return "it is too large"
+    return None
+
+
+def _repeated(report: Report, owner: ExpandedNode | ExpandedEdge) -> None:
+    seen = set()
+    for constraint in owner.constraints:
+        (canonical,) = canonical_constraints([constraint])
+        if canonical in seen:
+            report.warn(
+                "OG-NM-101",
+                f"{owner.decl.name} declares {render_constraint(canonical)} twice",
+                constraint.span,
+            )
+        seen.add(canonical)
+
+
+def _vectors(report: Report, node: ExpandedNode) -> None:
+    indexed = {column for c in node.constraints for column in c.columns}
+    for prop in node.decl.properties:
+        embed = _annotation(prop.annotations, "embed")
+        if prop.type.is_vector and embed is not None and prop.name not in indexed:
+            report.warn(
+                "OG-VE-101",
+                f"{node.decl.name}.{prop.name} is embedded but has no @index",
+                prop.name_span,
+                "add `@index`, so that `nearest` need not read every row",
+            )
+
+
+def _hidden(report: Report, edge: EdgeDecl) -> None:
+    for prop in edge.properties:
+        if prop.name in ("from", "to"):
+            report.warn(
+                "OG-ED-101",
+                f"property '{prop.name}' of edge {edge.name} cannot be set by an insert",
+                prop.name_span,
+                f"`{prop.name}:` names an endpoint there; choose another property name",
+            )
+
+
+def _renamed_properties(report: Report, properties: tuple[PropertyDecl, ...]) -> None:
+    names = {prop.name for prop in properties}
+    for prop in properties:
+        _rename(report, prop.name, prop.annotations, names)
+
+
+def _renamed_types(report: Report, types: tuple[NodeDecl, ...] | tuple[EdgeDecl, ...]) -> None:
+    names = {decl.name for decl in types}
+    for decl in types:
+        _rename(report, decl.name, decl.annotations, names)
+
+
+def _rename(
+    report: Report, name: str, annotations: tuple[Annotation, ...], names: set[str]
+) -> None:
+    renamed = _annotation(annotations, "rename_from")
+    if renamed is not None and renamed.value in names:
+        report.warn(
+            "OG-NM-102",
+            f"@rename_from on '{name}' names '{renamed.value}', which is still declared",
+            renamed.span,
+        )
+
+
+def _annotation(annotations: tuple[Annotation, ...], name: str) -> Annotation | None:
+    return next((a for a in annotations if a.name == name), None)

@@ -1,0 +1,78 @@
+"""The codes of schema lint: what a change or a legal schema may do to its users.
+
+The form is ``OG-<family>-<three digits>``. A code never changes its meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph.diagnostics import Severity
+
+
+class Tier(StrEnum):
+    """What a change needs: nothing, a look at the rows, or a word of agreement."""
+
+    SAFE = "safe"
+    VALIDATED = "validated"
+    DESTRUCTIVE = "destructive"
+
+
+FAMILIES: dict[str, str] = {
+    "DS": "destructive",
+    "MF": "maybe-fail",
+    "CD": "constraint deletion",
+    "BC": "backward incompatible",
+    "NM": "naming",
+    "OW": "ownership",
+    "NL": "non-linear",
+    "VE": "vector and embedding",
+    "ED": "edge and topology",
+    "LK": "lock and cost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LintCode:
+    """One registered code."""
+
+    code: str
+    tier: Tier
+    severity: Severity
+    title: str
+
+    @property
+    def family(self) -> str:
+        """The two letters in the middle of the code."""
+        return self.code[3:5]
+
+
+LINT_CODES: tuple[LintCode, ...] = (
+    LintCode("OG-DS-101", Tier.DESTRUCTIVE, Severity.ERROR, "drop the graph"),
+    LintCode("OG-DS-102", Tier.DESTRUCTIVE, Severity.ERROR, "drop node type"),
+    LintCode("OG-DS-103", Tier.DESTRUCTIVE, Severity.ERROR, "drop edge type"),
+    LintCode("OG-DS-104", Tier.DESTRUCTIVE, Severity.ERROR, "drop property"),
+    LintCode("OG-DS-105", Tier.DESTRUCTIVE, Severity.ERROR, "drop populated vector column"),
+    LintCode("OG-MF-103", Tier.VALIDATED, Severity.ERROR, "add required property without default"),
+    LintCode("OG-MF-104", Tier.VALIDATED, Severity.ERROR, "tighten nullable to required"),
+    LintCode("OG-MF-106", Tier.DESTRUCTIVE, Severity.ERROR, "narrowing/any type change"),
+    LintCode("OG-MF-201", Tier.SAFE, Severity.WARNING, "@check pattern is no regular expression"),
+    LintCode("OG-MF-202", Tier.SAFE, Severity.WARNING, "@range that no value satisfies"),
+    LintCode("OG-MF-203", Tier.SAFE, Severity.WARNING, "@range on a list is never evaluated"),
+    LintCode("OG-NM-101", Tier.SAFE, Severity.WARNING, "constraint declared twice"),
+    LintCode("OG-NM-102", Tier.SAFE, Severity.WARNING, "@rename_from names what still exists"),
+    LintCode("OG-VE-101", Tier.SAFE, Severity.WARNING, "embedded vector without an index"),
+    LintCode("OG-ED-101", Tier.SAFE, Severity.WARNING, "edge property hidden by an endpoint"),
+)
+
+_BY_CODE = {entry.code: entry for entry in LINT_CODES}
+
+
+def lint_code(code: str) -> LintCode | None:
+    """The registered code of that name.
+
+    >>> lint_code("OG-MF-106").tier
+    <Tier.DESTRUCTIVE: 'destructive'>
+    """
+    return _BY_CODE.get(code)

@@ -1,0 +1,386 @@
+"""What has to happen to turn one schema into another.
+
+Planning is pure and deterministic: it compares two canonical schemas and never looks at data.
+A type or property is matched by its name first, then by ``@rename_from``, so leaving that
+annotation in place after the rename is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.ast import Annotation, Check, Constraint, Index, Range, TypeKind
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.ir import (
+    EdgeIR,
+    InterfaceIR,
+    NodeIR,
+    PropertyIR,
+    SchemaIR,
+    canonical_constraints,
+)
+from omnigraph.lang.schema.render import human_type, render_constraint
+from omnigraph.lang.schema.steps import (
+    AddConstraint,
+    AddProperty,
+    AddType,
+    DropMode,
+    DropProperty,
+    DropType,
+    ExtendEnum,
+    RenameProperty,
+    RenameType,
+    Step,
+    UnsupportedChange,
+    UpdatePropertyMetadata,
+    UpdateTypeMetadata,
+    step_from_json,
+)
+from omnigraph.lang.types import PropType
+
+_TYPE_METADATA = ("description", "instruction")
+_PROPERTY_METADATA = ("description",)
+# These act through constraints and renames, which are compared on their own.
+_SUGAR = ("rename_from", "key", "unique", "index")
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """The steps in the order in which they are shown and applied."""
+
+    supported: bool
+    steps: tuple[Step, ...]
+
+    @property
+    def refusals(self) -> tuple[UnsupportedChange, ...]:
+        """The steps that cannot be applied."""
+        return tuple(step for step in self.steps if isinstance(step, UnsupportedChange))
+
+    def describe(self) -> list[str]:
+        """One line per step."""
+        return [step.describe() for step in self.steps]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> MigrationPlan:
+        """The inverse of ``to_json``."""
+        try:
+            steps = tuple(step_from_json(step) for step in value["steps"])
+            return MigrationPlan(bool(value["supported"]), steps)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"invalid migration plan: {error}") from None
+
+
+def plan_migration(
+    accepted: Catalog | SchemaIR, desired: Catalog | SchemaIR, allow_data_loss: bool = False
+) -> MigrationPlan:
+    """The plan from the accepted to the desired schema.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> old = compile_schema("node A { name: String @key }")
+    >>> new = compile_schema("node A { name: String @key  age: I32? }")
+    >>> plan_migration(old, new).describe()
+    ["add property 'A.age' (I32?) on node 'A'"]
+    """
+    mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
+    planner = _Planner(_ir(accepted), _ir(desired), mode)
+    planner.run()
+    steps = tuple(planner.steps)
+    return MigrationPlan(not any(isinstance(s, UnsupportedChange) for s in steps), steps)
+
+
+def _ir(schema: Catalog | SchemaIR) -> SchemaIR:
+    return schema.ir if isinstance(schema, Catalog) else schema
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def annotations(self) -> tuple[Annotation, ...]: ...
+
+
+_T = TypeVar("_T", bound=_Named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Which accepted name each desired name continues; ``refused`` says why one cannot."""
+
+    pairs: Mapping[str, str]
+    refused: Mapping[str, str]
+
+    @property
+    def renames(self) -> dict[str, str]:
+        """Old name to new name, for all that change it."""
+        return {old: new for new, old in self.pairs.items() if old != new}
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The accepted names that go on."""
+        return frozenset(self.pairs.values())
+
+
+def _match(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> _Match:
+    known = {thing.name for thing in accepted}
+    pairs = {thing.name: thing.name for thing in desired if thing.name in known}
+    taken = set(pairs)
+    refused: dict[str, str] = {}
+    for thing in desired:
+        old = _rename_from(thing)
+        if thing.name in pairs or old is None:
+            continue
+        if old not in known:
+            refused[thing.name] = f"@rename_from names '{old}', which is no accepted {what}"
+        elif old in taken:
+            refused[thing.name] = f"@rename_from names '{old}', which another {what} continues"
+        else:
+            pairs[thing.name] = old
+            taken.add(old)
+    return _Match(pairs, refused)
+
+
+def _rename_from(thing: _Named) -> str | None:
+    return next((a.value for a in thing.annotations if a.name == "rename_from" and a.value), None)
+
+
+class _Planner:
+    def __init__(self, accepted: SchemaIR, desired: SchemaIR, mode: DropMode) -> None:
+        self.steps: list[Step] = []
+        self._accepted = accepted
+        self._desired = desired
+        self._mode = mode
+
+    def run(self) -> None:
+        self._interfaces()
+        nodes = _match(self._accepted.nodes, self._desired.nodes, "node type")
+        self._types(TypeKind.NODE, self._accepted.nodes, self._desired.nodes, nodes, {})
+        edges = _match(self._accepted.edges, self._desired.edges, "edge type")
+        self._types(TypeKind.EDGE, self._accepted.edges, self._desired.edges, edges, nodes.renames)
+
+    # -- types ---------------------------------------------------------------------------
+
+    def _interfaces(self) -> None:
+        accepted = {interface.name: interface for interface in self._accepted.interfaces}
+        wanted = {interface.name for interface in self._desired.interfaces}
+        for interface in self._desired.interfaces:
+            old = accepted.get(interface.name)
+            if old is None:
+                self.steps.append(AddType(TypeKind.INTERFACE, interface.name))
+            else:
+                self._properties(TypeKind.INTERFACE, old, interface)
+        for name in accepted:
+            if name not in wanted:
+                self._refuse(f"interface:{name}", f"removing interface '{name}' is not supported")
+
+    def _types(
+        self,
+        kind: TypeKind,
+        accepted: Sequence[NodeIR] | Sequence[EdgeIR],
+        desired: Sequence[NodeIR] | Sequence[EdgeIR],
+        match: _Match,
+        node_renames: Mapping[str, str],
+    ) -> None:
+        by_name: dict[str, NodeIR | EdgeIR] = {thing.name: thing for thing in accepted}
+        for new in desired:
+            if new.name in match.refused:
+                self._refuse(f"{kind}:{new.name}", match.refused[new.name])
+            elif new.name not in match.pairs:
+                self.steps.append(AddType(kind, new.name))
+            else:
+                self._type(kind, by_name[match.pairs[new.name]], new, node_renames)
+        for old in accepted:
+            if old.name not in match.kept:
+                self.steps.append(DropType(kind, old.name, self._mode))
+
+    def _type(
+        self,
+        kind: TypeKind,
+        old: NodeIR | EdgeIR,
+        new: NodeIR | EdgeIR,
+        node_renames: Mapping[str, str],
+    ) -> None:
+        if old.name != new.name:
+            self.steps.append(RenameType(kind, old.name, new.name))
+        entity = f"{kind}:{new.name}"
+        if isinstance(old, NodeIR) and isinstance(new, NodeIR):
+            if old.implements != new.implements:
+                self._refuse(
+                    entity, f"changing the interfaces of node '{new.name}' is not supported"
+                )
+        elif isinstance(old, EdgeIR) and isinstance(new, EdgeIR):
+            self._edge_shape(entity, old, new, node_renames)
+        self._type_annotations(kind, old, new)
+        columns = self._properties(kind, old, new)
+        self._constraints(kind, new.name, old.constraints, new.constraints, columns)
+
+    def _edge_shape(
+        self, entity: str, old: EdgeIR, new: EdgeIR, node_renames: Mapping[str, str]
+    ) -> None:
+        ends = tuple(node_renames.get(end, end) for end in (old.from_type, old.to_type))
+        if ends != (new.from_type, new.to_type):
+            self._refuse(
+                entity,
+                f"changing the endpoints of edge '{new.name}' from {ends[0]} -> {ends[1]} "
+                f"to {new.from_type} -> {new.to_type} is not supported",
+            )
+        if old.cardinality != new.cardinality:
+            self._refuse(
+                entity,
+                f"changing the cardinality of edge '{new.name}' from {old.cardinality} "
+                f"to {new.cardinality} is not supported",
+            )
+
+    def _type_annotations(self, kind: TypeKind, old: _Named, new: _Named) -> None:
+        entity = f"{kind}:{new.name}"
+        self._other_annotations(entity, old.annotations, new.annotations, _TYPE_METADATA, {})
+        metadata = _only(new.annotations, _TYPE_METADATA)
+        if metadata != _only(old.annotations, _TYPE_METADATA):
+            self.steps.append(UpdateTypeMetadata(kind, new.name, metadata))
+
+    # -- properties ----------------------------------------------------------------------
+
+    def _properties(
+        self,
+        kind: TypeKind,
+        old: InterfaceIR | NodeIR | EdgeIR,
+        new: InterfaceIR | NodeIR | EdgeIR,
+    ) -> dict[str, str]:
+        """Plan the properties of one type; returns how columns are renamed."""
+        match = _match(old.properties, new.properties, "property")
+        by_name = {prop.name: prop for prop in old.properties}
+        for prop in new.properties:
+            entity = f"{kind}:{new.name}.{prop.name}"
+            if prop.name in match.refused:
+                self._refuse(entity, match.refused[prop.name])
+            elif prop.name in match.pairs:
+                before = by_name[match.pairs[prop.name]]
+                self._property(kind, new.name, before, prop, match.renames)
+            elif prop.type.nullable or kind is TypeKind.INTERFACE:
+                self.steps.append(AddProperty(kind, new.name, prop.name, prop.type))
+            else:
+                self._refuse(
+                    entity,
+                    f"adding required property '{new.name}.{prop.name}' to an existing type "
+                    "is not supported; make it nullable",
+                    "OG-MF-103",
+                )
+        for prop in old.properties:
+            if prop.name not in match.kept:
+                self.steps.append(DropProperty(kind, new.name, prop.name, self._mode))
+        return match.renames
+
+    def _property(
+        self,
+        kind: TypeKind,
+        owner: str,
+        old: PropertyIR,
+        new: PropertyIR,
+        renames: Mapping[str, str],
+    ) -> None:
+        if old.name != new.name:
+            self.steps.append(RenameProperty(kind, owner, old.name, new.name))
+        if old.type != new.type:
+            self._property_type(kind, owner, new.name, old.type, new.type)
+        entity = f"{kind}:{owner}.{new.name}"
+        self._other_annotations(
+            entity, old.annotations, new.annotations, _PROPERTY_METADATA, renames
+        )
+        metadata = _only(new.annotations, _PROPERTY_METADATA)
+        if metadata != _only(old.annotations, _PROPERTY_METADATA):
+            self.steps.append(UpdatePropertyMetadata(kind, owner, new.name, metadata))
+
+    def _property_type(
+        self, kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
+    ) -> None:
+        added = _added_values(old, new)
+        if added:
+            self.steps.append(ExtendEnum(kind, owner, name, added))
+            return
+        change = f"'{owner}.{name}' from {human_type(old)} to {human_type(new)}"
+        entity = f"{kind}:{owner}.{name}"
+        if old.nullable and old.as_nullable(False) == new:
+            reason = f"tightening {change} is not supported: rows may hold null"
+            self._refuse(entity, reason, "OG-MF-104")
+        else:
+            self._refuse(entity, f"changing the type of {change} is not supported", "OG-MF-106")
+
+    # -- constraints and annotations -----------------------------------------------------
+
+    def _constraints(
+        self,
+        kind: TypeKind,
+        owner: str,
+        old: Sequence[Constraint],
+        new: Sequence[Constraint],
+        renames: Mapping[str, str],
+    ) -> None:
+        before = canonical_constraints(_renamed(constraint, renames) for constraint in old)
+        entity = f"{kind}:{owner}"
+        for constraint in dict.fromkeys(new):
+            if constraint in before:
+                continue
+            if isinstance(constraint, Index):
+                self.steps.append(AddConstraint(kind, owner, constraint))
+            else:
+                shown = render_constraint(constraint)
+                self._refuse(entity, f"adding constraint {shown} to '{owner}' is not supported")
+        for constraint in dict.fromkeys(before):
+            if constraint not in new:
+                shown = render_constraint(constraint)
+                self._refuse(entity, f"removing constraint {shown} from '{owner}' is not supported")
+
+    def _other_annotations(
+        self,
+        entity: str,
+        old: Iterable[Annotation],
+        new: Iterable[Annotation],
+        metadata: tuple[str, ...],
+        renames: Mapping[str, str],
+    ) -> None:
+        """Refuse a change of what is neither metadata nor compared elsewhere."""
+        before = [_followed(a, renames) for a in _without(old, metadata + _SUGAR)]
+        after = list(_without(new, metadata + _SUGAR))
+        if before == after:
+            return
+        changed = sorted({a.name for a in before + after if a not in before or a not in after})
+        names = ", ".join(f"@{name}" for name in changed)
+        self._refuse(entity, f"changing {names or 'annotations'} on {entity} is not supported")
+
+    def _refuse(self, entity: str, reason: str, code: str | None = None) -> None:
+        self.steps.append(UnsupportedChange(entity, reason, code))
+
+
+def _added_values(old: PropType, new: PropType) -> tuple[str, ...]:
+    """The values that ``new`` adds to the enum ``old``; none if anything else changed."""
+    if old.enum_values is None or new.enum_values is None or old.nullable != new.nullable:
+        return ()
+    before, after = set(old.enum_values), set(new.enum_values)
+    return tuple(sorted(after - before)) if before < after else ()
+
+
+def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:
+    if isinstance(constraint, Range | Check):
+        name = renames.get(constraint.property, constraint.property)
+        return replace(constraint, property=name)
+    return replace(constraint, columns=tuple(renames.get(c, c) for c in constraint.columns))
+
+
+def _followed(annotation: Annotation, renames: Mapping[str, str]) -> Annotation:
+    """An ``@embed`` goes on meaning its source property when that is renamed."""
+    if annotation.name != "embed" or annotation.value is None:
+        return annotation
+    return replace(annotation, value=renames.get(annotation.value, annotation.value))
+
+
+def _only(annotations: Iterable[Annotation], names: tuple[str, ...]) -> tuple[Annotation, ...]:
+    return tuple(a for a in annotations if a.name in names)
+
+
+def _without(annotations: Iterable[Annotation], names: tuple[str, ...]) -> Iterable[Annotation]:
+    return (a for a in annotations if a.name not in names)

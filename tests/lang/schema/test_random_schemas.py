@@ -1,0 +1,165 @@
+"""What holds for any schema, tried on random ones."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from omnigraph.diagnostics import Source
+from omnigraph.errors import SchemaError
+from omnigraph.lang.schema import (
+    SchemaFile,
+    SchemaIR,
+    catalog_from_ir,
+    compile_schema,
+    evolve_identity,
+    format_schema,
+    initial_identity,
+    parse_schema,
+    plan_migration,
+    print_schema,
+)
+from omnigraph.lang.schema.ast import NodeDecl
+from tests.lang.schema.strategies import odd_files, valid_files
+
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@few
+@given(odd_files())
+def test_a_printed_tree_reads_back_as_the_same_tree(file: SchemaFile) -> None:
+    text = print_schema(file)
+    read, diagnostics = parse_schema(Source("s.pg", text))
+    assert (read, diagnostics) == (file, [])
+
+
+@few
+@given(odd_files())
+def test_formatting_is_idempotent_and_keeps_the_tree(file: SchemaFile) -> None:
+    once = format_schema(Source("s.pg", print_schema(file)))
+    assert format_schema(Source("s.pg", once)) == once
+    assert parse_schema(Source("s.pg", once))[0] == file
+
+
+_SPACES = ["\n", "\n\n\n", " ", "  // note {\n", " /* a */ ", "\n// own line 'x\n", "/* b\n c */"]
+
+
+@few
+@given(odd_files(), st.randoms(use_true_random=False))
+def test_no_comment_is_ever_lost_by_formatting(file: SchemaFile, rng: random.Random) -> None:
+    source = Source("s.pg", print_schema(file))
+    words = _tokens(source)
+    text, expected = "", []
+    for word in words:
+        gap = rng.choice(_SPACES)
+        expected += [c for c in ("// note {", "/* a */", "// own line 'x", "/* b\n c */") if c in gap]
+        text += gap + word
+    once = format_schema(Source("s.pg", text + "\n"))
+    for comment in set(expected):
+        assert once.count(comment) >= expected.count(comment)
+    assert parse_schema(Source("s.pg", once))[0] == file
+    assert format_schema(Source("s.pg", once)) == once
+
+
+def _tokens(source: Source) -> list[str]:
+    """Pieces between which anything may stand; enum values and numbers stay whole."""
+    from omnigraph.lang.lexer import lex
+
+    tokens = lex(source).tokens
+    words: list[str] = []
+    end = -1
+    for token in tokens:
+        if token.start == end and words and (_wordy(token.text[:1]) and _wordy(words[-1][-1:])):
+            words[-1] += token.text
+        else:
+            words.append(token.text)
+        end = token.end
+    return [word for word in words if word]
+
+
+def _wordy(char: str) -> bool:
+    return char.isalnum() or char in ("_", "-")
+
+
+@few
+@given(valid_files(), st.randoms(use_true_random=False))
+def test_the_hash_does_not_depend_on_the_order_of_declarations(
+    file: SchemaFile, rng: random.Random
+) -> None:
+    declarations = list(file.declarations)
+    rng.shuffle(declarations)
+    shuffled = []
+    for declaration in declarations:
+        members = list(declaration.members or ())
+        rng.shuffle(members)
+        if isinstance(declaration, NodeDecl):
+            shuffled.append(NodeDecl(declaration.name, tuple(members)))
+        else:
+            shuffled.append(declaration)
+    other = compile_schema(print_schema(SchemaFile(tuple(shuffled))))
+    assert compile_schema(print_schema(file)).schema_hash == other.schema_hash
+
+
+@few
+@given(valid_files())
+def test_a_catalog_survives_its_stored_form(file: SchemaFile) -> None:
+    catalog = compile_schema(print_schema(file))
+    for text in (catalog.ir.compact(), catalog.ir.pretty()):
+        assert catalog_from_ir(SchemaIR.parse(text)) == catalog
+
+
+@few
+@given(valid_files())
+def test_a_schema_needs_no_migration_to_itself(file: SchemaFile) -> None:
+    catalog = compile_schema(print_schema(file))
+    assert plan_migration(catalog, catalog).steps == ()
+
+
+@few
+@given(valid_files(), valid_files())
+def test_planning_is_deterministic_and_identity_follows_it(
+    first: SchemaFile, second: SchemaFile
+) -> None:
+    old, new = compile_schema(print_schema(first)), compile_schema(print_schema(second))
+    plan = plan_migration(old, new)
+    assert plan == plan_migration(old.ir, new.ir)
+    assert type(plan).from_json(plan.to_json()) == plan
+    if plan.supported:
+        evolved = evolve_identity(initial_identity(old), plan.steps, new)
+        living = {f"node:{n}" for n in new.node_types} | {f"edge:{n}" for n in new.edge_types}
+        assert set(evolved.types) == living
+
+
+def test_damaged_texts_only_ever_give_schema_errors() -> None:
+    base = (
+        'interface N { name: String @key } node A @description("x") implements N {'
+        " s: enum(a, b-1)? v: Vector(3) @embed(name, model=\"m\") @range(r, -1..2.5) r: F64?"
+        ' @check(name, "^a") } edge E: A -> A @card(0..1) { w: [I32]? @unique(src, dst) }'
+    )
+    rng = random.Random(7)
+    alphabet = '{}()[]:,@"?.-=$\\/*\n\t\x00é\ud800 nodeA1_'
+    for _ in range(600):
+        text = list(base)
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(text))
+            action = rng.random()
+            if action < 0.4:
+                del text[at : at + rng.randint(1, 5)]
+            elif action < 0.8:
+                text.insert(at, rng.choice(alphabet))
+            else:
+                text[at:at] = text[rng.randrange(len(text)) :][:20]
+        _compile("".join(text))
+    for _ in range(200):
+        _compile(bytes(rng.randrange(256) for _ in range(60)).decode("latin-1"))
+
+
+def _compile(text: str) -> None:
+    parse_schema(Source("s.pg", text))
+    try:
+        compile_schema(text)
+    except SchemaError as error:
+        assert error.diagnostics
+        assert error.render()
