@@ -1,0 +1,325 @@
+"""What a query text says, before it is known whether it makes sense.
+
+Nodes compare by meaning: their ``span`` is left out, so two texts that differ only in layout have
+equal trees. Everything that has a value is an ``Expr``, conditions included; a new kind of
+expression, clause or statement is a new class here and one new entry in the tables of the
+parser, the checker and the formatter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from omnigraph.diagnostics import Span
+from omnigraph.lang.types import PropType
+
+NOWHERE = Span(0, 0)
+ANONYMOUS = "_"
+
+
+# -- expressions ------------------------------------------------------------------------------
+
+
+class LiteralKind(StrEnum):
+    NULL = "null"
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    STRING = "string"
+    DATE = "date"
+    DATETIME = "datetime"
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """Anything that has a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expr):
+    """A constant. Dates keep their text here; the checker reads it."""
+
+    kind: LiteralKind
+    value: bool | int | float | str | None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ListLiteral(Expr):
+    items: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Expr):
+    """``$name``: a bound variable or a parameter."""
+
+    name: str
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Expr):
+    """``$name.property``."""
+
+    variable: str
+    name: str
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Expr):
+    """A bare word: an alias in a read query, a property in a mutation predicate."""
+
+    name: str
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """``function(arguments)``; which functions exist is for the checker to say."""
+
+    function: str
+    args: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Expr):
+    function: str
+    arg: Expr
+    distinct: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+class CompareOp(StrEnum):
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Expr):
+    op: CompareOp
+    left: Expr
+    right: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In(Expr):
+    """``item in [ … ]`` or ``item in $list``."""
+
+    item: Expr
+    options: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Expr):
+    operand: Expr
+    negated: bool
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expr):
+    operand: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Expr):
+    """At least two operands; a chain is one node, so that long filters stay flat."""
+
+    operands: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Expr):
+    operands: tuple[Expr, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+# -- clauses of a match -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition of a ``match`` block."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyMatch:
+    """``name: value`` inside a binding."""
+
+    name: str
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding(Clause):
+    """``$variable: Type { property: value, … }``."""
+
+    variable: str
+    type_name: str
+    matches: tuple[PropertyMatch, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """``{min, max}``; a missing maximum is kept, for the checker to refuse."""
+
+    min: int
+    max: int | None
+
+
+ONE_HOP = Hops(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Traversal(Clause):
+    """``$src edge $dst``, ``$src <edge> $dst`` or ``$src $edge_variable:edge $dst``."""
+
+    src: str
+    edge: str
+    dst: str
+    hops: Hops = ONE_HOP
+    undirected: bool = False
+    edge_variable: str | None = None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    edge_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Clause):
+    condition: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negation(Clause):
+    """``not { … }``."""
+
+    clauses: tuple[Clause, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+# -- read queries -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    expr: Expr
+    alias: str | None = None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    expr: Expr
+    descending: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a query does: a read or a list of statements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Body):
+    clauses: tuple[Clause, ...]
+    projections: tuple[Projection, ...]
+    distinct: bool = False
+    order: tuple[Ordering, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    limit_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+# -- mutations --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    name: str
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One step of a mutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(Statement):
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Statement):
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    where: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Statement):
+    type_name: str
+    where: Expr
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation(Body):
+    statements: tuple[Statement, ...]
+
+
+# -- queries and files ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A declared parameter; its type is already resolved, since it names no schema type."""
+
+    name: str
+    type: PropType
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    name: str
+    params: tuple[Param, ...]
+    body: Body
+    description: str | None = None
+    instruction: str | None = None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    name_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @property
+    def is_mutation(self) -> bool:
+        return isinstance(self.body, Mutation)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFile:
+    queries: tuple[Query, ...]

@@ -1,0 +1,128 @@
+"""What the checker hands to the plan: a query whose every part is resolved and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph.diagnostics import Span
+from omnigraph.lang.query.typed import EntityKind, TypedExpr
+from omnigraph.lang.types import PropType
+
+
+class Direction(StrEnum):
+    """How an edge is walked from the left variable of a traversal."""
+
+    OUT = "out"
+    IN = "in"
+    BOTH = "both"
+
+    @property
+    def reversed(self) -> Direction:
+        return _REVERSED[self]
+
+
+_REVERSED = {
+    Direction.OUT: Direction.IN,
+    Direction.IN: Direction.OUT,
+    Direction.BOTH: Direction.BOTH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNode:
+    """A variable bound to a node type, with the conditions written in its braces."""
+
+    variable: str
+    type_name: str
+    filters: tuple[TypedExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A traversal with its direction. An anonymous end has a name that no user can write."""
+
+    src: str
+    dst: str
+    src_type: str
+    dst_type: str
+    edge_type: str
+    direction: Direction
+    min_hops: int
+    max_hops: int
+    edge_variable: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The clauses of one block, sorted by kind, each kind in the order written."""
+
+    nodes: tuple[BoundNode, ...]
+    hops: tuple[Hop, ...]
+    conditions: tuple[TypedExpr, ...]
+    absent: tuple[Absent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A negated pattern; ``outer`` are the variables it shares with what is around it."""
+
+    pattern: Pattern
+    outer: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    name: str
+    expr: TypedExpr
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    expr: TypedExpr
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRead:
+    name: str
+    params: Mapping[str, PropType]
+    pattern: Pattern
+    columns: tuple[OutputColumn, ...]
+    distinct: bool
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int | None
+
+
+class StatementKind(StrEnum):
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStatement:
+    """One statement. In ``where``, the row is the variable ``ROW``."""
+
+    kind: StatementKind
+    entity: EntityKind
+    type_name: str
+    assignments: tuple[tuple[str, TypedExpr], ...]
+    where: TypedExpr | None
+    span: Span
+
+
+ROW = "row~"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMutation:
+    name: str
+    params: Mapping[str, PropType]
+    statements: tuple[CheckedStatement, ...]
+
+
+CheckedQuery = CheckedRead | CheckedMutation

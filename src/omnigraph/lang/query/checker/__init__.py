@@ -1,0 +1,52 @@
+"""Checks a query against a catalog: syntax tree in, typed query out, every error at once."""
+
+from __future__ import annotations
+
+from omnigraph.diagnostics import Diagnostic, Severity, Source, in_source_order
+from omnigraph.errors import QueryError
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.checked import CheckedQuery
+from omnigraph.lang.query.checker.context import Context
+from omnigraph.lang.query.checker.infer import CALLS
+from omnigraph.lang.query.checker.mutations import check_mutation
+from omnigraph.lang.query.checker.reads import check_read
+from omnigraph.lang.query.checker.search import SEARCH_CALLS
+from omnigraph.lang.query.typed import NOW_PARAMETER
+from omnigraph.lang.schema.catalog import Catalog
+
+__all__ = ["check_query", "examine_query"]
+
+CALLS.update(SEARCH_CALLS)
+
+
+def examine_query(
+    catalog: Catalog, source: Source, query: ast.Query
+) -> tuple[CheckedQuery | None, list[Diagnostic]]:
+    """The checked query, or ``None`` when it has errors, and all findings, warnings included."""
+    context = Context(catalog, source, {param.name: param.type for param in query.params})
+    for param in query.params:
+        if param.name == NOW_PARAMETER:
+            message = f"parameter name `${NOW_PARAMETER}` is reserved"
+            context.error("T28", message, param.span, "use `now()`")
+    body = query.body
+    checked: CheckedQuery
+    if isinstance(body, ast.Read):
+        checked = check_read(context, query, body)
+    else:
+        assert isinstance(body, ast.Mutation)
+        checked = check_mutation(context, query, body)
+    if context.error_count:
+        return None, in_source_order(context.diagnostics)
+    for param in query.params:
+        if param.name not in context.used_params:
+            context.warn("L203", f"parameter `${param.name}` is never used", param.span)
+    return checked, in_source_order(context.diagnostics)
+
+
+def check_query(catalog: Catalog, source: Source, query: ast.Query) -> CheckedQuery:
+    """The checked query; raises ``QueryError`` with every error in it."""
+    checked, findings = examine_query(catalog, source, query)
+    if checked is None:
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+        raise QueryError(errors)
+    return checked

@@ -1,0 +1,109 @@
+"""What a check knows: the catalog, the parameters, what is bound where, and what is wrong.
+
+A check never stops at the first error. A part that is wrong is reported once and has no value
+(``None``); whoever uses that part stays silent about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source, Span
+from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.schema.catalog import Catalog, Property
+from omnigraph.lang.types import PropType
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a variable stands for."""
+
+    kind: EntityKind
+    type_name: str
+    span: Span
+
+
+@dataclass(slots=True)
+class Context:
+    """The state of checking one query."""
+
+    catalog: Catalog
+    source: Source
+    params: Mapping[str, PropType]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    used_params: set[str] = field(default_factory=set)
+    error_count: int = 0
+    _anonymous: int = 0
+
+    def error(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        self.error_count += 1
+        self.diagnostics.append(Diagnostic(Phase.TYPE, code, message, self.source, span, hint))
+
+    def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        """A finding that does not stop the query; only lint shows it."""
+        self.diagnostics.append(
+            Diagnostic(Phase.LINT, code, message, self.source, span, hint, Severity.WARNING)
+        )
+
+    def anonymous(self) -> str:
+        """A fresh name for ``$_``; users cannot write ``~``."""
+        self._anonymous += 1
+        return f"_~{self._anonymous}"
+
+    def param(self, name: str) -> PropType | None:
+        """The type of a parameter, remembered as used."""
+        found = self.params.get(name)
+        if found is not None:
+            self.used_params.add(name)
+        return found
+
+
+@dataclass(slots=True)
+class Scope:
+    """The variables of one block; a block inside it sees them too, not the other way round."""
+
+    parent: Scope | None = None
+    bound: dict[str, Bound] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    def get(self, name: str) -> Bound | None:
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.bound.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None
+
+    def is_broken(self, name: str) -> bool:
+        """Whether the variable stands in a clause that is wrong, so that its type is unknown."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.broken:
+                return True
+            scope = scope.parent
+        return False
+
+    def names(self) -> list[str]:
+        """Every visible variable, nearest block first, in binding order."""
+        names: list[str] = []
+        scope: Scope | None = self
+        while scope is not None:
+            names.extend(name for name in scope.bound if name not in names)
+            scope = scope.parent
+        return names
+
+
+def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
+    """A hint naming the closest candidate, if one is close."""
+    close = get_close_matches(name, list(candidates), 1, 0.6)
+    return f"did you mean `{show.format(close[0])}`?" if close else None
+
+
+def properties_of(catalog: Catalog, bound: Bound) -> Mapping[str, Property]:
+    """The declared properties of what a variable stands for."""
+    if bound.kind is EntityKind.NODE:
+        return catalog.node_types[bound.type_name].properties
+    return catalog.edge_types[bound.type_name].properties

@@ -1,0 +1,200 @@
+"""Literals: their types, their values, and whether they fit a property."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime
+
+from omnigraph.diagnostics import Span
+from omnigraph.lang.query import ast, typed
+from omnigraph.lang.query.checker.context import Context, suggest
+from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar, comparable
+
+_SCALARS = {
+    ast.LiteralKind.BOOL: Scalar.BOOL,
+    ast.LiteralKind.INT: Scalar.I64,
+    ast.LiteralKind.FLOAT: Scalar.F64,
+    ast.LiteralKind.STRING: Scalar.STRING,
+    ast.LiteralKind.DATE: Scalar.DATE,
+    ast.LiteralKind.DATETIME: Scalar.DATETIME,
+}
+
+
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def parse_date(text: str) -> date:
+    """``YYYY-MM-DD``; anything else is a ``ValueError``.
+
+    >>> parse_date("2024-02-29")
+    datetime.date(2024, 2, 29)
+    """
+    if _DAY.fullmatch(text) is None:
+        raise ValueError(text)
+    return date.fromisoformat(text)
+
+
+def parse_datetime(text: str) -> datetime:
+    """ISO date and time to milliseconds, as UTC without a zone; anything else a ``ValueError``.
+
+    >>> parse_datetime("2024-05-01T12:00:00.1234+02:00")
+    datetime.datetime(2024, 5, 1, 10, 0, 0, 123000)
+    """
+    text = text.strip()
+    if _DAY.fullmatch(text[:10]) is None or not text.isascii():
+        raise ValueError(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise ValueError(text) from error
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def is_null(expr: typed.TypedExpr | None) -> bool:
+    return isinstance(expr, typed.Constant) and expr.value is None
+
+
+def constant(context: Context, literal: ast.Literal) -> typed.Constant | None:
+    """A single literal with its type."""
+    kind = literal.kind
+    if kind is ast.LiteralKind.NULL:
+        return typed.Constant(None, typed.NULL)
+    value: typed.Atom = literal.value
+    if kind is ast.LiteralKind.DATE or kind is ast.LiteralKind.DATETIME:
+        name, form = ("Date", "YYYY-MM-DD") if kind is ast.LiteralKind.DATE else _DATETIME
+        try:
+            text = str(value)
+            value = parse_date(text) if kind is ast.LiteralKind.DATE else parse_datetime(text)
+        except ValueError:
+            context.error("T34", f"invalid {name} literal", literal.span, f"write {form}")
+            return None
+    return typed.Constant(value, PropType(_SCALARS[kind]))
+
+
+_DATETIME = ("DateTime", "YYYY-MM-DDTHH:MM:SS, with a zone such as Z or +02:00 if it is not UTC")
+
+
+def list_constant(
+    context: Context, literal: ast.ListLiteral, items: list[typed.TypedExpr]
+) -> typed.TypedExpr | None:
+    """A list literal from its typed items: one element type, integers widen to floats."""
+    known = [item.type for item in items if not is_null(item)]
+    nullable = len(known) < len(items)
+    if any(type_.is_list or type_.is_vector for type_ in known):
+        context.error("T27", "list literals cannot be nested", literal.span)
+        return None
+    element = known[0] if known else PropType(Scalar.STRING)
+    for type_ in known[1:]:
+        if not comparable(element, type_):
+            message = f"the items of a list must have one type, got {element} and {type_}"
+            context.error("T27", message, literal.span)
+            return None
+        if type_.scalar.is_float:
+            element = type_
+    type_ = PropType(element.scalar, nullable=nullable, is_list=True)
+    if all(isinstance(item, typed.Constant) for item in items):
+        values = tuple(item.value for item in items if isinstance(item, typed.Constant))
+        return typed.Constant(values, type_)  # type: ignore[arg-type]
+    return typed.ListOf(tuple(items), type_)
+
+
+def numeric_items(expr: typed.TypedExpr | None) -> int | None:
+    """How many items a list of numbers has; ``None`` for anything else."""
+    if not isinstance(expr, typed.Constant) or not isinstance(expr.value, tuple):
+        return None
+    numbers = [
+        item
+        for item in expr.value
+        if isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
+    ]
+    return len(numbers) if len(numbers) == len(expr.value) else None
+
+
+def fits(
+    context: Context, value: typed.Constant, target: PropType, label: str, span: Span
+) -> bool:
+    """Whether a literal may be compared with a property (T3 otherwise)."""
+    if value.value is None:
+        if target.nullable:
+            return True
+        context.error("T3", f"property {label} is {target} and never null", span)
+        return False
+    if not comparable(value.type, target):
+        context.error("T3", f"property {label} is {target}, got {value.type}", span)
+        return False
+    if target.enum_values is not None:
+        return _in_enum(context, value, target, label, span)
+    return True
+
+
+def _in_enum(
+    context: Context, value: typed.Constant, target: PropType, label: str, span: Span
+) -> bool:
+    allowed = target.enum_values or ()
+    given = value.value if isinstance(value.value, tuple) else (value.value,)
+    for item in given:
+        if item is not None and item not in allowed:
+            message = f"invalid enum value '{item}' for {label} (expected: {', '.join(allowed)})"
+            context.error("T3", message, span, suggest(str(item), allowed))
+            return False
+    return True
+
+
+def assignable(
+    context: Context, value: typed.Constant, target: PropType, label: str, span: Span
+) -> bool:
+    """Whether a literal may be stored in a property: as ``fits``, and nothing may be lost."""
+    if target.is_vector:
+        return _vector(context, value, target, label, span)
+    if target.is_blob:
+        if value.value is None or value.type == typed.STRING:
+            return value.value is not None or fits(context, value, target, label, span)
+        context.error("T3", f"property {label} is {target}, got {value.type}", span)
+        return False
+    if isinstance(value.value, tuple) and not value.value and target.is_list:
+        return True
+    if not fits(context, value, target, label, span):
+        return False
+    given = value.value if isinstance(value.value, tuple) else (value.value,)
+    if target.is_list and any(item is None for item in given):
+        context.error("T3", f"the items of {label} cannot be null", span)
+        return False
+    return all(_lossless(context, item, target, label, span) for item in given)
+
+
+def _lossless(
+    context: Context, item: typed.Atom, target: PropType, label: str, span: Span
+) -> bool:
+    if not target.scalar.is_integer or item is None:
+        return True
+    if isinstance(item, float):
+        if not item.is_integer():
+            message = f"property {label} is {target}, {item} has a fraction"
+            context.error("T3", message, span)
+            return False
+        item = int(item)
+    low, high = INTEGER_RANGES[target.scalar]
+    if isinstance(item, int) and not low <= item <= high:
+        message = f"{item} is out of range for {label}: {target} ({low} to {high})"
+        context.error("T3", message, span)
+        return False
+    return True
+
+
+def _vector(
+    context: Context, value: typed.Constant, target: PropType, label: str, span: Span
+) -> bool:
+    if value.value is None:
+        return fits(context, value, target, label, span)
+    count = numeric_items(value)
+    if count is None:
+        context.error("T3", f"property {label} is {target}, got {value.type}", span)
+        return False
+    if count != target.dimension:
+        message = f"property {label} is {target}, got a list of {count} numbers"
+        context.error("T3", message, span)
+        return False
+    return True

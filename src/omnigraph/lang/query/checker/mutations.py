@@ -1,0 +1,180 @@
+"""Checking mutations: what is inserted, set and selected, against the type's properties."""
+
+from __future__ import annotations
+
+from omnigraph.lang.query import ast, typed
+from omnigraph.lang.query.checked import (
+    ROW,
+    CheckedMutation,
+    CheckedStatement,
+    StatementKind,
+)
+from omnigraph.lang.query.checker.context import Context, Scope, suggest
+from omnigraph.lang.query.checker.infer import Inference
+from omnigraph.lang.query.checker.literals import assignable
+from omnigraph.lang.query.expressions import ast_span
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.types import PropType, comparable
+
+ENDPOINTS = ("from", "to")
+_STORED = {"from": "src", "to": "dst"}
+
+
+def check_mutation(context: Context, query: ast.Query, body: ast.Mutation) -> CheckedMutation:
+    """Check every statement; each is checked even when one before it is wrong."""
+    statements = [_statement(context, statement) for statement in body.statements]
+    return CheckedMutation(
+        query.name,
+        context.params,
+        tuple(statement for statement in statements if statement is not None),
+    )
+
+
+def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None:
+    assert isinstance(node, ast.Insert | ast.Update | ast.Delete)
+    target = _target(context, node)
+    if target is None:
+        return None
+    match node:
+        case ast.Insert():
+            values = _assignments(context, node.assignments, target)
+            _required(context, node, target)
+            return _checked(StatementKind.INSERT, target, values, None, node)
+        case ast.Update():
+            values = _assignments(context, node.assignments, target)
+            _unchangeable(context, node, target)
+            where = _where(context, node.where, target)
+            return _checked(StatementKind.UPDATE, target, values, where, node)
+        case ast.Delete():
+            where = _where(context, node.where, target)
+            return _checked(StatementKind.DELETE, target, (), where, node)
+
+
+def _target(
+    context: Context, node: ast.Insert | ast.Update | ast.Delete
+) -> NodeType | EdgeType | None:
+    """The type that a statement names, exactly as declared."""
+    catalog = context.catalog
+    found = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
+    if found is None:
+        names = [*catalog.node_types, *catalog.edge_types]
+        message = f"unknown node or edge type `{node.type_name}`"
+        context.error("T10", message, node.type_span, suggest(node.type_name, names))
+    return found
+
+
+def _checked(
+    kind: StatementKind,
+    target: NodeType | EdgeType,
+    values: tuple[tuple[str, typed.TypedExpr], ...],
+    where: typed.TypedExpr | None,
+    node: ast.Insert | ast.Update | ast.Delete,
+) -> CheckedStatement:
+    entity = typed.EntityKind.EDGE if isinstance(target, EdgeType) else typed.EntityKind.NODE
+    return CheckedStatement(kind, entity, target.name, values, where, node.span)
+
+
+def writable(target: NodeType | EdgeType) -> dict[str, PropType]:
+    """What a statement may name; an edge's endpoints hide properties of the same name."""
+    properties = {name: prop.type for name, prop in target.properties.items()}
+    if isinstance(target, EdgeType):
+        properties.update(dict.fromkeys(ENDPOINTS, typed.STRING))
+    return properties
+
+
+# -- assignments ------------------------------------------------------------------------------
+
+
+def _assignments(
+    context: Context, nodes: tuple[ast.Assignment, ...], target: NodeType | EdgeType
+) -> tuple[tuple[str, typed.TypedExpr], ...]:
+    known = writable(target)
+    values: dict[str, typed.TypedExpr] = {}
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            context.error("T13", f"`{node.name}` is assigned twice", node.span)
+            continue
+        seen.add(node.name)
+        type_ = known.get(node.name)
+        if type_ is None:
+            message = f"type `{target.name}` has no property `{node.name}`"
+            context.error("T11", message, node.span, suggest(node.name, known))
+            continue
+        value = _value(context, node, type_, target.name)
+        if value is not None:
+            values[node.name] = value
+    return tuple(values.items())
+
+
+def _value(
+    context: Context, node: ast.Assignment, type_: PropType, owner: str
+) -> typed.TypedExpr | None:
+    at = Inference(context, Scope(), row={})
+    value = at.expr(node.value)
+    if value is None:
+        return None
+    label = f"`{owner}.{node.name}`"
+    span = ast_span(node.value)
+    if isinstance(value, typed.Constant):
+        return value if assignable(context, value, type_, label, span) else None
+    text_into_blob = type_.is_blob and value.type.as_nullable(False) == typed.STRING
+    if text_into_blob or comparable(value.type, type_):
+        return value
+    context.error("T7", f"cannot assign {value.type} to {label}, which is {type_}", span)
+    return None
+
+
+def _required(context: Context, node: ast.Insert, target: NodeType | EdgeType) -> None:
+    """An insert gives every property that may not be null (T12)."""
+    given = {assignment.name for assignment in node.assignments}
+    if isinstance(target, EdgeType):
+        for end in ENDPOINTS:
+            if end not in given:
+                message = f"insert of edge `{target.name}` needs `{end}`"
+                context.error("T12", message, node.type_span, f"add `{end}: $id`")
+    embeds = target.embeds if isinstance(target, NodeType) else {}
+    for name, prop in target.properties.items():
+        hidden = isinstance(target, EdgeType) and name in ENDPOINTS
+        if prop.type.nullable or name in given or hidden:
+            continue
+        embed = embeds.get(name)
+        if embed is None:
+            message = f"insert of `{target.name}` needs `{name}`"
+            context.error("T12", message, node.type_span)
+        elif embed.source not in given:
+            message = f"insert of `{target.name}` needs `{name}` or its source `{embed.source}`"
+            context.error("T12", message, node.type_span)
+
+
+def _unchangeable(context: Context, node: ast.Update, target: NodeType | EdgeType) -> None:
+    for assignment in node.assignments:
+        if isinstance(target, EdgeType):
+            if assignment.name in ENDPOINTS:
+                message = f"the ends of edge `{target.name}` cannot be updated"
+                hint = "delete the edge and insert another"
+                context.error("T16", message, assignment.span, hint)
+        elif assignment.name in target.key:
+            message = f"cannot update @key property `{target.name}.{assignment.name}`"
+            context.error("T33", message, assignment.span, "delete and re-insert instead")
+
+
+# -- predicates -------------------------------------------------------------------------------
+
+
+def _where(
+    context: Context, node: ast.Expr, target: NodeType | EdgeType
+) -> typed.TypedExpr | None:
+    at = Inference(
+        context, Scope(), row=writable(target), row_variable=ROW, row_label=target.name
+    )
+    found = at.condition(node)
+    return None if found is None else _stored_ends(found, isinstance(target, EdgeType))
+
+
+def _stored_ends(expr: typed.TypedExpr, is_edge: bool) -> typed.TypedExpr:
+    """``from`` and ``to`` of an edge are the columns ``src`` and ``dst``."""
+    if isinstance(expr, typed.Column):
+        stored = _STORED.get(expr.name) if is_edge else None
+        return typed.Column(expr.variable, stored, expr.type) if stored else expr
+    return typed.rebuild(expr, lambda part: _stored_ends(part, is_edge))

@@ -1,0 +1,354 @@
+"""Checking the clauses of a match block.
+
+Bindings give variables their types first, then traversals give types to the variables they meet,
+in the order written; conditions and negations see the result. So the order of clauses never
+decides whether a query is right.
+"""
+
+from __future__ import annotations
+
+from omnigraph.diagnostics import Span
+from omnigraph.lang.query import ast, typed
+from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Pattern
+from omnigraph.lang.query.checker.context import Bound, Context, Scope, suggest
+from omnigraph.lang.query.checker.infer import Inference
+from omnigraph.lang.query.checker.literals import fits
+from omnigraph.lang.query.expressions import ast_span
+from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.types import PropType, comparable
+
+_NODE = typed.EntityKind.NODE
+_EDGE = typed.EntityKind.EDGE
+
+
+def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...]) -> Pattern:
+    """Check one block; its variables are added to ``scope``."""
+    bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
+    for binding in bindings:
+        _bind_type(context, scope, binding)
+    named_blank = scope.get(ast.ANONYMOUS) is not None
+    hops: list[Hop] = []
+    for clause in clauses:
+        if isinstance(clause, ast.Traversal):
+            hop = _hop(context, scope, clause, named_blank)
+            if hop is not None:
+                hops.append(hop)
+            else:
+                scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
+    nodes = _nodes(context, scope, bindings)
+    at = Inference(context, scope)
+    conditions = [
+        at.condition(clause.condition) for clause in clauses if isinstance(clause, ast.Filter)
+    ]
+    _refuse_fused_rank(context, clauses, conditions)
+    absent = [
+        _negation(context, scope, clause) for clause in clauses if isinstance(clause, ast.Negation)
+    ]
+    return Pattern(
+        tuple(nodes),
+        tuple(hops),
+        tuple(condition for condition in conditions if condition is not None),
+        tuple(absent),
+    )
+
+
+# -- bindings ---------------------------------------------------------------------------------
+
+
+def _bind_type(context: Context, scope: Scope, binding: ast.Binding) -> None:
+    name = binding.type_name
+    if context.catalog.node(name) is None:
+        message = f"unknown node type `{name}`"
+        hint = suggest(name, context.catalog.node_types)
+        if name in context.catalog.interfaces:
+            message = f"`{name}` is an interface; only node types can be bound"
+            hint = None
+        elif context.catalog.edge(name) is not None:
+            message = f"`{name}` is an edge type; only node types can be bound"
+            hint = f"write it between two variables: `$a {_edge_word(name)} $b`"
+        context.error("T1", message, binding.type_span, hint)
+        scope.broken.add(binding.variable)
+        return
+    known = scope.get(binding.variable)
+    if known is None:
+        scope.bound[binding.variable] = Bound(_NODE, name, binding.span)
+    elif known.kind is not _NODE or known.type_name != name:
+        message = f"variable `${binding.variable}` already bound to type `{known.type_name}`"
+        context.error("T26", f"{message}, cannot rebind to `{name}`", binding.type_span)
+
+
+def _edge_word(name: str) -> str:
+    return name[:1].lower() + name[1:]
+
+
+def _nodes(context: Context, scope: Scope, bindings: list[ast.Binding]) -> list[BoundNode]:
+    """One node for each variable; a variable bound twice collects the conditions of both."""
+    filters: dict[str, list[typed.TypedExpr]] = {}
+    for binding in bindings:
+        if context.catalog.node(binding.type_name) is None:
+            continue
+        found = filters.setdefault(binding.variable, [])
+        for match in binding.matches:
+            condition = _match(context, binding, match)
+            if condition is not None:
+                found.append(condition)
+    nodes: list[BoundNode] = []
+    for variable, conditions in filters.items():
+        bound = scope.get(variable)
+        if bound is not None and bound.kind is _NODE:
+            nodes.append(BoundNode(variable, bound.type_name, tuple(conditions)))
+    return nodes
+
+
+def _match(
+    context: Context, binding: ast.Binding, match: ast.PropertyMatch
+) -> typed.TypedExpr | None:
+    node_type = context.catalog.node_types[binding.type_name]
+    prop = node_type.properties.get(match.name)
+    label = f"`{binding.type_name}.{match.name}`"
+    if prop is None:
+        message = f"type `{binding.type_name}` has no property `{match.name}`"
+        context.error("T2", message, match.span, suggest(match.name, node_type.properties))
+        return None
+    type_ = prop.type
+    if type_.is_blob or type_.is_vector:
+        kind = "Blob" if type_.is_blob else "Vector"
+        context.error("T3", f"{kind} property {label} cannot be matched", match.span)
+        return None
+    if isinstance(match.value, ast.Variable) and match.value.name not in context.params:
+        message = f"`${match.value.name}` is not a declared parameter"
+        hint = suggest(match.value.name, context.params, "${}")
+        context.error("T25", message, match.value.span, hint)
+        return None
+    value = Inference(context, Scope()).expr(match.value)
+    if value is None or not _value_fits(context, value, type_, label, ast_span(match.value)):
+        return None
+    column = typed.Column(binding.variable, match.name, type_)
+    if type_.is_list:
+        return typed.Membership(value, column)
+    return typed.Compare(typed.Relation.EQ, column, value)
+
+
+def _value_fits(
+    context: Context, value: typed.TypedExpr, type_: PropType, label: str, span: Span
+) -> bool:
+    """A literal must fit (T3), a parameter or ``now()`` must be comparable (T7)."""
+    if isinstance(value, typed.Constant):
+        if type_.is_list and value.value is not None and value.type.is_list:
+            message = f"list equality is not supported for property {label}"
+            context.error("T3", message, span, "use a scalar value to match list membership")
+            return False
+        return fits(context, value, type_.element, label, span)
+    if type_.is_list and value.type.is_list:
+        message = f"list equality is not supported for property {label}"
+        context.error("T7", message, span, "use a scalar parameter to match list membership")
+        return False
+    if comparable(value.type, type_.element):
+        return True
+    context.error("T7", f"cannot compare {value.type} with {type_} for property {label}", span)
+    return False
+
+
+# -- traversals -------------------------------------------------------------------------------
+
+
+def _hop(
+    context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool
+) -> Hop | None:
+    edge = _edge_type(context, clause)
+    _check_hops(context, clause)
+    if edge is None:
+        return None
+    if clause.undirected and edge.from_type != edge.to_type:
+        message = f"`<{clause.edge}>` needs an edge between nodes of one type"
+        shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}` is not"
+        context.error("T22", f"{message}, {shape}", clause.edge_span, "leave `<` and `>` out")
+        return None
+    src, dst = (
+        context.anonymous() if name == ast.ANONYMOUS and not named_blank else name
+        for name in (clause.src, clause.dst)
+    )
+    direction = _orient(context, scope, clause, edge, src, dst)
+    if direction is None:
+        return None
+    if clause.undirected:
+        direction = Direction.BOTH
+    src_type, dst_type = edge.from_type, edge.to_type
+    if direction is Direction.IN:
+        src_type, dst_type = dst_type, src_type
+    if not _bind_edge(context, scope, clause, edge):
+        return None
+    return Hop(
+        src,
+        dst,
+        src_type,
+        dst_type,
+        edge.name,
+        direction,
+        clause.hops.min,
+        clause.hops.max or clause.hops.min,
+        clause.edge_variable,
+        clause.span,
+    )
+
+
+def _edge_type(context: Context, clause: ast.Traversal) -> EdgeType | None:
+    edge = context.catalog.edge(clause.edge)
+    if edge is None:
+        words = [_edge_word(name) for name in context.catalog.edge_types]
+        hint = suggest(clause.edge, words)
+        if clause.edge in ("in", "contains", "starts_with"):
+            hint = f"to compare, write a property on the left: `${clause.src}.property …`"
+        context.error("T4", f"unknown edge type `{clause.edge}`", clause.edge_span, hint)
+    return edge
+
+
+def _check_hops(context: Context, clause: ast.Traversal) -> None:
+    least, most = clause.hops.min, clause.hops.max
+    if least < 1:
+        context.error("T15", "the fewest hops must be at least 1", clause.span)
+    if most is None:
+        message = "unbounded traversal is disabled"
+        context.error("T15", message, clause.span, "give the most hops too: `{1,3}`")
+    elif most < least:
+        message = f"invalid hop bounds {{{least},{most}}}: the most must be at least the fewest"
+        context.error("T15", message, clause.span)
+
+
+def _orient(
+    context: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType, src: str, dst: str
+) -> Direction | None:
+    """The direction from the types that are known, left side first."""
+    left, right = scope.get(src), scope.get(dst)
+    for name, bound in ((src, left), (dst, right)):
+        if bound is not None and bound.kind is _EDGE:
+            message = f"`${name}` is bound to an edge and cannot be the end of a traversal"
+            context.error("T23", message, clause.span)
+            return None
+    if left is not None:
+        if left.type_name == edge.from_type:
+            direction = Direction.OUT
+        elif left.type_name == edge.to_type:
+            direction = Direction.IN
+        else:
+            _not_an_endpoint(context, clause, src, left, edge)
+            return None
+    elif right is not None and right.type_name != edge.to_type:
+        if right.type_name != edge.from_type:
+            _not_an_endpoint(context, clause, dst, right, edge)
+            return None
+        direction = Direction.IN
+    else:
+        direction = Direction.OUT
+    ends = (edge.from_type, edge.to_type)
+    left_type, right_type = ends if direction is Direction.OUT else ends[::-1]
+    ok = True
+    for name, type_name in ((src, left_type), (dst, right_type)):
+        ok = _bind_end(context, scope, clause, edge, name, type_name) and ok
+    return direction if ok else None
+
+
+def _not_an_endpoint(
+    context: Context, clause: ast.Traversal, name: str, bound: Bound, edge: EdgeType
+) -> None:
+    shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}`"
+    message = f"variable `${name}` is a `{bound.type_name}`, which is no end of {shape}"
+    context.error("T5", message, clause.span)
+
+
+def _bind_end(
+    context: Context,
+    scope: Scope,
+    clause: ast.Traversal,
+    edge: EdgeType,
+    name: str,
+    type_name: str,
+) -> bool:
+    known = scope.get(name)
+    if known is None:
+        scope.bound[name] = Bound(_NODE, type_name, clause.span)
+        return True
+    if known.type_name == type_name:
+        return True
+    message = f"variable `${name}` is a `{known.type_name}`, but `{edge.name}` expects"
+    context.error("T5", f"{message} `{type_name}` there", clause.span)
+    return False
+
+
+def _bind_edge(context: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -> bool:
+    variable = clause.edge_variable
+    if variable is None:
+        return True
+    if variable == ast.ANONYMOUS:
+        message, hint = "an edge binding needs a name", "leave the binding out: `$a edge $b`"
+        context.error("T23", message, clause.span, hint)
+        return False
+    if (clause.hops.min, clause.hops.max) != (1, 1):
+        message = f"`${variable}` binds one edge, so the traversal must have one hop"
+        context.error("T23", message, clause.span)
+        return False
+    known = scope.get(variable)
+    if known is not None:
+        message = f"variable `${variable}` is already bound to `{known.type_name}`"
+        context.error("T23", f"{message} and cannot bind an edge", clause.span)
+        return False
+    scope.bound[variable] = Bound(_EDGE, edge.name, clause.span)
+    return True
+
+
+# -- conditions and negation ------------------------------------------------------------------
+
+
+def _refuse_fused_rank(
+    context: Context,
+    clauses: tuple[ast.Clause, ...],
+    conditions: list[typed.TypedExpr | None],
+) -> None:
+    filters = [clause for clause in clauses if isinstance(clause, ast.Filter)]
+    for clause, condition in zip(filters, conditions, strict=True):
+        if condition is None:
+            continue
+        if any(isinstance(part, typed.Rrf) for part in typed.walk(condition)):
+            message = "`rrf` ranks the whole result and cannot be part of a condition"
+            context.error("T21", message, clause.span, "use it in `return` and `order`")
+
+
+def _negation(context: Context, scope: Scope, clause: ast.Negation) -> Absent:
+    inner = Scope(parent=scope)
+    before = context.error_count
+    pattern = check_pattern(context, inner, clause.clauses)
+    outer = tuple(name for name in _mentioned(clause.clauses) if scope.get(name) is not None)
+    if not outer and context.error_count == before:
+        message = "a negation must mention a variable that is bound outside it"
+        context.error("T9", message, clause.span)
+    return Absent(pattern, outer)
+
+
+def _mentioned(clauses: tuple[ast.Clause, ...]) -> list[str]:
+    """The variables that clauses name themselves, each once, in the order written."""
+    names: list[str] = []
+    for clause in clauses:
+        if isinstance(clause, ast.Traversal):
+            names += [clause.src, clause.dst]
+        elif isinstance(clause, ast.Binding):
+            names.append(clause.variable)
+        elif isinstance(clause, ast.Filter):
+            names += _expression_variables(clause.condition)
+    return list(dict.fromkeys(names))
+
+
+def _expression_variables(node: ast.Expr) -> list[str]:
+    match node:
+        case ast.Variable(name=name) | ast.Property(variable=name):
+            return [name]
+        case ast.Compare(left=left, right=right):
+            parts: tuple[ast.Expr, ...] = (left, right)
+        case ast.In(item=item, options=options):
+            parts = (item, options)
+        case ast.IsNull(operand=operand) | ast.Not(operand=operand):
+            parts = (operand,)
+        case ast.And(operands=parts) | ast.Or(operands=parts) | ast.Call(args=parts):
+            pass
+        case _:
+            parts = ()
+    return [name for part in parts for name in _expression_variables(part)]

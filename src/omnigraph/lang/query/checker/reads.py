@@ -1,0 +1,221 @@
+"""Checking a read query: its pattern, its columns, its order."""
+
+from __future__ import annotations
+
+from omnigraph.lang.query import ast, typed
+from omnigraph.lang.query.checked import CheckedRead, OutputColumn, SortKey
+from omnigraph.lang.query.checker.context import Context, Scope, suggest
+from omnigraph.lang.query.checker.infer import Inference
+from omnigraph.lang.query.checker.patterns import check_pattern
+from omnigraph.lang.query.expressions import ast_span
+
+
+def check_read(context: Context, query: ast.Query, body: ast.Read) -> CheckedRead:
+    """Check a read; the result is only of use when no error was reported."""
+    scope = Scope()
+    pattern = check_pattern(context, scope, body.clauses)
+    columns = _columns(context, scope, body)
+    order = _order(context, scope, body, columns)
+    _warn_same_names(context, body, columns)
+    return CheckedRead(
+        query.name,
+        context.params,
+        pattern,
+        tuple(column for column in columns if column is not None),
+        body.distinct,
+        order,
+        body.limit,
+        body.offset,
+    )
+
+
+# -- columns ----------------------------------------------------------------------------------
+
+
+def _columns(context: Context, scope: Scope, body: ast.Read) -> list[OutputColumn | None]:
+    grouped = any(isinstance(p.expr, ast.Aggregate) for p in body.projections)
+    return [_column(context, scope, projection, grouped) for projection in body.projections]
+
+
+def _column(
+    context: Context, scope: Scope, projection: ast.Projection, grouped: bool
+) -> OutputColumn | None:
+    node = projection.expr
+    at = Inference(context, scope, aggregates=isinstance(node, ast.Aggregate))
+    expr = at.expr(node)
+    if expr is None:
+        return None
+    if expr.type.is_blob:
+        context.error(
+            "T24", "a Blob cannot be read as a value", projection.span, "read it by its id"
+        )
+        return None
+    if grouped and not isinstance(node, ast.Aggregate | ast.Property | ast.Variable):
+        context.error(
+            "T9",
+            "beside an aggregate only properties and variables can be returned",
+            projection.span,
+        )
+        return None
+    name = projection.alias or _default_name(expr)
+    if name is None:
+        message = "this projection needs a name"
+        context.error("T32", message, projection.span, "add `as name`")
+        return None
+    return OutputColumn(name, expr)
+
+
+def _default_name(expr: typed.TypedExpr) -> str | None:
+    """The name a column gets when no alias is written."""
+    match expr:
+        case typed.Column(variable=variable, name=name):
+            return f"{variable}.{name}"
+        case typed.Entity(variable=variable):
+            return variable
+        case typed.Parameter(name=name):
+            return name
+        case typed.Constant() | typed.ListOf():
+            return "literal"
+        case typed.Aggregate(arg=arg):
+            return _default_name(arg)
+        case typed.TextMatch(function=function):
+            return str(function)
+        case typed.Nearest() | typed.Bm25() | typed.Rrf():
+            return type(expr).__name__.lower()
+        case _:
+            return None
+
+
+def _warn_same_names(
+    context: Context, body: ast.Read, columns: list[OutputColumn | None]
+) -> None:
+    seen: set[str] = set()
+    for projection, column in zip(body.projections, columns, strict=True):
+        if column is None:
+            continue
+        if column.name in seen:
+            message = f"two result columns are called `{column.name}`"
+            context.warn("L202", message, projection.span, "give one a name with `as`")
+        seen.add(column.name)
+
+
+# -- order ------------------------------------------------------------------------------------
+
+
+def _order(
+    context: Context, scope: Scope, body: ast.Read, columns: list[OutputColumn | None]
+) -> tuple[SortKey, ...]:
+    known = [column for column in columns if column is not None]
+    complete = len(known) == len(columns)
+    grouped = any(isinstance(p.expr, ast.Aggregate) for p in body.projections)
+    keys: list[tuple[SortKey, ast.Ordering]] = []
+    for position, entry in enumerate(body.order):
+        key = _sort_key(context, scope, entry, known, complete)
+        if key is None:
+            continue
+        if isinstance(key.expr, typed.Score):
+            if not _leads(context, entry, position, grouped):
+                continue
+        elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
+            output = _returned(context, entry, key.expr, known, complete)
+            if output is None:
+                continue
+            key = SortKey(output, entry.descending)
+        keys.append((key, entry))
+    _check_search_order(context, body, keys, known)
+    return tuple(key for key, _ in keys)
+
+
+def _sort_key(
+    context: Context,
+    scope: Scope,
+    entry: ast.Ordering,
+    columns: list[OutputColumn],
+    complete: bool,
+) -> SortKey | None:
+    node = entry.expr
+    if isinstance(node, ast.Name):
+        for column in columns:
+            if column.name == node.name:
+                return _by_column(context, entry, column)
+        if complete:
+            names = [column.name for column in columns]
+            message = f"`{node.name}` is no column of the result"
+            context.error("T29", message, node.span, suggest(node.name, names))
+        return None
+    is_rank = isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf")
+    if not isinstance(node, ast.Property) and not is_rank:
+        context.error(
+            "T29",
+            "unsupported ordering expression",
+            entry.span,
+            "order by a property, a column of the result or a search",
+        )
+        return None
+    expr = Inference(context, scope).expr(node)
+    if expr is None:
+        return None
+    if not isinstance(expr, typed.Score) and not expr.type.is_plain:
+        context.error("T29", f"cannot order by {expr.type}", ast_span(node))
+        return None
+    return SortKey(expr, entry.descending)
+
+
+def _by_column(
+    context: Context, entry: ast.Ordering, column: OutputColumn
+) -> SortKey | None:
+    if not column.expr.type.is_plain:
+        context.error("T29", f"cannot order by {column.expr.type}", entry.span)
+        return None
+    return SortKey(typed.Output(column.name, column.expr.type), entry.descending)
+
+
+def _leads(context: Context, entry: ast.Ordering, position: int, grouped: bool) -> bool:
+    if position:
+        message = "a search must be the first entry of `order`"
+        context.error("T29", message, entry.span)
+        return False
+    if grouped:
+        message = "a search cannot order groups"
+        context.error("T29", message, entry.span, "return the score and order by its column")
+        return False
+    return True
+
+
+def _returned(
+    context: Context,
+    entry: ast.Ordering,
+    expr: typed.TypedExpr,
+    columns: list[OutputColumn],
+    complete: bool,
+) -> typed.Output | None:
+    """Groups and distinct rows can only be ordered by what is returned."""
+    for column in columns:
+        if column.expr == expr:
+            return typed.Output(column.name, expr.type)
+    if complete:
+        message = "groups and distinct rows can only be ordered by returned columns"
+        context.error("T31", message, entry.span, "return this property too")
+    return None
+
+
+def _check_search_order(
+    context: Context,
+    body: ast.Read,
+    keys: list[tuple[SortKey, ast.Ordering]],
+    columns: list[OutputColumn],
+) -> None:
+    """What ordering by a search asks of the rest of the query (T17, T18, T21)."""
+    by_name = {column.name: column.expr for column in columns}
+    for key, entry in keys:
+        expr = key.expr
+        aliased = by_name.get(expr.name) if isinstance(expr, typed.Output) else None
+        if body.limit is None:
+            if isinstance(expr, typed.Nearest):
+                context.error("T17", "ordering by `nearest` needs a `limit`", entry.span)
+            if isinstance(expr, typed.Rrf) or isinstance(aliased, typed.Rrf):
+                context.error("T21", "ordering by `rrf` needs a `limit`", entry.span)
+    nearest = [entry for key, entry in keys if isinstance(key.expr, typed.Nearest)]
+    if nearest and any(isinstance(entry.expr, ast.Name) for _, entry in keys):
+        message = "ordering by `nearest` cannot be combined with a column of the result"
+        context.error("T18", message, nearest[0].span)

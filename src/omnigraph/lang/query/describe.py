@@ -1,0 +1,141 @@
+"""What a query touches and gives back, for tools that never run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.lang.query.checked import (
+    CheckedMutation,
+    CheckedQuery,
+    CheckedRead,
+    CheckedStatement,
+    Pattern,
+    StatementKind,
+)
+from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.types import PropType, Scalar
+
+_KINDS = {
+    Scalar.STRING: "string",
+    Scalar.BOOL: "bool",
+    Scalar.I32: "int",
+    Scalar.U32: "int",
+    Scalar.I64: "bigint",
+    Scalar.U64: "bigint",
+    Scalar.F32: "float",
+    Scalar.F64: "float",
+    Scalar.DATE: "date",
+    Scalar.DATETIME: "datetime",
+    Scalar.BLOB: "blob",
+    Scalar.VECTOR: "vector",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TypeUse:
+    """A node or edge type that a query reads or writes."""
+
+    kind: EntityKind
+    type_name: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": str(self.kind), "type_name": self.type_name}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultField:
+    """One column of the result, under the name it really has."""
+
+    name: str
+    type: PropType
+
+    def to_json(self) -> dict[str, Any]:
+        kind = _KINDS[self.type.scalar]
+        shape: dict[str, Any] = {"name": self.name, "kind": "list" if self.type.is_list else kind}
+        if self.type.is_list:
+            shape["item_kind"] = kind
+        if self.type.is_vector:
+            shape["vector_dim"] = self.type.dimension
+        shape["nullable"] = self.type.nullable
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The columns of the result, and the types read and written, each list sorted."""
+
+    result: tuple[ResultField, ...]
+    reads: tuple[TypeUse, ...]
+    writes: tuple[TypeUse, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "result": [field.to_json() for field in self.result],
+            "reads": [use.to_json() for use in self.reads],
+            "writes": [use.to_json() for use in self.writes],
+        }
+
+
+def describe(catalog: Catalog, checked: CheckedQuery) -> Operation:
+    """The operation descriptor of a checked query."""
+    if isinstance(checked, CheckedRead):
+        return _read(checked)
+    return _mutation(catalog, checked)
+
+
+def _node(name: str) -> TypeUse:
+    return TypeUse(EntityKind.NODE, name)
+
+
+def _edge(name: str) -> TypeUse:
+    return TypeUse(EntityKind.EDGE, name)
+
+
+def _read(checked: CheckedRead) -> Operation:
+    reads: set[TypeUse] = set()
+    _pattern(checked.pattern, reads)
+    fields = tuple(ResultField(column.name, column.expr.type) for column in checked.columns)
+    return Operation(fields, tuple(sorted(reads)), ())
+
+
+def _pattern(pattern: Pattern, reads: set[TypeUse]) -> None:
+    reads.update(_node(node.type_name) for node in pattern.nodes)
+    for hop in pattern.hops:
+        reads.update((_node(hop.src_type), _node(hop.dst_type), _edge(hop.edge_type)))
+    for absent in pattern.absent:
+        _pattern(absent.pattern, reads)
+
+
+def _mutation(catalog: Catalog, checked: CheckedMutation) -> Operation:
+    reads: set[TypeUse] = set()
+    writes: set[TypeUse] = set()
+    for statement in checked.statements:
+        target = TypeUse(statement.entity, statement.type_name)
+        reads.add(target)
+        writes.add(target)
+        reads.update(_endpoints(catalog, statement))
+        cascaded = _cascade(catalog, statement)
+        reads.update(cascaded)
+        writes.update(cascaded)
+    return Operation((), tuple(sorted(reads)), tuple(sorted(writes)))
+
+
+def _endpoints(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:
+    """An inserted edge is checked against the nodes at its ends."""
+    if statement.kind is not StatementKind.INSERT or statement.entity is EntityKind.NODE:
+        return []
+    edge = catalog.edge_types[statement.type_name]
+    return [_node(edge.from_type), _node(edge.to_type)]
+
+
+def _cascade(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:
+    """Deleting nodes deletes the edges at them, of every edge type."""
+    if statement.kind is not StatementKind.DELETE or statement.entity is EntityKind.EDGE:
+        return []
+    return [
+        _edge(edge.name)
+        for edge in catalog.edge_types.values()
+        if statement.type_name in (edge.from_type, edge.to_type)
+    ]

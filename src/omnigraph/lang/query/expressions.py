@@ -1,0 +1,302 @@
+"""The expression half of the query parser.
+
+Precedence, loosest first: ``or``, ``and``, ``not``, one comparison, an operand. A new operator is
+one more level here, a new function one more row in ``FUNCTIONS``.
+"""
+
+from __future__ import annotations
+
+import math
+from difflib import get_close_matches
+
+from omnigraph.diagnostics import Span
+from omnigraph.lang.lexer import Kind, Token, decode_string
+from omnigraph.lang.parsing import Failure, Parser
+from omnigraph.lang.query import ast
+from omnigraph.lang.types import I64_RANGE
+
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+RANKS = ("nearest", "bm25")
+# function -> fewest and most arguments
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    "now": (0, 0),
+    "nearest": (2, 2),
+    "search": (2, 2),
+    "fuzzy": (2, 3),
+    "match_text": (2, 2),
+    "bm25": (2, 2),
+    "rrf": (2, 3),
+}
+_DATES = {"date": ast.LiteralKind.DATE, "datetime": ast.LiteralKind.DATETIME}
+_SYMBOLS = {op.value: op for op in ast.CompareOp if not op.value[0].isalpha()}
+_WORD_OPERATORS = ("contains", "starts_with")
+_WORDS = {"true": True, "false": False}
+
+
+class ExpressionParser(Parser):
+    """Parses expressions; the clause parser builds on it."""
+
+    def expression(self) -> ast.Expr:
+        """A whole expression, conditions included."""
+        with self.nested():
+            return self._either()
+
+    def value(self, context: str) -> ast.Expr:
+        """A literal, a variable or ``now()``: what a property may be given or matched with."""
+        token = self.token
+        if token.kind is Kind.VAR and self.ahead().text == ".":
+            raise self.unexpected(
+                "a value", context, "only literals, parameters and now() may stand here"
+            )
+        is_word = token.kind is Kind.IDENT and token.text not in ("true", "false", "null")
+        if is_word and token.text not in ("now", "date", "datetime"):
+            raise self.unexpected("a value", context, 'a text is written in quotes: "…"')
+        return self._operand(context)
+
+    # -- levels --------------------------------------------------------------------------
+
+    def _either(self) -> ast.Expr:
+        first = self._both()
+        if not self._at_word("or"):
+            return first
+        operands = [first]
+        while self._at_word("or"):
+            self.advance()
+            operands.append(self._both())
+        return ast.Or(tuple(operands), self._since(first))
+
+    def _both(self) -> ast.Expr:
+        first = self._negated()
+        if not self._at_word("and"):
+            return first
+        operands = [first]
+        while self._at_word("and"):
+            self.advance()
+            operands.append(self._negated())
+        return ast.And(tuple(operands), self._since(first))
+
+    def _negated(self) -> ast.Expr:
+        token = self.token
+        if not (token.text == "not" and token.kind is Kind.IDENT and self._starts_operand()):
+            return self._comparison()
+        self.advance()
+        with self.nested():
+            operand = self._negated()
+        return ast.Not(operand, Span(token.start, self.previous_end()))
+
+    def _starts_operand(self) -> bool:
+        """Whether what follows ``not`` makes it an operator and not a name."""
+        following = self.ahead()
+        if following.kind is Kind.PUNCT:
+            return following.text in ("(", "[", "-")
+        return following.kind is not Kind.EOF
+
+    def _comparison(self) -> ast.Expr:
+        left = self._operand("in an expression")
+        result = self._compared(left)
+        if result is not left and self._at_comparison():
+            raise self.fail(
+                "P012",
+                "comparisons cannot be chained",
+                self.token.span,
+                "join them with `and`: `$a.x > 1 and $a.x < 9`",
+            )
+        return result
+
+    def _at_comparison(self) -> bool:
+        token = self.token
+        if token.kind is Kind.PUNCT:
+            return token.text in _SYMBOLS
+        return token.kind is Kind.IDENT and token.text in (*_WORD_OPERATORS, "in", "is")
+
+    def _compared(self, left: ast.Expr) -> ast.Expr:
+        token = self.token
+        if token.kind is Kind.PUNCT:
+            op = _SYMBOLS.get(token.text)
+            if op is None:
+                return left
+            self.advance()
+            right = self._operand(f"after `{op}`")
+            return ast.Compare(op, left, right, self._since(left))
+        if token.kind is not Kind.IDENT:
+            return left
+        if token.text == "in":
+            self.advance()
+            options = self._operand("after `in`")
+            return ast.In(left, options, self._since(left))
+        if token.text == "is":
+            self.advance()
+            negated = self.accept("not") is not None
+            self.expect("null", "after `is`")
+            return ast.IsNull(left, negated, self._since(left))
+        for word in _WORD_OPERATORS:
+            if self._at_glued(word):
+                self.accept_word(word)
+                right = self._operand(f"after `{word}`")
+                return ast.Compare(ast.CompareOp(word), left, right, self._since(left))
+        return left
+
+    def _at_glued(self, word: str) -> bool:
+        """A word operator, also one glued to a number as in ``contains5``."""
+        text = self.token.text
+        return text == word or (text.startswith(word) and text[len(word)].isdigit())
+
+    # -- operands ------------------------------------------------------------------------
+
+    def _operand(self, context: str) -> ast.Expr:
+        token = self.token
+        kind = token.kind
+        if kind is Kind.VAR:
+            return self._variable()
+        if kind is Kind.STRING:
+            self.advance()
+            text = decode_string(self.source, token, self.diagnostics)
+            return ast.Literal(ast.LiteralKind.STRING, text, token.span)
+        if kind is Kind.INT or kind is Kind.FLOAT:
+            return self._number(self.advance(), negative=False, start=token.start)
+        if kind is Kind.IDENT:
+            return self._word()
+        if token.text == "-":
+            self.advance()
+            number = self.token
+            if number.kind is not Kind.INT and number.kind is not Kind.FLOAT:
+                raise self.unexpected(
+                    "a number", "after `-`", "`-` only makes negative numbers, as in -5"
+                )
+            return self._number(self.advance(), negative=True, start=token.start)
+        if token.text == "[":
+            return self._list()
+        if token.text == "(":
+            self.advance()
+            inner = self.expression()
+            self.expect(")", "to close the parenthesis")
+            return inner
+        raise self.unexpected("an expression", context, _type_hint(token))
+
+    def _variable(self) -> ast.Expr:
+        token = self.advance()
+        if not self.at("."):
+            return ast.Variable(token.text[1:], token.span)
+        self.advance()
+        name = self.expect_kind(Kind.IDENT, "a property name", f"after `{token.text}.`")
+        return ast.Property(token.text[1:], name.text, Span(token.start, name.end))
+
+    def _number(self, token: Token, *, negative: bool, start: int) -> ast.Literal:
+        span = Span(start, token.end)
+        if token.kind is Kind.FLOAT:
+            number = float(token.text)
+            if math.isinf(number):
+                self.report("P005", "this number is too large for a 64-bit float", span)
+                number = 0.0
+            return ast.Literal(ast.LiteralKind.FLOAT, -number if negative else number, span)
+        low, high = I64_RANGE
+        value = self.integer_value(token, (0, -low if negative else high))
+        return ast.Literal(ast.LiteralKind.INT, -value if negative else value, span)
+
+    def _list(self) -> ast.Expr:
+        start = self.advance().start
+        items: list[ast.Expr] = []
+        with self.nested():
+            while not self.at("]"):
+                items.append(self._operand("in a list"))
+                if not self.accept(","):
+                    break
+            self.expect("]", "to close the list")
+        return ast.ListLiteral(tuple(items), Span(start, self.previous_end()))
+
+    def _word(self) -> ast.Expr:
+        token = self.token
+        text = token.text
+        if self.ahead().text == "(" and self.ahead().kind is Kind.PUNCT:
+            return self._call()
+        self.advance()
+        if text in _WORDS:
+            return ast.Literal(ast.LiteralKind.BOOL, _WORDS[text], token.span)
+        if text == "null":
+            return ast.Literal(ast.LiteralKind.NULL, None, token.span)
+        return ast.Name(text, token.span)
+
+    def _call(self) -> ast.Expr:
+        token = self.advance()
+        self.advance()
+        name = token.text
+        if name in _DATES:
+            text = self.string(f"inside `{name}(…)`")
+            self.expect(")", f"to close `{name}(`")
+            return ast.Literal(_DATES[name], text, Span(token.start, self.previous_end()))
+        with self.nested():
+            if name in AGGREGATES:
+                return self._aggregate(token)
+            return self._function(token)
+
+    def _aggregate(self, token: Token) -> ast.Expr:
+        distinct = False
+        following = self.ahead()
+        if self.at("distinct") and not (following.kind is Kind.PUNCT and following.text == ")"):
+            self.advance()
+            distinct = True
+        arg = self.expression()
+        self.expect(")", f"to close `{token.text}(`")
+        return ast.Aggregate(token.text, arg, distinct, Span(token.start, self.previous_end()))
+
+    def _function(self, token: Token) -> ast.Expr:
+        name = token.text
+        if name not in FUNCTIONS:
+            close = get_close_matches(name, [*FUNCTIONS, *AGGREGATES, *_DATES], 1)
+            hint = f"did you mean `{close[0]}`?" if close else None
+            raise self.fail("P013", f"unknown function `{name}`", token.span, hint)
+        args: list[ast.Expr] = []
+        while not self.at(")"):
+            args.append(self.expression())
+            if not self.accept(","):
+                break
+        self.expect(")", f"to close `{name}(`")
+        call = ast.Call(name, tuple(args), Span(token.start, self.previous_end()))
+        self._check_shape(call)
+        return call
+
+    def _check_shape(self, call: ast.Call) -> None:
+        """What the grammar asks of a call, before any type is known."""
+        fewest, most = FUNCTIONS[call.function]
+        count = len(call.args)
+        if not fewest <= count <= most:
+            wanted = str(fewest) if fewest == most else f"{fewest} or {most}"
+            self.report(
+                "P014", f"`{call.function}` takes {wanted} arguments, got {count}", call.span
+            )
+            raise Failure
+        if call.function == "nearest" and not isinstance(call.args[0], ast.Property):
+            raise self.fail(
+                "P015",
+                "the first argument of `nearest` must be a vector property",
+                ast_span(call.args[0]),
+                "write `nearest($v.property, query)`",
+            )
+        if call.function == "rrf":
+            for rank in call.args[:2]:
+                if not (isinstance(rank, ast.Call) and rank.function in RANKS):
+                    raise self.fail(
+                        "P016",
+                        "`rrf` fuses two rankings: `nearest(…)` or `bm25(…)`",
+                        ast_span(rank),
+                    )
+
+    # -- places --------------------------------------------------------------------------
+
+    def _at_word(self, word: str) -> bool:
+        return self.token.text == word and self.token.kind is Kind.IDENT
+
+    def _since(self, first: ast.Expr) -> Span:
+        return Span(ast_span(first).start, self.previous_end())
+
+
+def ast_span(node: ast.Expr) -> Span:
+    """The place of any expression."""
+    span: Span = node.span  # type: ignore[attr-defined]
+    return span
+
+
+def _type_hint(token: Token) -> str | None:
+    if token.kind is Kind.TYPE:
+        return 'type names are not values; a text is written in quotes: "…"'
+    return None

@@ -1,0 +1,226 @@
+"""Checking a whole query file against a schema, without running anything.
+
+The report has the shape that scripts read: counts, one result for each query, and findings about
+the file as a whole. ``diagnostics`` has every finding once more with its place in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.checked import CheckedQuery, CheckedRead, StatementKind
+from omnigraph.lang.query.checker import examine_query
+from omnigraph.lang.query.checker.connected import is_connected
+from omnigraph.lang.query.describe import Operation, describe
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.select import duplicate_names
+from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.schema.catalog import Catalog
+
+NO_PARAMS = "mutation declares no params; hardcoded mutations are easy to miss"
+_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What lint found in one query; ``operation`` only for a valid one."""
+
+    name: str
+    kind: str
+    warnings: tuple[str, ...]
+    error: str | None
+    operation: Operation | None
+
+    @property
+    def status(self) -> str:
+        return "ok" if self.error is None else "error"
+
+    def to_json(self) -> dict[str, Any]:
+        shape: dict[str, Any] = {"name": self.name, "kind": self.kind, "status": self.status}
+        if self.warnings:
+            shape["warnings"] = list(self.warnings)
+        if self.error is not None:
+            shape["error"] = self.error
+        if self.operation is not None:
+            shape["operation"] = self.operation.to_json()
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about the file as a whole."""
+
+    severity: Severity
+    code: str
+    message: str
+    type_name: str | None = None
+    property_name: str | None = None
+    query_names: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, str, str, str]:
+        severity = _SEVERITIES.index(self.severity)
+        return severity, self.type_name or "", self.property_name or "", self.message
+
+    def to_json(self) -> dict[str, Any]:
+        shape: dict[str, Any] = {
+            "severity": str(self.severity),
+            "code": self.code,
+            "message": self.message,
+        }
+        if self.type_name is not None:
+            shape["type_name"] = self.type_name
+        if self.property_name is not None:
+            shape["property"] = self.property_name
+        if self.query_names:
+            shape["query_names"] = list(self.query_names)
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    query_path: str
+    schema_source: Mapping[str, str]
+    results: tuple[QueryResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = field(default=(), repr=False)
+
+    @property
+    def errors(self) -> int:
+        broken = sum(result.error is not None for result in self.results)
+        return broken + self._count(Severity.ERROR)
+
+    @property
+    def warnings(self) -> int:
+        return sum(len(r.warnings) for r in self.results) + self._count(Severity.WARNING)
+
+    @property
+    def infos(self) -> int:
+        return self._count(Severity.INFO)
+
+    @property
+    def status(self) -> str:
+        return "error" if self.errors else "ok"
+
+    def _count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "schema_source": dict(self.schema_source),
+            "query_path": self.query_path,
+            "queries_processed": len(self.results),
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "infos": self.infos,
+            "results": [result.to_json() for result in self.results],
+            "findings": [finding.to_json() for finding in self.findings],
+            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
+        }
+
+
+def lint_queries(
+    catalog: Catalog, source: Source, schema_source: Mapping[str, str]
+) -> LintReport:
+    """Check every query of a text.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> catalog = compile_schema("node Person { name: String @key }")
+    >>> text = "query q() { match { $p: Persn } return { $p.name } }"
+    >>> report = lint_queries(catalog, Source("q.gq", text), {"kind": "file", "path": "s.pg"})
+    >>> report.results[0].error
+    'type error: T1: unknown node type `Persn`'
+    """
+    file, problems = parse_queries(source)
+    if problems:
+        first = problems[0]
+        message = f"{first.location}: {first.text}"
+        finding = Finding(Severity.ERROR, "Q000", message)
+        return LintReport(
+            source.name, schema_source, findings=(finding,), diagnostics=tuple(problems)
+        )
+    results: list[QueryResult] = []
+    diagnostics: list[Diagnostic] = duplicate_names(source, file)
+    findings = [Finding(Severity.ERROR, found.code, found.message) for found in diagnostics]
+    valid: list[CheckedQuery] = []
+    for query in file.queries:
+        checked, found = examine_query(catalog, source, query)
+        if checked is not None:
+            valid.append(checked)
+            found += _warnings(source, query, checked)
+        diagnostics += found
+        results.append(_result(catalog, query, checked, found))
+    findings += _uncovered(catalog, valid)
+    findings.sort(key=lambda finding: finding.rank)
+    return LintReport(
+        source.name, schema_source, tuple(results), tuple(findings), tuple(diagnostics)
+    )
+
+
+def _result(
+    catalog: Catalog, query: ast.Query, checked: CheckedQuery | None, found: list[Diagnostic]
+) -> QueryResult:
+    errors = [finding for finding in found if finding.severity is Severity.ERROR]
+    warnings = [finding.message for finding in found if finding.severity is Severity.WARNING]
+    more = f" (+{len(errors) - 1} more)" if len(errors) > 1 else ""
+    return QueryResult(
+        query.name,
+        "mutation" if query.is_mutation else "read",
+        tuple(warnings),
+        f"{errors[0].text}{more}" if errors else None,
+        None if checked is None else describe(catalog, checked),
+    )
+
+
+def _warnings(source: Source, query: ast.Query, checked: CheckedQuery) -> list[Diagnostic]:
+    """What is legal but worth a second look, beyond what the checker noticed."""
+
+    def warn(code: str, message: str, hint: str | None = None) -> Diagnostic:
+        span = query.name_span
+        return Diagnostic(Phase.LINT, code, message, source, span, hint, Severity.WARNING)
+
+    if isinstance(checked, CheckedRead):
+        if is_connected(checked.pattern):
+            return []
+        message = "some patterns share no variable: every combination of their rows is returned"
+        return [warn("L205", message, "connect them by a traversal or a condition")]
+    found: list[Diagnostic] = []
+    if not query.params:
+        found.append(warn("L101", NO_PARAMS))
+    kinds = {statement.kind is StatementKind.DELETE for statement in checked.statements}
+    if len(kinds) == 2:
+        message = "this mixes inserts/updates and deletes and will be refused when it runs"
+        found.append(warn("L102", message, "split into separate mutations"))
+    return found
+
+
+def _uncovered(catalog: Catalog, queries: Iterable[CheckedQuery]) -> list[Finding]:
+    """Nullable properties of node types that are updated, but by no query (L201)."""
+    updating: dict[str, set[str]] = {}
+    assigned: dict[str, set[str]] = {}
+    for query in queries:
+        if isinstance(query, CheckedRead):
+            continue
+        for statement in query.statements:
+            is_node = statement.entity is EntityKind.NODE
+            if statement.kind is StatementKind.UPDATE and is_node:
+                updating.setdefault(statement.type_name, set()).add(query.name)
+                given = (name for name, _ in statement.assignments)
+                assigned.setdefault(statement.type_name, set()).update(given)
+    findings: list[Finding] = []
+    for type_name, query_names in updating.items():
+        node = catalog.node_types[type_name]
+        for name, prop in node.properties.items():
+            settable = prop.type.nullable and name not in node.key and name not in node.embeds
+            if settable and name not in assigned[type_name]:
+                message = f"{type_name}.{name} exists in schema but no update query sets it"
+                names = tuple(sorted(query_names))
+                findings.append(
+                    Finding(Severity.WARNING, "L201", message, type_name, name, names)
+                )
+    return findings

@@ -1,0 +1,262 @@
+"""Parameter values: from JSON or Python to what the declared types ask for.
+
+Nothing is guessed and nothing is lost: a value that does not fit is a ``ParameterError`` that
+names the parameter, and a required parameter that is missing is an error too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from typing import Any
+
+from omnigraph.errors import ParameterError
+from omnigraph.lang.query.checker.literals import parse_date, parse_datetime
+from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
+from omnigraph.lang.types import I64_RANGE, INTEGER_RANGES, PropType, Scalar
+
+SAFE_INTEGER = 2**53 - 1
+_F32_MAX = 3.4028234663852886e38
+_DECIMAL = re.compile(r"-?[0-9]{1,20}")
+
+
+class JsonMode(StrEnum):
+    """How numbers came in: exactly, or through JavaScript's floats."""
+
+    STANDARD = "standard"
+    JAVASCRIPT = "javascript"
+
+
+def convert_params(
+    declared: Mapping[str, PropType],
+    given: Mapping[str, Any] | None,
+    *,
+    now: datetime | None = None,
+    mode: JsonMode = JsonMode.STANDARD,
+) -> dict[str, Value]:
+    """The values of a query's parameters, ``now()`` among them.
+
+    Values for names that are not declared are kept with the type they seem to have.
+
+    >>> convert_params({"age": PropType(Scalar.I32)}, {"age": "41"})["age"]
+    41
+    """
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise ParameterError(f"params must be an object, got {json_type(given)}")
+    values: dict[str, Value] = {}
+    for name, type_ in declared.items():
+        if name in given:
+            values[name] = _declared(name, type_, given[name], mode)
+        elif type_.nullable:
+            values[name] = None
+        else:
+            raise ParameterError(
+                f"parameter '{name}' not provided",
+                hint=f"pass a value for ${name}: {type_}",
+                details={"parameter": name, "type": str(type_)},
+            )
+    for name, value in given.items():
+        if name not in declared and name != NOW_PARAMETER:
+            values[str(name)] = _inferred(str(name), value)
+    moment = given.get(NOW_PARAMETER)
+    if moment is not None:
+        values[NOW_PARAMETER] = _declared(NOW_PARAMETER, DATETIME, moment, mode)
+    else:
+        values[NOW_PARAMETER] = _to_utc(now or datetime.now(UTC))
+    return values
+
+
+def json_type(value: object) -> str:
+    """The JSON name of a value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list | tuple):
+        return "array"
+    if isinstance(value, Mapping):
+        return "object"
+    return type(value).__name__
+
+
+def _refuse(name: str, problem: str, hint: str | None = None) -> ParameterError:
+    return ParameterError(f"param '{name}': {problem}", hint=hint, details={"parameter": name})
+
+
+def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None:
+        if type_.nullable:
+            return None
+        raise _refuse(name, "null is not accepted for non-nullable parameter")
+    if type_.is_vector:
+        return _vector(name, type_, value)
+    convert = _CONVERSIONS[type_.scalar]
+    if not type_.is_list:
+        return convert(name, type_.scalar, value, mode)
+    if not isinstance(value, list | tuple):
+        raise _refuse(name, f"expected array for [{type_.scalar}], got {json_type(value)}")
+    items: list[Atom] = []
+    for position, item in enumerate(value):
+        if item is None:
+            raise _refuse(name, f"item {position} of the array is null")
+        items.append(convert(f"{name}[{position}]", type_.scalar, item, mode))
+    return tuple(items)
+
+
+def _vector(name: str, type_: PropType, value: Any) -> Value:
+    if not isinstance(value, list | tuple):
+        raise _refuse(name, f"expected array for {type_}, got {json_type(value)}")
+    if len(value) != type_.dimension:
+        size = type_.dimension
+        raise _refuse(name, f"expected {size} values for Vector({size}), got {len(value)}")
+    items: list[float] = []
+    for position, item in enumerate(value):
+        if isinstance(item, bool) or not isinstance(item, int | float):
+            raise _refuse(name, f"vector element is not numeric (item {position})")
+        items.append(_finite(f"{name}[{position}]", Scalar.F32, item))
+    return tuple(items)
+
+
+# -- one value --------------------------------------------------------------------------------
+
+
+def _string(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    if isinstance(value, str):
+        return value
+    wanted = "blob URI string" if scalar is Scalar.BLOB else "string"
+    raise _refuse(name, f"expected {wanted}, got {json_type(value)}")
+
+
+def _boolean(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    if isinstance(value, bool):
+        return value
+    raise _refuse(name, f"expected boolean, got {json_type(value)}")
+
+
+def _integer(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    number = _whole(name, value, mode)
+    low, high = INTEGER_RANGES[scalar]
+    if number < low and low == 0:
+        raise _refuse(name, f"expected a non-negative integer, got {number}")
+    if scalar is Scalar.U64 and number > I64_RANGE[1]:
+        limit = I64_RANGE[1]
+        raise _refuse(name, f"value {number} exceeds current engine range for U64 (max {limit})")
+    if not low <= number <= high:
+        raise _refuse(name, f"value {number} exceeds {scalar}")
+    return number
+
+
+def _whole(name: str, value: Any, mode: JsonMode) -> int:
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refuse(name, f"expected integer or decimal string, got {json_type(value)}")
+    if mode is JsonMode.JAVASCRIPT:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int) and abs(value) > SAFE_INTEGER:
+            raise _refuse(
+                name,
+                "integer is beyond the safe range of JavaScript",
+                "pass a decimal string",
+            )
+    if isinstance(value, float):
+        raise _refuse(name, f"expected integer, got {value!r}")
+    number = int(value)
+    if number.bit_length() > 64:
+        raise _refuse(name, "value exceeds 64 bits")
+    return number
+
+
+def _float(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refuse(name, f"expected float, got {json_type(value)}")
+    return _finite(name, scalar, value)
+
+
+def _finite(name: str, scalar: Scalar, value: int | float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _refuse(name, f"expected a finite number for {scalar}")
+    if scalar is Scalar.F32 and abs(number) > _F32_MAX:
+        raise _refuse(name, f"value {number!r} exceeds F32")
+    return number
+
+
+def _date(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    if not isinstance(value, str):
+        raise _refuse(name, f"expected date string, got {json_type(value)}")
+    try:
+        return parse_date(value)
+    except ValueError:
+        raise _refuse(name, f"invalid Date '{value[:40]}'", "write YYYY-MM-DD") from None
+
+
+def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    if isinstance(value, datetime):
+        return _to_utc(value)
+    if not isinstance(value, str):
+        raise _refuse(name, f"expected datetime string, got {json_type(value)}")
+    try:
+        return parse_datetime(value)
+    except ValueError:
+        hint = "write YYYY-MM-DDTHH:MM:SSZ"
+        raise _refuse(name, f"invalid DateTime '{value[:40]}'", hint) from None
+
+
+def _to_utc(value: datetime) -> datetime:
+    """UTC without a zone, cut to the milliseconds that are stored."""
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+_CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
+    Scalar.STRING: _string,
+    Scalar.BLOB: _string,
+    Scalar.BOOL: _boolean,
+    Scalar.I32: _integer,
+    Scalar.I64: _integer,
+    Scalar.U32: _integer,
+    Scalar.U64: _integer,
+    Scalar.F32: _float,
+    Scalar.F64: _float,
+    Scalar.DATE: _date,
+    Scalar.DATETIME: _moment,
+}
+
+
+def _inferred(name: str, value: Any) -> Value:
+    """A value nobody declared, as what it looks like."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_inferred_atom(f"{name}[{i}]", item) for i, item in enumerate(value))
+    return _inferred_atom(name, value)
+
+
+def _inferred_atom(name: str, value: Any) -> Atom:
+    if value is None or isinstance(value, bool | str | date):
+        return _to_utc(value) if isinstance(value, datetime) else value
+    if isinstance(value, int):
+        low, high = I64_RANGE
+        return value if low <= value <= high else _finite(name, Scalar.F64, value)
+    if isinstance(value, float):
+        return _finite(name, Scalar.F64, value)
+    raise _refuse(name, f"cannot take a value of type {json_type(value)}")
