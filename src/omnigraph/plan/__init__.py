@@ -1,0 +1,55 @@
+"""The typed plan of a query: lowering, rules and how to show it. No I/O."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from omnigraph.diagnostics import Source
+from omnigraph.errors import InputError
+from omnigraph.lang.query.checker import check_query
+from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.plan.lower import lower
+from omnigraph.plan.nodes import MutationPlan, Plan, ReadPlan
+from omnigraph.plan.rules import optimize
+
+__all__ = ["Expect", "MutationPlan", "Plan", "ReadPlan", "compile_query", "lower", "optimize"]
+
+
+class Expect(StrEnum):
+    """What a caller is able to run."""
+
+    ANY = "any"
+    READ = "read"
+    MUTATION = "mutation"
+
+
+def compile_query(
+    catalog: Catalog,
+    source: Source | str,
+    name: str | None = None,
+    *,
+    expect: Expect = Expect.ANY,
+) -> Plan:
+    """From text to an optimised plan; every language error is a ``LanguageError``.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> catalog = compile_schema("node Person { name: String @key }")
+    >>> plan = compile_query(catalog, "query all() { match { $p: Person } return { $p.name } }")
+    >>> [column.name for column in plan.columns]
+    ['p.name']
+    """
+    if isinstance(source, str):
+        source = Source("<query>", source)
+    query = select_query(read_queries(source), name)
+    if expect is Expect.READ and query.is_mutation:
+        raise InputError(
+            "mutation query cannot be typechecked with read-query API",
+            hint=f"`{query.name}` writes; run it as a mutation",
+        )
+    if expect is Expect.MUTATION and not query.is_mutation:
+        raise InputError(
+            "mutation execution called on a read query; use query instead",
+            hint=f"`{query.name}` only reads",
+        )
+    return optimize(lower(check_query(catalog, source, query), source))

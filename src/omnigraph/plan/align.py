@@ -1,0 +1,113 @@
+"""Bring the constants of a comparison to the type of the column they meet.
+
+Numbers of any type may be compared. Constants take the column's type when nothing is lost, so
+that an index on the column can answer; what can never be equal stays a comparison that is never
+true. Both engines get the result, so neither needs rules of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
+
+_BELOW = {typed.Relation.LT: typed.Relation.LE, typed.Relation.GE: typed.Relation.GT}
+_MIRRORED = {
+    typed.Relation.LT: typed.Relation.GT,
+    typed.Relation.LE: typed.Relation.GE,
+    typed.Relation.GT: typed.Relation.LT,
+    typed.Relation.GE: typed.Relation.LE,
+}
+
+
+def align(expr: typed.TypedExpr) -> typed.TypedExpr:
+    """A comparison or membership test with its constants in the right type.
+
+    >>> age = typed.Column("p", "age", PropType(Scalar.I32))
+    >>> found = align(typed.Compare(typed.Relation.GT, age, typed.Constant(30.5, typed.FLOAT)))
+    >>> found.op, found.right.value, str(found.right.type)
+    (<Relation.GT: '>'>, 30, 'I32')
+    """
+    match expr:
+        case typed.Compare(op=op, left=typed.Constant() as left, right=right) if not isinstance(
+            right, typed.Constant
+        ):
+            return align(typed.Compare(_MIRRORED.get(op, op), right, left))
+        case typed.Compare(left=left, right=typed.Constant() as right):
+            return _compare(expr.op, left, right)
+        case typed.Membership(item=item, options=typed.Constant() as options):
+            return typed.Membership(item, _options(options, item.type))
+        case typed.Membership(item=typed.Constant() as item, options=options):
+            return typed.Membership(_value(item, options.type.element) or item, options)
+        case _:
+            return expr
+
+
+def _compare(
+    op: typed.Relation, left: typed.TypedExpr, right: typed.Constant
+) -> typed.TypedExpr:
+    target = left.type
+    number = right.value
+    aligned = _value(right, target)
+    if aligned is not None:
+        return typed.Compare(op, left, aligned)
+    if isinstance(number, float) and target.scalar.is_integer and op in _INEQUALITIES:
+        # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
+        whole = typed.Constant(math.floor(number), typed.INT)
+        return align(typed.Compare(_BELOW.get(op, op), left, whole))
+    return typed.Compare(op, left, right)
+
+
+_INEQUALITIES = (typed.Relation.LT, typed.Relation.LE, typed.Relation.GT, typed.Relation.GE)
+
+
+def _options(options: typed.Constant, target: PropType) -> typed.Constant:
+    """The members of a list that a value of the target type can equal; nulls are kept."""
+    if not isinstance(options.value, tuple):
+        return options
+    kept: list[typed.Atom] = []
+    for item in options.value:
+        aligned = _value(typed.Constant(item, options.type.element), target)
+        if aligned is not None and not isinstance(aligned.value, tuple):
+            kept.append(aligned.value)
+    element = target.as_nullable(any(item is None for item in kept))
+    return typed.Constant(
+        tuple(kept), PropType(element.scalar, element.nullable, is_list=True)
+    )
+
+
+def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:
+    """The same value in the target type, or ``None`` when that would change it."""
+    given = value.value
+    plain = PropType(target.scalar)
+    if given is None:
+        return typed.Constant(None, plain.as_nullable())
+    if not target.scalar.is_numeric or isinstance(given, bool | tuple):
+        return value
+    if target.scalar.is_integer:
+        number = _whole(given)
+        low, high = INTEGER_RANGES[target.scalar]
+        if number is None or not low <= number <= high:
+            return None
+        return typed.Constant(number, plain)
+    if not isinstance(given, int | float):
+        return value
+    if target.scalar is Scalar.F32:
+        narrow = _narrow(float(given))
+        return None if narrow is None else typed.Constant(narrow, plain)
+    return typed.Constant(float(given), plain)
+
+
+def _whole(value: typed.Atom) -> int | None:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) else None
+
+
+def _narrow(value: float) -> float | None:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return None

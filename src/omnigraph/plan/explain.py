@@ -1,0 +1,192 @@
+"""A plan as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omnigraph.lang.query.checked import CheckedStatement, Direction
+from omnigraph.plan.columns import needed_columns
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Filter,
+    MutationPlan,
+    NodeScan,
+    Operation,
+    Plan,
+    ReadPlan,
+)
+from omnigraph.plan.show import show
+
+_INDENT = "  "
+
+
+def explain_text(plan: Plan) -> str:
+    """The plan, one step a line, in the order the steps run.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.plan import compile_query
+    >>> catalog = compile_schema("node Person { name: String @key age: I32? }")
+    >>> text = "query old() { match { $p: Person $p.age > 60 } return { $p.name } limit 3 }"
+    >>> print(explain_text(compile_query(catalog, text)))
+    read old()
+      scan $p: Person
+        where $p.age > 60
+      return p.name = $p.name
+      limit 3
+      reads $p: age, name
+    """
+    if isinstance(plan, MutationPlan):
+        return "\n".join(_mutation_lines(plan))
+    return "\n".join(_read_lines(plan))
+
+
+def _signature(plan: Plan) -> str:
+    params = ", ".join(f"${name}: {type_}" for name, type_ in plan.params.items())
+    return f"{plan.name}({params})"
+
+
+def _read_lines(plan: ReadPlan) -> list[str]:
+    lines = [f"read {_signature(plan)}"]
+    for step in plan.pipeline:
+        lines += _step_lines(step, 1)
+    columns = ", ".join(f"{column.name} = {show(column.expr)}" for column in plan.columns)
+    lines.append(f"{_INDENT}return {'distinct ' if plan.distinct else ''}{columns}")
+    if plan.order:
+        keys = [f"{show(key.expr)} {'desc' if key.descending else 'asc'}" for key in plan.order]
+        lines.append(f"{_INDENT}order {', '.join(keys)}")
+    if plan.limit is not None:
+        offset = "" if plan.offset is None else f" offset {plan.offset}"
+        lines.append(f"{_INDENT}limit {plan.limit}{offset}")
+    for variable, names in needed_columns(plan).items():
+        lines.append(f"{_INDENT}reads ${variable}: {', '.join(names)}")
+    return lines
+
+
+def _step_lines(step: Operation, depth: int) -> list[str]:
+    pad = _INDENT * depth
+    inner = _INDENT * (depth + 1)
+    match step:
+        case NodeScan():
+            lines = [f"{pad}scan ${step.variable}: {step.type_name}"]
+            return lines + [f"{inner}where {show(condition)}" for condition in step.filters]
+        case Expand():
+            target = f"${step.dst}: {step.dst_type}"
+            lines = [f"{pad}expand ${step.src} {_arrow(step)} {target}"]
+            conditions = (*step.dst_filters, *step.edge_filters)
+            return lines + [f"{inner}where {show(condition)}" for condition in conditions]
+        case Connect():
+            lines = [f"{pad}connect ${step.src} {_arrow(step)} ${step.dst}"]
+            return lines + [f"{inner}where {show(condition)}" for condition in step.edge_filters]
+        case Filter():
+            return [f"{pad}filter {show(step.condition)}"]
+        case AntiJoin():
+            lines = [f"{pad}without (from {', '.join(f'${name}' for name in step.outer)})"]
+            for nested in step.inner:
+                lines += _step_lines(nested, depth + 1)
+            return lines
+        case _:
+            raise TypeError(f"explain does not know {type(step).__name__}")
+
+
+def _arrow(step: Expand | Connect) -> str:
+    hops = "" if step.max_hops == 1 else f" {step.min_hops}..{step.max_hops}"
+    variable = "" if step.edge_variable is None else f"${step.edge_variable}: "
+    label = f"[{variable}{step.edge_type}{hops}]"
+    if step.direction is Direction.IN:
+        return f"<-{label}-"
+    return f"-{label}->" if step.direction is Direction.OUT else f"-{label}-"
+
+
+def _mutation_lines(plan: MutationPlan) -> list[str]:
+    lines = [f"mutation {_signature(plan)}"]
+    for statement in plan.statements:
+        lines.append(f"{_INDENT}{statement.kind} {statement.entity} {statement.type_name}")
+        for name, value in statement.assignments:
+            lines.append(f"{_INDENT * 2}{name} = {show(value)}")
+        if statement.where is not None:
+            lines.append(f"{_INDENT * 2}where {show(statement.where)}")
+    return lines
+
+
+# -- JSON -------------------------------------------------------------------------------------
+
+
+def explain_json(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, keys in a fixed order."""
+    head: dict[str, Any] = {
+        "kind": "mutation" if isinstance(plan, MutationPlan) else "read",
+        "name": plan.name,
+        "params": [
+            {"name": name, "type": str(type_.as_nullable(False)), "nullable": type_.nullable}
+            for name, type_ in plan.params.items()
+        ],
+    }
+    if isinstance(plan, MutationPlan):
+        head["statements"] = [_statement_json(statement) for statement in plan.statements]
+        return head
+    head["pipeline"] = [_step_json(step) for step in plan.pipeline]
+    head["columns"] = [
+        {"name": column.name, "expr": show(column.expr), "type": str(column.expr.type)}
+        for column in plan.columns
+    ]
+    head["distinct"] = plan.distinct
+    head["order"] = [{"expr": show(key.expr), "desc": key.descending} for key in plan.order]
+    head["limit"] = plan.limit
+    head["offset"] = plan.offset
+    head["reads"] = {name: list(columns) for name, columns in needed_columns(plan).items()}
+    return head
+
+
+def _statement_json(statement: CheckedStatement) -> dict[str, Any]:
+    return {
+        "op": str(statement.kind),
+        "entity": str(statement.entity),
+        "type": statement.type_name,
+        "assign": {name: show(value) for name, value in statement.assignments},
+        "where": None if statement.where is None else show(statement.where),
+    }
+
+
+def _step_json(step: Operation) -> dict[str, Any]:
+    match step:
+        case NodeScan():
+            return {
+                "op": "node_scan",
+                "variable": step.variable,
+                "type": step.type_name,
+                "filters": [show(condition) for condition in step.filters],
+            }
+        case Expand():
+            return {
+                "op": "expand",
+                **_edge_json(step),
+                "dst_type": step.dst_type,
+                "dst_filters": [show(condition) for condition in step.dst_filters],
+            }
+        case Connect():
+            return {"op": "connect", **_edge_json(step)}
+        case Filter():
+            return {"op": "filter", "condition": show(step.condition)}
+        case AntiJoin():
+            return {
+                "op": "anti_join",
+                "outer": list(step.outer),
+                "inner": [_step_json(nested) for nested in step.inner],
+            }
+        case _:
+            raise TypeError(f"explain does not know {type(step).__name__}")
+
+
+def _edge_json(step: Expand | Connect) -> dict[str, Any]:
+    return {
+        "src": step.src,
+        "dst": step.dst,
+        "edge": step.edge_type,
+        "direction": str(step.direction),
+        "min_hops": step.min_hops,
+        "max_hops": step.max_hops,
+        "edge_variable": step.edge_variable,
+        "edge_filters": [show(condition) for condition in step.edge_filters],
+    }

@@ -1,0 +1,92 @@
+"""Functions that Arrow lacks, registered under our own names so that expressions can use them.
+
+They exist only in this process: storage cannot run them (see ``plan.arrow.pushable``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_registered: set[str] = set()
+
+
+def contains_function(list_type: pa.DataType, item_type: pa.DataType) -> str:
+    """The name of "this list has that item" for a list type and an item type.
+
+    The result is true when an item is equal, null when the list or the item is null or when only
+    a null among the items could be equal, false otherwise.
+    """
+    name = f"omnigraph_contains_{list_type.value_type}_{item_type}"
+    _register(name, _contains, {"list": list_type, "item": item_type})
+    return name
+
+
+def text_function(function: str) -> str:
+    """The name of a text test whose pattern is a column: contains or starts with."""
+    name = f"omnigraph_{function}"
+    test = _starts if function == "starts_with" else _holds
+    _register(name, _by_row(test), {"text": pa.string(), "pattern": pa.string()})
+    return name
+
+
+def _register(name: str, function: Callable[..., Any], types: dict[str, pa.DataType]) -> None:
+    if name in _registered:
+        return
+    doc = {"summary": name, "description": "See omnigraph.plan.list_functions."}
+    with suppress(pa.ArrowKeyError):  # another thread was faster
+        pc.register_scalar_function(function, name, doc, types, pa.bool_())
+    _registered.add(name)
+
+
+def _contains(context: Any, lists: Any, item: Any) -> pa.Array:
+    lists = _as_array(lists, context.batch_length)
+    items = _as_array(item, context.batch_length)
+    parents = np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+    flat = pc.list_flatten(lists)
+    equal = _equal(flat, items.take(pa.array(parents)))
+    hit = np.zeros(len(lists), dtype=bool)
+    hit[parents[np.asarray(equal.fill_null(False))]] = True
+    unknown = np.asarray(lists.is_null()) | np.asarray(items.is_null())
+    unknown[parents[np.asarray(flat.is_null())]] = True
+    return pa.array(hit, mask=unknown & ~hit)
+
+
+def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    if left.type != right.type:
+        floating = pa.types.is_floating(left.type) or pa.types.is_floating(right.type)
+        common = pa.float64() if floating else pa.decimal128(20)
+        left, right = left.cast(common), right.cast(common)
+    return pc.equal(left, right)
+
+
+def _as_array(value: Any, length: int) -> pa.Array:
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, length)
+    return value
+
+
+def _starts(text: str, pattern: str) -> bool:
+    return text.startswith(pattern)
+
+
+def _holds(text: str, pattern: str) -> bool:
+    return pattern in text
+
+
+def _by_row(test: Callable[[str, str], bool]) -> Callable[..., pa.Array]:
+    def run(context: Any, text: Any, pattern: Any) -> pa.Array:
+        texts = _as_array(text, context.batch_length).to_pylist()
+        patterns = _as_array(pattern, context.batch_length).to_pylist()
+        found = [
+            None if a is None or b is None else test(a, b)
+            for a, b in zip(texts, patterns, strict=True)
+        ]
+        return pa.array(found, pa.bool_())
+
+    return run

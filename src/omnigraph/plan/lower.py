@@ -1,0 +1,223 @@
+"""Checked query to plan, before any rule.
+
+Every traversal ends up in the plan. Variables joined by traversals form a component; a component
+starts from a variable that is known already, else from its first binding, else from a scan of the
+type its first traversal gives. The other bindings of the component become filters of the step
+that reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from omnigraph.diagnostics import Diagnostic, Phase, Source
+from omnigraph.errors import PlanError
+from omnigraph.lang.query import typed
+from omnigraph.lang.query.checked import (
+    CheckedMutation,
+    CheckedQuery,
+    CheckedRead,
+    Hop,
+    Pattern,
+    StatementKind,
+)
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Expand,
+    Filter,
+    MutationPlan,
+    NodeScan,
+    Operation,
+    Plan,
+    ReadPlan,
+)
+
+
+def lower(checked: CheckedQuery, source: Source) -> Plan:
+    """The plan of a checked query; a mutation that mixes kinds is refused (the D2 rule)."""
+    if isinstance(checked, CheckedRead):
+        return _lower_read(checked)
+    return _lower_mutation(checked, source)
+
+
+def _lower_read(checked: CheckedRead) -> ReadPlan:
+    return ReadPlan(
+        checked.name,
+        checked.params,
+        _Lowering().pattern(checked.pattern, frozenset()),
+        checked.columns,
+        checked.distinct,
+        checked.order,
+        checked.limit,
+        checked.offset,
+    )
+
+
+def _lower_mutation(checked: CheckedMutation, source: Source) -> MutationPlan:
+    deletes = [step for step in checked.statements if step.kind is StatementKind.DELETE]
+    if deletes and len(deletes) < len(checked.statements):
+        message = (
+            f"mutation `{checked.name}` mixes inserts/updates and deletes; "
+            "split into separate mutations"
+        )
+        hint = "or do both on a branch and merge it"
+        span = deletes[0].span
+        raise PlanError([Diagnostic(Phase.PLAN, "D2", message, source, span, hint)])
+    return MutationPlan(checked.name, checked.params, checked.statements)
+
+
+class _Lowering:
+    """Lowers the blocks of one query; temporaries are numbered over all of them."""
+
+    def __init__(self) -> None:
+        self._temporaries = 0
+
+    def pattern(self, pattern: Pattern, outer: frozenset[str]) -> tuple[Operation, ...]:
+        steps: list[Operation] = []
+        bound = set(outer)
+        filters = {node.variable: node.filters for node in pattern.nodes}
+        for node in pattern.nodes:
+            if node.variable in outer:
+                steps += [Filter(condition) for condition in node.filters]
+        for component in _components(pattern):
+            root = _root(component, pattern, outer)
+            if root is not None:
+                variable, type_name = root
+                steps.append(NodeScan(variable, type_name, filters.get(variable, ())))
+                bound.add(variable)
+            self._expand(component.hops, bound, filters, steps)
+        steps += [Filter(condition) for condition in pattern.conditions]
+        visible = frozenset(bound)
+        for absent in pattern.absent:
+            steps.append(AntiJoin(absent.outer, self.pattern(absent.pattern, visible)))
+        return tuple(steps)
+
+    def _expand(
+        self,
+        hops: list[Hop],
+        bound: set[str],
+        filters: dict[str, tuple[typed.TypedExpr, ...]],
+        steps: list[Operation],
+    ) -> None:
+        """Sweep over the hops until all are placed; a component always has one to place next."""
+        waiting = hops
+        while waiting:
+            left: list[Hop] = []
+            for hop in waiting:
+                if hop.src in bound and hop.dst in bound:
+                    steps += self._closing(hop)
+                elif hop.src in bound:
+                    steps.append(_step(hop, filters.get(hop.dst, ())))
+                    bound.add(hop.dst)
+                elif hop.dst in bound:
+                    steps.append(_step_back(hop, filters.get(hop.src, ())))
+                    bound.add(hop.src)
+                else:
+                    left.append(hop)
+                    continue
+                if hop.edge_variable is not None:
+                    bound.add(hop.edge_variable)
+            assert len(left) < len(waiting), "a component without a bound variable"
+            waiting = left
+
+    def _closing(self, hop: Hop) -> list[Operation]:
+        """Both ends are known: reach the target again under a name of its own, and compare."""
+        self._temporaries += 1
+        temporary = f"{hop.dst}~{self._temporaries}"
+        step = Expand(
+            hop.src,
+            temporary,
+            hop.edge_type,
+            hop.direction,
+            hop.dst_type,
+            hop.min_hops,
+            hop.max_hops,
+            edge_variable=hop.edge_variable,
+        )
+        return [step, Filter(same_node(temporary, hop.dst))]
+
+
+def same_node(left: str, right: str) -> typed.Compare:
+    """The condition that two variables are the same node."""
+    return typed.Compare(
+        typed.Relation.EQ,
+        typed.Column(left, typed.ID_COLUMN, typed.STRING),
+        typed.Column(right, typed.ID_COLUMN, typed.STRING),
+    )
+
+
+def _step(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
+    return Expand(
+        hop.src,
+        hop.dst,
+        hop.edge_type,
+        hop.direction,
+        hop.dst_type,
+        hop.min_hops,
+        hop.max_hops,
+        filters,
+        hop.edge_variable,
+    )
+
+
+def _step_back(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
+    return Expand(
+        hop.dst,
+        hop.src,
+        hop.edge_type,
+        hop.direction.reversed,
+        hop.src_type,
+        hop.min_hops,
+        hop.max_hops,
+        filters,
+        hop.edge_variable,
+    )
+
+
+class _Component:
+    """Variables joined by traversals, with those traversals in the order written."""
+
+    __slots__ = ("hops", "variables")
+
+    def __init__(self, variables: Iterable[str]) -> None:
+        self.variables = dict.fromkeys(variables)
+        self.hops: list[Hop] = []
+
+    def absorb(self, other: _Component) -> None:
+        self.variables.update(other.variables)
+        self.hops += other.hops
+
+
+def _components(pattern: Pattern) -> list[_Component]:
+    """The components of a block: those with bindings first, in the order of the bindings."""
+    of: dict[str, _Component] = {}
+    for node in pattern.nodes:
+        of[node.variable] = _Component([node.variable])
+    order = {id(hop): position for position, hop in enumerate(pattern.hops)}
+    for hop in pattern.hops:
+        left = of.get(hop.src) or _Component([hop.src])
+        right = of.get(hop.dst) or _Component([hop.dst])
+        if left is not right:
+            left.absorb(right)
+        left.hops.append(hop)
+        for variable in left.variables:
+            of[variable] = left
+    components = list({id(component): component for component in of.values()}.values())
+    for component in components:
+        component.hops.sort(key=lambda hop: order[id(hop)])
+    return components
+
+
+def _root(
+    component: _Component, pattern: Pattern, outer: frozenset[str]
+) -> tuple[str, str] | None:
+    """Where a component starts: a scan, or nothing when one of its variables is known."""
+    if any(variable in outer for variable in component.variables):
+        return None
+    for node in pattern.nodes:
+        if node.variable in component.variables:
+            return node.variable, node.type_name
+    first = component.hops[0]
+    if "~" in first.src and "~" not in first.dst:
+        return first.dst, first.dst_type
+    return first.src, first.src_type

@@ -1,0 +1,25 @@
+"""The rules that make a plan better without changing its meaning, in the order they run.
+
+Each rule is a function from plan to plan in a module of its own, with a fixture of plans before
+and after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph.plan.nodes import Plan
+from omnigraph.plan.rules.close_cycles import close_cycles
+from omnigraph.plan.rules.push_filters import push_filters
+from omnigraph.plan.rules.simplify import simplify
+
+Rule = Callable[[Plan], Plan]
+
+RULES: tuple[Rule, ...] = (simplify, close_cycles, push_filters)
+
+
+def optimize(plan: Plan) -> Plan:
+    """Apply every rule once, in order."""
+    for rule in RULES:
+        plan = rule(plan)
+    return plan

@@ -1,0 +1,66 @@
+"""Turn "reach the target again and compare" into a membership test.
+
+Lowering closes a cycle by an expansion to a temporary and a comparison of ids. Run as written
+that multiplies rows first and throws them away after; asking whether the edge is there does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Filter,
+    Operation,
+    Plan,
+    ReadPlan,
+)
+
+
+def close_cycles(plan: Plan) -> Plan:
+    """Replace every closing pair of a read by a ``Connect``."""
+    if not isinstance(plan, ReadPlan):
+        return plan
+    return replace(plan, pipeline=_close(plan.pipeline))
+
+
+def _close(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    result: list[Operation] = []
+    for step in steps:
+        if isinstance(step, AntiJoin):
+            step = replace(step, inner=_close(step.inner))
+        elif isinstance(step, Filter) and result:
+            last = result[-1]
+            target = _closed_by(last, step) if isinstance(last, Expand) else None
+            if target is not None and isinstance(last, Expand):
+                result[-1] = Connect(
+                    last.src,
+                    target,
+                    last.edge_type,
+                    last.direction,
+                    last.min_hops,
+                    last.max_hops,
+                    last.edge_variable,
+                    last.edge_filters,
+                )
+                continue
+        result.append(step)
+    return tuple(result)
+
+
+def _closed_by(step: Expand, following: Filter) -> str | None:
+    """The variable that a filter equates with the temporary of an expansion."""
+    if step.dst_filters or "~" not in step.dst:
+        return None
+    match following.condition:
+        case typed.Compare(
+            op=typed.Relation.EQ,
+            left=typed.Column(variable=left, name=typed.ID_COLUMN),
+            right=typed.Column(variable=right, name=typed.ID_COLUMN),
+        ) if left == step.dst:
+            return right
+        case _:
+            return None
