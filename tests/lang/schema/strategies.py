@@ -65,7 +65,7 @@ def arguments(draw: st.DrawFn, *, bare: bool) -> tuple[str, ArgKind]:
 
 
 @st.composite
-def annotations(draw: st.DrawFn) -> Annotation:
+def annotation_nodes(draw: st.DrawFn) -> Annotation:
     known = ["key", "unique", "index"]
     name = draw(st.sampled_from(["description", "embed", "rename_from", *known]) | names)
     if name == "card":
@@ -81,7 +81,7 @@ def annotations(draw: st.DrawFn) -> Annotation:
 
 @st.composite
 def properties(draw: st.DrawFn) -> PropertyDecl:
-    found = draw(st.lists(annotations(), max_size=3))
+    found = draw(st.lists(annotation_nodes(), max_size=3))
     return PropertyDecl(draw(names), draw(types()), tuple(found))
 
 
@@ -118,7 +118,7 @@ def edges(draw: st.DrawFn) -> EdgeDecl:
         least = draw(st.integers(0, 5))
         cardinality = Cardinality(least, draw(st.none() | st.integers(least, 2**32 - 1)))
     body = draw(members()) if draw(st.booleans()) else None
-    found = tuple(draw(st.lists(annotations(), max_size=2)))
+    found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
     source, target = Ref(draw(type_names)), Ref(draw(type_names))
     return EdgeDecl(draw(type_names), source, target, cardinality, body, found)
 
@@ -126,7 +126,7 @@ def edges(draw: st.DrawFn) -> EdgeDecl:
 @st.composite
 def nodes(draw: st.DrawFn) -> NodeDecl:
     implements = tuple(Ref(name) for name in draw(st.lists(type_names, max_size=2)))
-    found = tuple(draw(st.lists(annotations(), max_size=2)))
+    found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
     return NodeDecl(draw(type_names), draw(members()), found, implements)
 
 

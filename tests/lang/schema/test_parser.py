@@ -66,7 +66,9 @@ def test_a05_a_node_receives_the_properties_of_its_interface() -> None:
 
 
 def test_a06_several_interfaces_bring_properties_and_the_key() -> None:
-    text = "interface I { a: String @key } interface J { b: I32? @index } node A implements I, J { }"
+    text = (
+        "interface I { a: String @key } interface J { b: I32? @index } node A implements I, J { }"
+    )
     found = node(text)
     assert found.key == ("a",)
     assert ("b",) in found.indexes
@@ -166,9 +168,7 @@ def test_embed(written: str, source: str, model: str | None) -> None:
 
 
 def test_a34_rename_from_is_kept_on_nodes_edges_and_properties() -> None:
-    text = (
-        'node A @rename_from("B") { p: I32 @rename_from("q") } edge E: A -> A @rename_from("F")'
-    )
+    text = 'node A @rename_from("B") { p: I32 @rename_from("q") } edge E: A -> A @rename_from("F")'
     catalog = compile_schema(text)
     node_type, edge = catalog.node_types["A"], catalog.edge_types["E"]
     found = [node_type.annotations, node_type.properties["p"].annotations, edge.annotations]
@@ -295,7 +295,13 @@ def big_schema() -> str:
     lines = ['// ── Types ── { "quoted" isn\'t → closed', "/* @unique(src,dst) } */", ""]
     for number in range(12):
         lines.append(f"node N{number} {{ // @key(x) {{")
-        lines += ["  slug: String @key", "  kind: enum(", "    a-1, // first }", "    b,", "    c)?"]
+        lines += [
+            "  slug: String @key",
+            "  kind: enum(",
+            "    a-1, // first }",
+            "    b,",
+            "    c)?",
+        ]
         lines += ["  when: DateTime?", "  dates: [Date]?", "  text: String? @index"]
         lines += ['  vec: Vector(3072) @embed("text") @index', "  blob: Blob?", "}"]
     for number in range(70):

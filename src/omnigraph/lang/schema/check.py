@@ -97,7 +97,7 @@ def _check_node(
         check_property(
             report, TypeKind.NODE, decl.name, prop, node.by_name, complete=known, injected=decl
         )
-    _check_property_names(report, TypeKind.NODE, decl.name, decl.properties)
+    _check_property_names(report, TypeKind.NODE, decl.name, node.properties)
     _check_key_count(report, node)
     for constraint in decl.constraints:
         _check_constraint(report, TypeKind.NODE, decl.name, constraint, node.by_name, known)

@@ -1,0 +1,75 @@
+"""Warnings about legal schemas, and the ids made from key values."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from omnigraph.diagnostics import Severity, Source
+from omnigraph.errors import ValueConversionError
+from omnigraph.lang.schema import analyze_schema, key_id, lint_code, lint_schema
+from omnigraph.lang.schema.keys import KeyValue
+
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("node A { x: I32 @range(x, 0..1) }", []),
+        ("node A { x: I32 @range(x, 2..1) }", ["OG-MF-202"]),
+        ("node A { x: [I32] @range(x, 0..1) }", ["OG-MF-203"]),
+        ('node A { x: String @check(x, "a(") }', ["OG-MF-201"]),
+        ('node A { x: String @check(x, "^a+$") }', []),
+        ("node A { x: I32 @index @index(x) }", ["OG-NM-101"]),
+        ("node A { x: I32 y: I32 @unique(x, y) @unique(y, x) }", ["OG-NM-101"]),
+        ('node A { } node B @rename_from("A") { }', ["OG-NM-102"]),
+        ('node A { x: I32 y: I32 @rename_from("x") }', ["OG-NM-102"]),
+        ('node B @rename_from("A") { y: I32 @rename_from("x") }', []),
+        ("node A { t: String v: Vector(2) @embed(t) }", ["OG-VE-101"]),
+        ("node A { t: String v: Vector(2) @embed(t) @index }", []),
+        ("node A { } edge E: A -> A { from: I32 to: I32 }", ["OG-ED-101", "OG-ED-101"]),
+        ("node A { from: I32 }", []),
+    ],
+)
+def test_footguns_are_warned_about(text: str, codes: list[str]) -> None:
+    source = Source("s.pg", text)
+    file, errors = analyze_schema(source)
+    assert errors == []
+    found = lint_schema(file, source)
+    assert [d.code for d in found] == codes
+    for diagnostic in found:
+        assert diagnostic.severity is Severity.WARNING
+        assert lint_code(diagnostic.code) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["a b"], "a b"),
+        ([7], "7"),
+        ([True], "true"),
+        ([-0.0], "0.0"),
+        ([1e16], "1e16"),
+        ([date(2024, 5, 1)], "2024-05-01"),
+        ([datetime(2024, 5, 1, 10)], "2024-05-01T10:00:00.000Z"),
+        ([datetime(2024, 5, 1, 12, tzinfo=EAST)], "2024-05-01T10:00:00.000Z"),
+        ([datetime(2024, 5, 1, 1, 2, 3, 4000, tzinfo=UTC)], "2024-05-01T01:02:03.004Z"),
+        (["a", 1], '["a","1"]'),
+        (["ä\"", date(2024, 5, 1)], '["ä\\"","2024-05-01"]'),
+    ],
+)  # fmt: skip
+def test_key_values_have_one_spelling(values: list[KeyValue], expected: str) -> None:
+    assert key_id(values) == expected
+
+
+def test_different_tuples_have_different_ids() -> None:
+    tuples = [["a,b", "c"], ["a", "b,c"], ['a","b', "c"], ["a", 'b","c'], ["", ""], ["[]", ""]]
+    assert len({key_id(values) for values in tuples}) == len(tuples)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, b"x", [1]])
+def test_other_values_cannot_be_keys(value: KeyValue) -> None:
+    with pytest.raises(ValueConversionError):
+        key_id([value])
