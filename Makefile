@@ -10,7 +10,7 @@ PY := .venv/bin/python
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.ready-$(HERE)
 
-.PHONY: demo test test-slow fuzz bench lint fmt lock clean java
+.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java
 
 demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
@@ -33,13 +33,17 @@ fuzz: $(STAMP)
 	$(PY) -m pytest -n $(WORKERS) -m "fuzz or property" --hypothesis-profile=fuzz
 
 bench: $(STAMP)
-	$(PY) -m bench
+	@for each in bench/*.py; do echo "== $$each"; $(PY) "$$each" || exit 1; done
 
 # -- the work place ----------------------------------------------------------------------------
 
 fmt: $(STAMP)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+# The console blocks of the documentation with what the commands print now.
+docs: $(STAMP)
+	$(PY) -m tests.pages
 
 java:
 	@bash tools/ensure-java

@@ -95,9 +95,7 @@ class PropType:
     @property
     def is_plain(self) -> bool:
         """A single comparable value: no list, vector or blob."""
-        return not (
-            self.is_list or self.scalar is Scalar.VECTOR or self.scalar is Scalar.BLOB
-        )
+        return not (self.is_list or self.scalar is Scalar.VECTOR or self.scalar is Scalar.BLOB)
 
     @property
     def element(self) -> PropType:

@@ -14,6 +14,24 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
 
 _BELOW = {typed.Relation.LT: typed.Relation.LE, typed.Relation.GE: typed.Relation.GT}
+# How x compares with a number beyond the largest or below the smallest value of its type: always
+# or never, said with that value so that a null x stays unknown.
+_ABOVE_ALL = {
+    typed.Relation.EQ: typed.Relation.GT,
+    typed.Relation.NE: typed.Relation.LE,
+    typed.Relation.LT: typed.Relation.LE,
+    typed.Relation.LE: typed.Relation.LE,
+    typed.Relation.GT: typed.Relation.GT,
+    typed.Relation.GE: typed.Relation.GT,
+}
+_BELOW_ALL = {
+    typed.Relation.EQ: typed.Relation.LT,
+    typed.Relation.NE: typed.Relation.GE,
+    typed.Relation.LT: typed.Relation.LT,
+    typed.Relation.LE: typed.Relation.LT,
+    typed.Relation.GT: typed.Relation.GE,
+    typed.Relation.GE: typed.Relation.GE,
+}
 _MIRRORED = {
     typed.Relation.LT: typed.Relation.GT,
     typed.Relation.LE: typed.Relation.GE,
@@ -45,22 +63,24 @@ def align(expr: typed.TypedExpr) -> typed.TypedExpr:
             return expr
 
 
-def _compare(
-    op: typed.Relation, left: typed.TypedExpr, right: typed.Constant
-) -> typed.TypedExpr:
+def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -> typed.TypedExpr:
     target = left.type
     number = right.value
     aligned = _value(right, target)
     if aligned is not None:
         return typed.Compare(op, left, aligned)
-    if isinstance(number, float) and target.scalar.is_integer and op in _INEQUALITIES:
-        # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
-        whole = typed.Constant(math.floor(number), typed.INT)
-        return align(typed.Compare(_BELOW.get(op, op), left, whole))
+    if target.scalar.is_integer and isinstance(number, int | float):
+        low, high = INTEGER_RANGES[target.scalar]
+        plain = PropType(target.scalar)
+        if number > high:
+            return typed.Compare(_ABOVE_ALL[op], left, typed.Constant(high, plain))
+        if number < low:
+            return typed.Compare(_BELOW_ALL[op], left, typed.Constant(low, plain))
+        if op not in (typed.Relation.EQ, typed.Relation.NE):
+            # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
+            whole = typed.Constant(math.floor(number), plain)
+            return typed.Compare(_BELOW.get(op, op), left, whole)
     return typed.Compare(op, left, right)
-
-
-_INEQUALITIES = (typed.Relation.LT, typed.Relation.LE, typed.Relation.GT, typed.Relation.GE)
 
 
 def _options(options: typed.Constant, target: PropType) -> typed.Constant:
@@ -73,9 +93,7 @@ def _options(options: typed.Constant, target: PropType) -> typed.Constant:
         if aligned is not None and not isinstance(aligned.value, tuple):
             kept.append(aligned.value)
     element = target.as_nullable(any(item is None for item in kept))
-    return typed.Constant(
-        tuple(kept), PropType(element.scalar, element.nullable, is_list=True)
-    )
+    return typed.Constant(tuple(kept), PropType(element.scalar, element.nullable, is_list=True))
 
 
 def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:

@@ -82,6 +82,9 @@ def arrow_array(values: tuple[typed.Atom, ...], type_: PropType) -> pa.Array:
     milliseconds here keeps it.
     """
     target = arrow_type(type_)
+    if type_.scalar.is_float:
+        # An integer among floats is rounded; Arrow alone would refuse it beyond 2^53.
+        values = tuple(float(v) if isinstance(v, int) else v for v in values)
     if type_.scalar is not Scalar.DATETIME:
         return pa.array(values, target)
     moments = [
@@ -143,10 +146,16 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
     ) -> tuple[pc.Expression, pc.Expression]:
         """Both sides in a type that holds the values of either."""
         target = _common_type(left.type, right.type)
-        sides = self.visit(left), self.visit(right)
+        sides = self._operand(left), self._operand(right)
         if target is None:
             return sides
-        return sides[0].cast(target), sides[1].cast(target)
+        # A double holds no integer beyond 2^53 exactly; the nearest one is meant, not an error.
+        safe = not pa.types.is_floating(target)
+        return sides[0].cast(target, safe=safe), sides[1].cast(target, safe=safe)
+
+    def _operand(self, expr: typed.TypedExpr) -> pc.Expression:
+        """What is compared must be exact: an unknown condition is not equal to false."""
+        return _ArrowVisitor(self._name, exact=True).visit(expr)
 
     def visit_Membership(self, expr: typed.Membership) -> pc.Expression:  # noqa: N802
         if not isinstance(expr.options, typed.Constant):
@@ -154,9 +163,11 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
         if expr.options.value is None or _is_null(expr.item):
             return pc.scalar(_NULL)
         assert isinstance(expr.options.value, tuple)
-        item = self.visit(expr.item)
+        item = self._operand(expr.item)
         known = tuple(value for value in expr.options.value if value is not None)
-        found = item.isin(arrow_array(known, expr.options.type.element))
+        # A set of values keeps the two zeros apart, a comparison does not.
+        zeros = (0.0, -0.0) if expr.item.type.scalar.is_float and 0.0 in known else ()
+        found = item.isin(arrow_array((*known, *zeros), expr.options.type.element))
         if not self._exact:
             return found
         if len(known) < len(expr.options.value):
@@ -187,11 +198,11 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
         return pc.Expression._call(text_function(function), [subject, self.visit(pattern)])
 
     def visit_IsNull(self, expr: typed.IsNull) -> pc.Expression:  # noqa: N802
-        operand = _ArrowVisitor(self._name, exact=True).visit(expr.operand)
+        operand = self._operand(expr.operand)
         return operand.is_valid() if expr.negated else operand.is_null()
 
     def visit_Not(self, expr: typed.Not) -> pc.Expression:  # noqa: N802
-        return ~_ArrowVisitor(self._name, exact=True).visit(expr.operand)
+        return ~self._operand(expr.operand)
 
     def visit_And(self, expr: typed.And) -> pc.Expression:  # noqa: N802
         result = self.visit(expr.operands[0])

@@ -61,7 +61,7 @@ def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
     if left.type != right.type:
         floating = pa.types.is_floating(left.type) or pa.types.is_floating(right.type)
         common = pa.float64() if floating else pa.decimal128(20)
-        left, right = left.cast(common), right.cast(common)
+        left, right = left.cast(common, safe=not floating), right.cast(common, safe=not floating)
     return pc.equal(left, right)
 
 

@@ -208,9 +208,7 @@ def _components(pattern: Pattern) -> list[_Component]:
     return components
 
 
-def _root(
-    component: _Component, pattern: Pattern, outer: frozenset[str]
-) -> tuple[str, str] | None:
+def _root(component: _Component, pattern: Pattern, outer: frozenset[str]) -> tuple[str, str] | None:
     """Where a component starts: a scan, or nothing when one of its variables is known."""
     if any(variable in outer for variable in component.variables):
         return None

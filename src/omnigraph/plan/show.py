@@ -56,10 +56,10 @@ class _Show(typed.Visitor[str]):
         return f"[{', '.join(map(self.visit, expr.items))}]"
 
     def visit_Compare(self, expr: typed.Compare) -> str:  # noqa: N802
-        return f"{self.visit(expr.left)} {expr.op} {self.visit(expr.right)}"
+        return f"{self._operand(expr.left)} {expr.op} {self._operand(expr.right)}"
 
     def visit_Membership(self, expr: typed.Membership) -> str:  # noqa: N802
-        return f"{self.visit(expr.item)} in {self.visit(expr.options)}"
+        return f"{self._operand(expr.item)} in {self.visit(expr.options)}"
 
     def visit_Substring(self, expr: typed.Substring) -> str:  # noqa: N802
         return f"{self.visit(expr.text)} contains {self.visit(expr.part)}"
@@ -68,7 +68,7 @@ class _Show(typed.Visitor[str]):
         return f"{self.visit(expr.text)} starts_with {self.visit(expr.prefix)}"
 
     def visit_IsNull(self, expr: typed.IsNull) -> str:  # noqa: N802
-        return f"{self.visit(expr.operand)} is {'not ' if expr.negated else ''}null"
+        return f"{self._operand(expr.operand)} is {'not ' if expr.negated else ''}null"
 
     def visit_Not(self, expr: typed.Not) -> str:  # noqa: N802
         return f"not ({self.visit(expr.operand)})"
@@ -78,6 +78,11 @@ class _Show(typed.Visitor[str]):
 
     def visit_Or(self, expr: typed.Or) -> str:  # noqa: N802
         return " or ".join(map(self._grouped, expr.operands))
+
+    def _operand(self, expr: typed.TypedExpr) -> str:
+        text = self.visit(expr)
+        is_call = isinstance(expr, typed.TextMatch)
+        return f"({text})" if isinstance(expr, typed.Condition) and not is_call else text
 
     def _grouped(self, expr: typed.TypedExpr) -> str:
         text = self.visit(expr)

@@ -30,7 +30,11 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
 _DATES = {"date": ast.LiteralKind.DATE, "datetime": ast.LiteralKind.DATETIME}
 _SYMBOLS = {op.value: op for op in ast.CompareOp if not op.value[0].isalpha()}
 _WORD_OPERATORS = ("contains", "starts_with")
-_WORDS = {"true": True, "false": False}
+_WORDS = {
+    "true": (ast.LiteralKind.BOOL, True),
+    "false": (ast.LiteralKind.BOOL, False),
+    "null": (ast.LiteralKind.NULL, None),
+}
 
 
 class ExpressionParser(Parser):
@@ -48,9 +52,14 @@ class ExpressionParser(Parser):
             raise self.unexpected(
                 "a value", context, "only literals, parameters and now() may stand here"
             )
-        is_word = token.kind is Kind.IDENT and token.text not in ("true", "false", "null")
-        if is_word and token.text not in ("now", "date", "datetime"):
+        if self.at("("):
+            raise self.unexpected("a value", context)
+        is_word = token.kind is Kind.IDENT and token.text not in _WORDS
+        is_call = token.text in ("now", *_DATES) and self.ahead().text == "("
+        if is_word and not is_call:
             raise self.unexpected("a value", context, 'a text is written in quotes: "…"')
+        if self.at("("):
+            raise self.unexpected("a value", context, "only literals, parameters and now()")
         return self._operand(context)
 
     # -- levels --------------------------------------------------------------------------
@@ -80,8 +89,12 @@ class ExpressionParser(Parser):
         if not (token.text == "not" and token.kind is Kind.IDENT and self._starts_operand()):
             return self._comparison()
         self.advance()
-        with self.nested():
+        if self.at("("):
+            # The parenthesis counts as the level, so that `not x` may be written `not (x)`.
             operand = self._negated()
+        else:
+            with self.nested():
+                operand = self._negated()
         return ast.Not(operand, Span(token.start, self.previous_end()))
 
     def _starts_operand(self) -> bool:
@@ -168,7 +181,11 @@ class ExpressionParser(Parser):
             return self._list()
         if token.text == "(":
             self.advance()
-            inner = self.expression()
+            if self.ahead(2 if self.at("-") else 1).text == ")":
+                # One operand in parentheses is no nesting.
+                inner = self._operand("in parentheses")
+            else:
+                inner = self.expression()
             self.expect(")", "to close the parenthesis")
             return inner
         raise self.unexpected("an expression", context, _type_hint(token))
@@ -207,13 +224,14 @@ class ExpressionParser(Parser):
     def _word(self) -> ast.Expr:
         token = self.token
         text = token.text
-        if self.ahead().text == "(" and self.ahead().kind is Kind.PUNCT:
+        if text in _WORDS:
+            # Before a parenthesis too: the next clause may begin with one.
+            self.advance()
+            kind, value = _WORDS[text]
+            return ast.Literal(kind, value, token.span)
+        if self.ahead().text == "(":
             return self._call()
         self.advance()
-        if text in _WORDS:
-            return ast.Literal(ast.LiteralKind.BOOL, _WORDS[text], token.span)
-        if text == "null":
-            return ast.Literal(ast.LiteralKind.NULL, None, token.span)
         return ast.Name(text, token.span)
 
     def _call(self) -> ast.Expr:

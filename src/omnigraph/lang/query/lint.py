@@ -124,9 +124,7 @@ class LintReport:
         }
 
 
-def lint_queries(
-    catalog: Catalog, source: Source, schema_source: Mapping[str, str]
-) -> LintReport:
+def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, str]) -> LintReport:
     """Check every query of a text.
 
     >>> from omnigraph.lang.schema import compile_schema
@@ -220,7 +218,5 @@ def _uncovered(catalog: Catalog, queries: Iterable[CheckedQuery]) -> list[Findin
             if settable and name not in assigned[type_name]:
                 message = f"{type_name}.{name} exists in schema but no update query sets it"
                 names = tuple(sorted(query_names))
-                findings.append(
-                    Finding(Severity.WARNING, "L201", message, type_name, name, names)
-                )
+                findings.append(Finding(Severity.WARNING, "L201", message, type_name, name, names))
     return findings

@@ -92,9 +92,17 @@ def _refuse(name: str, problem: str, hint: str | None = None) -> ParameterError:
     return ParameterError(f"param '{name}': {problem}", hint=hint, details={"parameter": name})
 
 
+def _python(value: Any) -> Any:
+    """A NumPy value, or an array of them, as the Python value it stands for."""
+    if not hasattr(value, "tolist"):
+        return value
+    if str(getattr(value, "dtype", "")) == "datetime64[ns]":
+        value = value.astype("datetime64[us]")  # nanoseconds would come out as bare integers
+    return value.tolist()
+
+
 def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = _python(value)
     if value is None:
         if type_.nullable:
             return None
@@ -107,7 +115,7 @@ def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
     if not isinstance(value, list | tuple):
         raise _refuse(name, f"expected array for [{type_.scalar}], got {json_type(value)}")
     items: list[Atom] = []
-    for position, item in enumerate(value):
+    for position, item in enumerate(map(_python, value)):
         if item is None:
             raise _refuse(name, f"item {position} of the array is null")
         items.append(convert(f"{name}[{position}]", type_.scalar, item, mode))
@@ -121,7 +129,7 @@ def _vector(name: str, type_: PropType, value: Any) -> Value:
         size = type_.dimension
         raise _refuse(name, f"expected {size} values for Vector({size}), got {len(value)}")
     items: list[float] = []
-    for position, item in enumerate(value):
+    for position, item in enumerate(map(_python, value)):
         if isinstance(item, bool) or not isinstance(item, int | float):
             raise _refuse(name, f"vector element is not numeric (item {position})")
         items.append(_finite(f"{name}[{position}]", Scalar.F32, item))
@@ -133,9 +141,18 @@ def _vector(name: str, type_: PropType, value: Any) -> Value:
 
 def _string(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, str):
-        return value
+        return _unicode(name, value)
     wanted = "blob URI string" if scalar is Scalar.BLOB else "string"
     raise _refuse(name, f"expected {wanted}, got {json_type(value)}")
+
+
+def _unicode(name: str, text: str) -> str:
+    """JSON can spell half a surrogate pair; no stored text can hold one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refuse(name, "text is not valid Unicode") from None
+    return text
 
 
 def _boolean(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
@@ -210,7 +227,10 @@ def _date(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 
 def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, datetime):
-        return _to_utc(value)
+        try:
+            return _to_utc(value)
+        except OverflowError:
+            raise _refuse(name, f"DateTime {value} is out of range") from None
     if not isinstance(value, str):
         raise _refuse(name, f"expected datetime string, got {json_type(value)}")
     try:
@@ -244,16 +264,20 @@ _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
 
 def _inferred(name: str, value: Any) -> Value:
     """A value nobody declared, as what it looks like."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = _python(value)
     if isinstance(value, list | tuple):
-        return tuple(_inferred_atom(f"{name}[{i}]", item) for i, item in enumerate(value))
+        items = map(_python, value)
+        return tuple(_inferred_atom(f"{name}[{i}]", item) for i, item in enumerate(items))
     return _inferred_atom(name, value)
 
 
 def _inferred_atom(name: str, value: Any) -> Atom:
-    if value is None or isinstance(value, bool | str | date):
-        return _to_utc(value) if isinstance(value, datetime) else value
+    if isinstance(value, str):
+        return _unicode(name, value)
+    if isinstance(value, datetime):
+        return _moment(name, Scalar.DATETIME, value, JsonMode.STANDARD)
+    if value is None or isinstance(value, bool | date):
+        return value
     if isinstance(value, int):
         low, high = I64_RANGE
         return value if low <= value <= high else _finite(name, Scalar.F64, value)

@@ -207,7 +207,8 @@ class QueryParser(ExpressionParser):
 
     def _ordering(self, aliases: set[str]) -> ast.Ordering:
         start = self.token.start
-        if self.token.kind is Kind.IDENT and self.token.text in aliases:
+        alone = self.ahead().text in (",", "}", "asc", "desc")
+        if alone and self.token.kind is Kind.IDENT and self.token.text in aliases:
             # An alias may be called `null` or `not`; here it means the column.
             token = self.advance()
             expr: ast.Expr = ast.Name(token.text, token.span)
@@ -444,9 +445,7 @@ class QueryParser(ExpressionParser):
             self.advance()
 
     def _at_query(self) -> bool:
-        return (
-            self.at("query") and self.ahead().kind is Kind.IDENT and self.ahead(2).text == "("
-        )
+        return self.at("query") and self.ahead().kind is Kind.IDENT and self.ahead(2).text == "("
 
     def _at_part(self) -> bool:
         """The next part of a read query stands here, so a brace is missing."""

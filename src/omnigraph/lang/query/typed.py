@@ -279,9 +279,7 @@ def walk(expr: TypedExpr) -> Iterator[TypedExpr]:
 
 def variables(expr: TypedExpr) -> frozenset[str]:
     """The bound variables an expression looks at."""
-    return frozenset(
-        node.variable for node in walk(expr) if isinstance(node, Column | Entity)
-    )
+    return frozenset(node.variable for node in walk(expr) if isinstance(node, Column | Entity))
 
 
 _FIELDS: dict[type, tuple[str, ...]] = {}

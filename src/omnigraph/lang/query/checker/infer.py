@@ -41,8 +41,9 @@ class Inference:
         found = self.expr(node)
         if found is None:
             return None
-        is_truth = found.type.scalar is typed.BOOL.scalar and not found.type.is_list
-        if is_null(found) or (is_truth and not isinstance(found, typed.Entity)):
+        if is_null(found):
+            return typed.Constant(None, typed.BOOL.as_nullable())
+        if found.type.scalar is typed.BOOL.scalar and not found.type.is_list:
             return found
         self.context.error(
             "T30",
@@ -222,9 +223,7 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
     return None
 
 
-def _plain(
-    at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr
-) -> bool:
+def _plain(at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr) -> bool:
     for side in (left, right):
         if side.type.is_plain:
             continue
@@ -251,9 +250,7 @@ def _contains(
     return _member(at, right, left, node.span)
 
 
-def _texts(
-    at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr
-) -> bool:
+def _texts(at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr) -> bool:
     for side in (left, right):
         if not (is_null(side) or side.type.as_nullable(False) == typed.STRING or _enum(side)):
             wanted = "two Strings"

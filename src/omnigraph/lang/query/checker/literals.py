@@ -80,7 +80,7 @@ _DATETIME = ("DateTime", "YYYY-MM-DDTHH:MM:SS, with a zone such as Z or +02:00 i
 def list_constant(
     context: Context, literal: ast.ListLiteral, items: list[typed.TypedExpr]
 ) -> typed.TypedExpr | None:
-    """A list literal from its typed items: one element type, integers widen to floats."""
+    """A list literal from its typed items: one element type, numbers widen to 64 bits."""
     known = [item.type for item in items if not is_null(item)]
     nullable = len(known) < len(items)
     if any(type_.is_list or type_.is_vector for type_ in known):
@@ -92,8 +92,9 @@ def list_constant(
             message = f"the items of a list must have one type, got {element} and {type_}"
             context.error("T27", message, literal.span)
             return None
-        if type_.scalar.is_float:
-            element = type_
+        if type_.scalar is not element.scalar:
+            floating = element.scalar.is_float or type_.scalar.is_float
+            element = typed.FLOAT if floating else typed.INT
     type_ = PropType(element.scalar, nullable=nullable, is_list=True)
     if all(isinstance(item, typed.Constant) for item in items):
         values = tuple(item.value for item in items if isinstance(item, typed.Constant))
@@ -113,9 +114,7 @@ def numeric_items(expr: typed.TypedExpr | None) -> int | None:
     return len(numbers) if len(numbers) == len(expr.value) else None
 
 
-def fits(
-    context: Context, value: typed.Constant, target: PropType, label: str, span: Span
-) -> bool:
+def fits(context: Context, value: typed.Constant, target: PropType, label: str, span: Span) -> bool:
     """Whether a literal may be compared with a property (T3 otherwise)."""
     if value.value is None:
         if target.nullable:
@@ -165,9 +164,7 @@ def assignable(
     return all(_lossless(context, item, target, label, span) for item in given)
 
 
-def _lossless(
-    context: Context, item: typed.Atom, target: PropType, label: str, span: Span
-) -> bool:
+def _lossless(context: Context, item: typed.Atom, target: PropType, label: str, span: Span) -> bool:
     if not target.scalar.is_integer or item is None:
         return True
     if isinstance(item, float):

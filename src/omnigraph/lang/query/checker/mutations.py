@@ -162,12 +162,8 @@ def _unchangeable(context: Context, node: ast.Update, target: NodeType | EdgeTyp
 # -- predicates -------------------------------------------------------------------------------
 
 
-def _where(
-    context: Context, node: ast.Expr, target: NodeType | EdgeType
-) -> typed.TypedExpr | None:
-    at = Inference(
-        context, Scope(), row=writable(target), row_variable=ROW, row_label=target.name
-    )
+def _where(context: Context, node: ast.Expr, target: NodeType | EdgeType) -> typed.TypedExpr | None:
+    at = Inference(context, Scope(), row=writable(target), row_variable=ROW, row_label=target.name)
     found = at.condition(node)
     return None if found is None else _stored_ends(found, isinstance(target, EdgeType))
 

@@ -152,9 +152,7 @@ def _value_fits(
 # -- traversals -------------------------------------------------------------------------------
 
 
-def _hop(
-    context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool
-) -> Hop | None:
+def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool) -> Hop | None:
     edge = _edge_type(context, clause)
     _check_hops(context, clause)
     if edge is None:

@@ -86,9 +86,7 @@ def _default_name(expr: typed.TypedExpr) -> str | None:
             return None
 
 
-def _warn_same_names(
-    context: Context, body: ast.Read, columns: list[OutputColumn | None]
-) -> None:
+def _warn_same_names(context: Context, body: ast.Read, columns: list[OutputColumn | None]) -> None:
     seen: set[str] = set()
     for projection, column in zip(body.projections, columns, strict=True):
         if column is None:
@@ -108,12 +106,15 @@ def _order(
     known = [column for column in columns if column is not None]
     complete = len(known) == len(columns)
     grouped = any(isinstance(p.expr, ast.Aggregate) for p in body.projections)
+    by_column = any(isinstance(entry.expr, ast.Name) for entry in body.order)
     keys: list[tuple[SortKey, ast.Ordering]] = []
     for position, entry in enumerate(body.order):
         key = _sort_key(context, scope, entry, known, complete)
         if key is None:
             continue
-        if isinstance(key.expr, typed.Score):
+        if isinstance(key.expr, typed.Nearest) and by_column:
+            pass  # refused as T18, wherever it stands
+        elif isinstance(key.expr, typed.Score):
             if not _leads(context, entry, position, grouped):
                 continue
         elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
@@ -122,7 +123,7 @@ def _order(
                 continue
             key = SortKey(output, entry.descending)
         keys.append((key, entry))
-    _check_search_order(context, body, keys, known)
+    _check_search_order(context, body, keys, known, by_column)
     return tuple(key for key, _ in keys)
 
 
@@ -161,9 +162,7 @@ def _sort_key(
     return SortKey(expr, entry.descending)
 
 
-def _by_column(
-    context: Context, entry: ast.Ordering, column: OutputColumn
-) -> SortKey | None:
+def _by_column(context: Context, entry: ast.Ordering, column: OutputColumn) -> SortKey | None:
     if not column.expr.type.is_plain:
         context.error("T29", f"cannot order by {column.expr.type}", entry.span)
         return None
@@ -204,6 +203,7 @@ def _check_search_order(
     body: ast.Read,
     keys: list[tuple[SortKey, ast.Ordering]],
     columns: list[OutputColumn],
+    by_column: bool,
 ) -> None:
     """What ordering by a search asks of the rest of the query (T17, T18, T21)."""
     by_name = {column.name: column.expr for column in columns}
@@ -216,6 +216,6 @@ def _check_search_order(
             if isinstance(expr, typed.Rrf) or isinstance(aliased, typed.Rrf):
                 context.error("T21", "ordering by `rrf` needs a `limit`", entry.span)
     nearest = [entry for key, entry in keys if isinstance(key.expr, typed.Nearest)]
-    if nearest and any(isinstance(entry.expr, ast.Name) for _, entry in keys):
+    if nearest and by_column:
         message = "ordering by `nearest` cannot be combined with a column of the result"
         context.error("T18", message, nearest[0].span)

@@ -1,0 +1,75 @@
+"""Text files named on the command line: read as UTF-8, replaced atomically.
+
+Every failure becomes one line that names the file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from omnigraph.cli import terminal
+from omnigraph.diagnostics import Source
+from omnigraph.errors import InputError
+
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+
+
+def read_source(path: str) -> Source:
+    """The text of a file, under the name the user gave."""
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(_unreadable(path, error)) from error
+    return Source(path, _decode(path, data))
+
+
+def read_stdin() -> Source:
+    """The text that is piped in."""
+    if sys.stdin is None:
+        raise InputError(f"{STDIN_NAME}: closed")
+    return Source(STDIN_NAME, _decode(STDIN_NAME, sys.stdin.buffer.read()))
+
+
+def replace_text(path: str, text: str) -> None:
+    """Put a new text in place of a file's old one; a reader sees the one or the other.
+
+    A symbolic link stays one (its target is replaced) and the permissions are kept.
+    """
+    target = Path(path).resolve()
+    try:
+        mode = target.stat().st_mode
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode("utf-8"))
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, mode & 0o7777)
+            os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise InputError(f"{path}: cannot be written: {reason}") from error
+
+
+def _decode(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}: not UTF-8 text (byte 0x{data[error.start]:02x} at offset {error.start})",
+            hint="save the file as UTF-8",
+        ) from error
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        error.filename = path
+        return terminal.describe_os_error(error)
+    return f"{path!r}: not a file name"

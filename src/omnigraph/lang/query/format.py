@@ -1,0 +1,428 @@
+"""Query texts in standard layout.
+
+Order, comments and meaning stay: reading the result gives the same tree. Two spaces of indent,
+one clause or statement per line; a bracketed list stays on its line as long as it fits and holds
+no comment. Clauses follow one another without separators, so a few words and numbers need
+parentheses that they would not need alone; those are put where the parser would read on.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from decimal import Decimal
+
+from omnigraph.diagnostics import Source, Span
+from omnigraph.errors import QueryError
+from omnigraph.lang.lexer import Comment, Kind, Token, lex, quote_string
+from omnigraph.lang.printer import Block, Item, weave
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.parser import parse_queries
+
+WIDTH = 100
+_INDENT = "  "
+_CLOSING = {"{": "}", "(": ")"}
+# A bare name of these would be read as an operator.
+_OPERATOR_WORD = re.compile(r"not|in|is|and|or|distinct|(contains|starts_with)([0-9].*)?")
+_LITERAL_WORDS = ("null", "true", "false")
+_LEADING_NUMBER = re.compile(r"-[0-9.]+")
+_LEADING_VARIABLE = re.compile(r"\$\w+(?=$| \w+ \$)")
+_LEADING_NAME = re.compile(r"[a-z_]\w*(?=$)")
+_TRAILING_NAME = re.compile(r"(?<![\w.$])[a-z_]\w*$")
+
+
+def format_queries(source: Source) -> str:
+    """A query text in standard layout; raises ``QueryError`` if it cannot be read.
+
+    >>> text = "query q(){match{$p:Person{age:3}// who\\n$p.age>2}return{$p.name}limit 1}"
+    >>> print(format_queries(Source("q.gq", text)), end="")
+    query q() {
+      match {
+        $p: Person { age: 3 } // who
+        $p.age > 2
+      }
+      return { $p.name }
+      limit 1
+    }
+    """
+    file, diagnostics = parse_queries(source)
+    if diagnostics:
+        raise QueryError(diagnostics)
+    lexed = lex(source)
+    layout = _Layout(lexed.tokens, lexed.comments)
+    groups = [layout.query(query) for query in file.queries]
+    if not groups:
+        return weave(source, lexed.comments, [])
+    texts: list[str] = []
+    printed = 0
+    for number, items in enumerate(groups, 1):
+        stop = len(lexed.comments)
+        if number < len(groups):
+            stop = _comments_behind(source, lexed.comments, printed, items[-1].span.end)
+        texts.append(weave(source, lexed.comments[printed:stop], items, width=WIDTH))
+        printed = stop
+    return "\n".join(texts)
+
+
+def format_query_file(file: ast.QueryFile) -> str:
+    """A tree as text, in the same layout.
+
+    >>> read = ast.Read((ast.Binding("p", "Person"),), (ast.Projection(ast.Variable("p")),))
+    >>> print(format_query_file(ast.QueryFile((ast.Query("q", (), read),))), end="")
+    query q() {
+      match {
+        $p: Person
+      }
+      return { $p }
+    }
+    """
+    layout = _Layout((), ())
+    nothing = Source("", "")
+    return "\n".join(weave(nothing, (), layout.query(q), width=WIDTH) for q in file.queries)
+
+
+def format_expression(expr: ast.Expr) -> str:
+    """An expression on one line.
+
+    >>> format_expression(ast.Not(ast.IsNull(ast.Property("p", "age"), negated=True)))
+    'not ($p.age is not null)'
+    """
+    match expr:
+        case ast.Literal():
+            return _literal(expr)
+        case ast.ListLiteral(items):
+            return f"[{', '.join(map(_operand, items))}]"
+        case ast.Variable(name):
+            return f"${name}"
+        case ast.Property(variable, name):
+            return f"${variable}.{name}"
+        case ast.Name(name):
+            return f"({name})" if _OPERATOR_WORD.fullmatch(name) else name
+        case ast.Call(function, args):
+            return f"{function}({', '.join(map(format_expression, args))})"
+        case ast.Aggregate(function, arg, distinct):
+            return f"{function}({'distinct ' if distinct else ''}{format_expression(arg)})"
+        case ast.Compare(op, left, right):
+            return f"{_operand(left)} {op} {_operand(right)}"
+        case ast.In(item, options):
+            return f"{_operand(item)} in {_operand(options)}"
+        case ast.IsNull(operand, negated):
+            return f"{_operand(operand)} is {'not ' if negated else ''}null"
+        case ast.Not(operand):
+            return f"not ({format_expression(operand)})"
+        case ast.And() | ast.Or():
+            return " ".join(_pieces(expr))
+        case _:
+            raise TypeError(f"the formatter does not know {type(expr).__name__}")
+
+
+def _literal(literal: ast.Literal) -> str:
+    value = literal.value
+    match literal.kind:
+        case ast.LiteralKind.NULL:
+            return "null"
+        case ast.LiteralKind.BOOL:
+            return "true" if value else "false"
+        case ast.LiteralKind.FLOAT:
+            # The language has no exponents, and digits on both sides of the dot.
+            digits = format(Decimal(repr(value)), "f")
+            return digits if "." in digits else f"{digits}.0"
+        case ast.LiteralKind.STRING:
+            return quote_string(str(value))
+        case ast.LiteralKind.DATE | ast.LiteralKind.DATETIME:
+            return f"{literal.kind}({quote_string(str(value))})"
+        case _:
+            return str(value)
+
+
+def _operand(expr: ast.Expr) -> str:
+    return _grouped(expr, ast.Compare, ast.In, ast.IsNull, ast.Not, ast.And, ast.Or)
+
+
+def _pieces(expr: ast.Expr) -> list[str]:
+    """An expression cut where a long one may be broken: before its outermost ``and`` or ``or``."""
+    match expr:
+        case ast.And(operands):
+            texts = [_grouped(operand, ast.And, ast.Or) for operand in operands]
+            return [texts[0], *(f"and {text}" for text in texts[1:])]
+        case ast.Or(operands):
+            texts = [_grouped(operand, ast.Or) for operand in operands]
+            return [texts[0], *(f"or {text}" for text in texts[1:])]
+        case _:
+            return [format_expression(expr)]
+
+
+def _grouped(expr: ast.Expr, *looser: type[ast.Expr]) -> str:
+    text = format_expression(expr)
+    return f"({text})" if isinstance(expr, looser) else text
+
+
+# -- words that the parser would read on from ----------------------------------------------------
+
+
+def _filter_pieces(condition: ast.Expr, next_clause: str) -> list[str]:
+    """The pieces of a condition that stands between other clauses."""
+    pieces = _pieces(condition)
+    flat = " ".join(pieces)
+    for leading in (_LEADING_NUMBER, _LEADING_VARIABLE, _LEADING_NAME):
+        # `-5 < $x` reads on from the clause before, `$a contains $b` is a traversal.
+        found = leading.match(flat)
+        if found and found.group() not in _LITERAL_WORDS:
+            pieces[0] = f"({found.group()}){pieces[0][found.end() :]}"
+    if next_clause.startswith("("):
+        # `$a.x = total` before `(…)` would be a call of `total`.
+        found = _TRAILING_NAME.search(pieces[-1])
+        if found and found.group() not in _LITERAL_WORDS:
+            pieces[-1] = f"{pieces[-1][: found.start()]}({found.group()})"
+    return pieces
+
+
+def _ordering(entry: ast.Ordering, aliases: set[str | None]) -> str:
+    expr = entry.expr
+    text = format_expression(expr)
+    if isinstance(expr, ast.Name) and expr.name in aliases:
+        text = expr.name
+    elif text in aliases:
+        # With an alias `null`, the word alone means that column.
+        text = f"({text})"
+    return f"{text} desc" if entry.descending else text
+
+
+# -- layout --------------------------------------------------------------------------------------
+
+
+class _Layout:
+    """Turns trees into items; knows where the brackets and comments of the source stand."""
+
+    def __init__(self, tokens: Sequence[Token], comments: Sequence[Comment]) -> None:
+        self._tokens = tokens
+        self._starts = [token.start for token in tokens]
+        self._comments = [comment.start for comment in comments]
+        self._closed = _bracket_pairs(tokens)
+
+    # -- places --------------------------------------------------------------------------
+
+    def _bracket(self, text: str, offset: int) -> Span:
+        """The first bracket of this kind that opens at or after ``offset``, with all inside."""
+        for index in range(bisect_left(self._starts, offset), len(self._tokens)):
+            if self._tokens[index].text == text:
+                return Span(self._starts[index], self._closed[index])
+        return ast.NOWHERE
+
+    def _from_word(self, offset: int, end: int) -> Span:
+        """From the first token at or after ``offset`` to ``end``."""
+        index = bisect_left(self._starts, offset)
+        return Span(self._starts[index], end) if index < len(self._starts) else ast.NOWHERE
+
+    def _commented(self, span: Span) -> bool:
+        index = bisect_left(self._comments, span.start)
+        return index < len(self._comments) and self._comments[index] < span.end
+
+    # -- queries -------------------------------------------------------------------------
+
+    def query(self, query: ast.Query) -> list[Item]:
+        """A query is one item, or several when there are comments in its head."""
+        params = self._bracket("(", query.name_span.end)
+        body = self._bracket("{", query.name_span.end)
+        block = Block(body, tuple(self._body(query.body, body)))
+        notes = self._notes(query, Span(params.end, body.start))
+        if not self._commented(Span(params.start, body.start)):
+            head = self._head(query)
+            lines = [head, *(note.text for note in notes), "{"] if notes else [f"{head} {{"]
+            return [Item(query.span, "\n".join(lines), block)]
+        span = Span(query.span.start, params.end)
+        if self._commented(params):
+            items = _listed([(p.span, f"${p.name}: {p.type}") for p in query.params])
+            signature = Item(span, f"query {query.name}(", Block(params, items, ")"))
+        else:
+            signature = Item(span, self._head(query))
+        return [signature, *notes, Item(body, "{", block)]
+
+    def _head(self, query: ast.Query) -> str:
+        """The signature, its parameters on lines of their own when it would be too long."""
+        texts = [f"${param.name}: {param.type}" for param in query.params]
+        flat = f"query {query.name}({', '.join(texts)})"
+        if len(flat) + 2 <= WIDTH or not texts:
+            return flat
+        lines = [_INDENT + texts[0]]
+        for text in texts[1:]:
+            if len(lines[-1]) + len(text) + 3 <= WIDTH:
+                lines[-1] += f", {text}"
+            else:
+                lines[-1] += ","
+                lines.append(_INDENT + text)
+        return "\n".join([f"query {query.name}(", *lines, ")"])
+
+    def _notes(self, query: ast.Query, between: Span) -> list[Item]:
+        """The annotations, in the order of the source."""
+        values = {"description": query.description, "instruction": query.instruction}
+        spans: dict[str, Span] = {}
+        index = bisect_left(self._starts, between.start)
+        while index < len(self._tokens) and self._starts[index] < between.end:
+            if self._tokens[index].text == "@":
+                word, closing = self._tokens[index + 1], self._tokens[index + 4]
+                spans[word.text] = Span(self._starts[index], closing.end)
+            index += 1
+        return [
+            Item(spans.get(word, ast.NOWHERE), f"{_INDENT}@{word}({quote_string(value)})")
+            for word in [*spans, *(word for word in values if word not in spans)]
+            if (value := values[word]) is not None
+        ]
+
+    def _body(self, body: ast.Body, span: Span) -> list[Item]:
+        if isinstance(body, ast.Mutation):
+            return [self._statement(statement) for statement in body.statements]
+        assert isinstance(body, ast.Read)
+        return self._read(body, span.start + 1)
+
+    def _read(self, read: ast.Read, start: int) -> list[Item]:
+        match = self._bracket("{", start)
+        clauses = self._clauses(read.clauses, 2)
+        items = [Item(self._from_word(start, match.end), "match {", Block(match, clauses))]
+        returned = self._bracket("{", match.end)
+        span = self._from_word(match.end, returned.end)
+        head = "return distinct" if read.distinct else "return"
+        texts = [(p.span, _projection(p)) for p in read.projections]
+        items.append(self._list(span, head, returned, texts, 1))
+        if read.order:
+            order = self._bracket("{", returned.end)
+            aliases = {projection.alias for projection in read.projections}
+            texts = [(entry.span, _ordering(entry, aliases)) for entry in read.order]
+            items.append(
+                self._list(self._from_word(returned.end, order.end), "order", order, texts, 1)
+            )
+        if read.limit is not None:
+            offset = "" if read.offset is None else f" offset {read.offset}"
+            items.append(Item(read.limit_span, f"limit {read.limit}{offset}"))
+        return items
+
+    # -- clauses -------------------------------------------------------------------------
+
+    def _clauses(self, clauses: Sequence[ast.Clause], depth: int) -> tuple[Item, ...]:
+        items: list[Item] = []
+        for clause in reversed(clauses):
+            items.append(self._clause(clause, items[-1].text if items else "", depth))
+        return tuple(reversed(items))
+
+    def _clause(self, clause: ast.Clause, next_clause: str, depth: int) -> Item:
+        match clause:
+            case ast.Binding():
+                head = f"${clause.variable}: {clause.type_name}"
+                if not clause.matches:
+                    return Item(clause.span, head)
+                braces = self._bracket("{", clause.type_span.end)
+                texts = [(m.span, f"{m.name}: {_operand(m.value)}") for m in clause.matches]
+                return self._list(clause.span, head, braces, texts, depth)
+            case ast.Traversal():
+                return Item(clause.span, _traversal(clause))
+            case ast.Negation():
+                braces = self._bracket("{", clause.span.start)
+                inner = self._clauses(clause.clauses, depth + 1)
+                return Item(clause.span, "not {", Block(braces, inner))
+            case ast.Filter():
+                pieces = _filter_pieces(clause.condition, next_clause)
+                return Item(clause.span, _wrapped(pieces, depth))
+            case _:
+                raise TypeError(f"the formatter does not know {type(clause).__name__}")
+
+    # -- statements ----------------------------------------------------------------------
+
+    def _statement(self, statement: ast.Statement) -> Item:
+        match statement:
+            case ast.Insert():
+                head, where = f"insert {statement.type_name}", None
+                values = statement.assignments
+            case ast.Update():
+                head, where = f"update {statement.type_name} set", statement.where
+                values = statement.assignments
+            case ast.Delete():
+                text = _with_where(f"delete {statement.type_name}", statement.where)
+                return Item(statement.span, text)
+            case _:
+                raise TypeError(f"the formatter does not know {type(statement).__name__}")
+        braces = self._bracket("{", statement.type_span.end)
+        texts = [(a.span, f"{a.name}: {_operand(a.value)}") for a in values]
+        item = self._list(statement.span, head, braces, texts, 1)
+        if where is None:
+            return item
+        if item.block is None:
+            return Item(item.span, _with_where(item.text, where))
+        close = "} where " + _wrapped(_pieces(where), 1, reserved=len("} where "))
+        return Item(item.span, item.text, Block(braces, item.block.items, close))
+
+    def _list(
+        self, span: Span, head: str, braces: Span, texts: list[tuple[Span, str]], depth: int
+    ) -> Item:
+        """``head { a, b }`` on one line, or one entry per line."""
+        flat = f"{head} {{ {', '.join(text for _, text in texts)} }}"
+        if _fits(flat, depth) and not self._commented(braces):
+            return Item(span, flat)
+        return Item(span, f"{head} {{", Block(braces, _listed(texts)))
+
+
+def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
+    """For every opening bracket, by its index, the end of the one that closes it."""
+    closed: dict[int, int] = {}
+    waiting: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.kind is not Kind.PUNCT:
+            continue
+        if token.text in _CLOSING:
+            waiting.append(index)
+        elif waiting and token.text == _CLOSING[tokens[waiting[-1]].text]:
+            closed[waiting.pop()] = token.end
+    return closed
+
+
+def _comments_behind(source: Source, comments: Sequence[Comment], index: int, end: int) -> int:
+    """The index after the comments before ``end``, or behind it on the same line."""
+    while index < len(comments):
+        comment = comments[index]
+        if comment.start >= end:
+            if "\n" in source.text[end : comment.start]:
+                break
+            end = comment.end
+        index += 1
+    return index
+
+
+def _projection(projection: ast.Projection) -> str:
+    text = format_expression(projection.expr)
+    return text if projection.alias is None else f"{text} as {projection.alias}"
+
+
+def _traversal(step: ast.Traversal) -> str:
+    edge = f"<{step.edge}>" if step.undirected else step.edge
+    if step.edge_variable is not None:
+        edge = f"${step.edge_variable}:{edge}"
+    if step.hops != ast.ONE_HOP:
+        most = "" if step.hops.max is None else step.hops.max
+        edge += f"{{{step.hops.min},{most}}}"
+    return f"${step.src} {edge} ${step.dst}"
+
+
+def _with_where(head: str, where: ast.Expr) -> str:
+    pieces = _pieces(where)
+    flat = f"{head} where {' '.join(pieces)}"
+    if _fits(flat, 1):
+        return flat
+    lines = _wrapped(pieces, 2, reserved=len("where ")).replace("\n", f"\n{_INDENT}")
+    return f"{head}\n{_INDENT}where {lines}"
+
+
+def _wrapped(pieces: list[str], depth: int, reserved: int = 0) -> str:
+    flat = " ".join(pieces)
+    return flat if _fits(flat, depth, reserved) else f"\n{_INDENT}".join(pieces)
+
+
+def _fits(text: str, depth: int, reserved: int = 0) -> bool:
+    return len(_INDENT) * depth + reserved + len(text) <= WIDTH
+
+
+def _listed(texts: list[tuple[Span, str]]) -> tuple[Item, ...]:
+    last = len(texts) - 1
+    return tuple(
+        Item(span, text if number == last else f"{text},")
+        for number, (span, text) in enumerate(texts)
+    )

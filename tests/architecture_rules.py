@@ -1,0 +1,298 @@
+"""The rules of the source tree as functions from a parsed module to what it breaks.
+
+Each rule takes a ``Module`` and yields one sentence per violation. The tables below are
+``docs/architecture.md`` in a form that a test can run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "omnigraph"
+MAX_LINES = 600
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+
+# Top to bottom: a room may import from the groups below its own.
+GROUPS: tuple[frozenset[str], ...] = (
+    frozenset({"cli", "server", "cluster", "policy", "client"}),
+    frozenset({"spark", "maintain", "evolve", "merge", "write", "read", "embed"}),
+    frozenset({"commit", "topology"}),
+    frozenset({"storage", "plan"}),
+    frozenset({"lang"}),
+    frozenset({"errors"}),
+    frozenset({"diagnostics"}),
+)
+
+# Inside a group nobody imports a neighbour, except as said here.
+NEIGHBOURS: dict[str, frozenset[str]] = {
+    "cli": frozenset({"server", "cluster", "policy", "client"}),
+    "server": frozenset({"cluster", "policy"}),
+    "cluster": frozenset({"policy"}),
+    "spark": frozenset({"maintain", "evolve", "merge", "write", "read", "embed"}),
+    "maintain": frozenset({"write", "read"}),
+    "evolve": frozenset({"write", "read"}),
+    "merge": frozenset({"write", "read"}),
+    "write": frozenset({"read"}),
+}
+
+SURFACE = ""
+"""The room of ``omnigraph/__init__.py`` and of the modules beside it that are no room."""
+
+MAY_USE_SETTINGS = {SURFACE, "cli", "server"}
+MAY_USE_SURFACE = {SURFACE, "cli", "server", "cluster", "policy", "client"}
+WEB_FRAMEWORKS = {
+    "aiohttp",
+    "fastapi",
+    "flask",
+    "hypercorn",
+    "litestar",
+    "quart",
+    "sanic",
+    "starlette",
+    "tornado",
+    "uvicorn",
+}
+ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+STREAMS = {"stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"}
+TERMINAL_CALLS = {"print", "input", "breakpoint"}
+TERMINAL_LIBRARIES = {"argparse", "getpass", "curses", "click", "typer", "rich"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its dotted name, its text, and its syntax tree."""
+
+    name: str
+    text: str
+    is_package: bool = False
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def room(self) -> str:
+        """The part of the package that the module belongs to."""
+        return room_of(self.name)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module (or name in it), where, and whether a function must run first."""
+
+    target: str
+    line: int
+    lazy: bool
+
+
+def room_of(name: str) -> str:
+    """``omnigraph.lang.query.ast`` → ``lang``; the surface for what is no room."""
+    parts = name.split(".")
+    known = {room for group in GROUPS for room in group} | {"settings"}
+    return parts[1] if len(parts) > 1 and parts[1] in known else SURFACE
+
+
+def modules_under(root: Path) -> list[Module]:
+    """Every module of the package below a ``src`` directory."""
+    found = []
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = list(path.relative_to(root).with_suffix("").parts)
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        found.append(Module(name, path.read_text("utf-8"), is_package))
+    return found
+
+
+# -- what a module imports ------------------------------------------------------------------------
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Everything that is imported: statements, and calls with a literal name."""
+    yield from _imports(module, module.tree, lazy=False)
+
+
+def _imports(module: Module, node: ast.AST, *, lazy: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, lazy)
+        elif isinstance(child, ast.ImportFrom):
+            base = _base(module, child)
+            for alias in child.names:
+                yield Import(f"{base}.{alias.name}", child.lineno, lazy)
+        elif isinstance(child, ast.Call):
+            target = _imported_by_call(child)
+            if target is not None:
+                yield Import(target, child.lineno, lazy)
+        inner_lazy = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if isinstance(child, ast.If) and _is_type_checking(child.test):
+            for statement in child.body:
+                yield from _imports(module, ast.Module([statement], []), lazy=True)
+            for statement in child.orelse:
+                yield from _imports(module, ast.Module([statement], []), lazy=lazy)
+            continue
+        yield from _imports(module, child, lazy=inner_lazy)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module.name.split(".")
+    keep = len(package) - node.level + (1 if module.is_package else 0)
+    return ".".join([*package[:keep], *([node.module] if node.module else [])])
+
+
+def _imported_by_call(call: ast.Call) -> str | None:
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+    if name not in {"import_module", "__import__", "find_spec"} or not call.args:
+        return None
+    first = call.args[0]
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+
+
+def _inside(target: str, package: str) -> bool:
+    return target == package or target.startswith(f"{package}.")
+
+
+# -- the rules ------------------------------------------------------------------------------------
+
+
+def layering(module: Module) -> Iterator[str]:
+    """A room imports only from the groups below it, or a neighbour that is allowed."""
+    for imported in imports(module):
+        if not _inside(imported.target, PACKAGE):
+            continue
+        target = room_of(imported.target)
+        if not _may_import(module.room, target):
+            name = target or "the public surface"
+            yield f"line {imported.line}: {module.room or 'the surface'} may not import {name}"
+
+
+def _may_import(room: str, target: str) -> bool:
+    if room == target:
+        return True
+    if target == SURFACE:
+        return room in MAY_USE_SURFACE
+    if target == "settings":
+        return room in MAY_USE_SETTINGS
+    if room == SURFACE:
+        return target not in GROUPS[0]
+    if room == "settings":
+        return target in {"errors", "diagnostics"}
+    if _rank(target) == _rank(room):
+        return target in NEIGHBOURS.get(room, frozenset())
+    return _rank(target) > _rank(room)
+
+
+def _rank(room: str) -> int:
+    return next(rank for rank, group in enumerate(GROUPS) if room in group)
+
+
+def lance_only_in_storage(module: Module) -> Iterator[str]:
+    """Only ``storage`` imports Lance."""
+    for imported in imports(module):
+        if module.room != "storage" and _inside(imported.target, "lance"):
+            yield f"line {imported.line}: only storage imports lance"
+
+
+def pyspark_only_in_spark_and_lazily(module: Module) -> Iterator[str]:
+    """Only ``spark`` imports PySpark, and only when a function needs it."""
+    for imported in imports(module):
+        if not _inside(imported.target, "pyspark"):
+            continue
+        if module.room != "spark":
+            yield f"line {imported.line}: only spark imports pyspark"
+        elif not imported.lazy:
+            yield f"line {imported.line}: pyspark is imported inside functions only"
+
+
+def web_framework_only_in_server(module: Module) -> Iterator[str]:
+    """Only ``server`` imports a web framework."""
+    for imported in imports(module):
+        if module.room != "server" and imported.target.split(".")[0] in WEB_FRAMEWORKS:
+            yield f"line {imported.line}: only server imports {imported.target.split('.')[0]}"
+
+
+def environment_only_in_settings(module: Module) -> Iterator[str]:
+    """Only ``settings`` reads the environment."""
+    if module.name == f"{PACKAGE}.settings":
+        return
+    yield from _uses_of(module, "os", ENVIRONMENT, "only settings reads the environment")
+
+
+def terminal_only_in_cli(module: Module) -> Iterator[str]:
+    """Only ``cli`` prints, reads or parses what belongs to a terminal."""
+    if module.room == "cli":
+        return
+    yield from _uses_of(module, "sys", STREAMS | {"argv"}, "only cli knows the terminal")
+    for imported in imports(module):
+        if imported.target.split(".")[0] in TERMINAL_LIBRARIES:
+            yield f"line {imported.line}: only cli knows the terminal"
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in TERMINAL_CALLS
+        ):
+            yield f"line {node.lineno}: only cli knows the terminal"
+
+
+def _uses_of(module: Module, library: str, names: set[str], sentence: str) -> Iterator[str]:
+    """Where ``library.name`` is used, under any name that the library was imported as."""
+    aliases = {library}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            aliases |= {a.asname for a in node.names if a.name == library and a.asname}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module == library:
+            if any(alias.name in names or alias.name == "*" for alias in node.names):
+                yield f"line {node.lineno}: {sentence}"
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in names
+            and isinstance(node.value, ast.Name)
+            and node.value.id in aliases
+        ):
+            yield f"line {node.lineno}: {sentence}"
+
+
+def fits_in_a_head(module: Module) -> Iterator[str]:
+    """No module is longer than one person can hold in mind."""
+    lines = module.text.count("\n") + 1
+    if lines > MAX_LINES:
+        yield f"{lines} lines; a module has at most {MAX_LINES}"
+
+
+def has_a_telling_name(module: Module) -> Iterator[str]:
+    """A module is named for its idea."""
+    vague = VAGUE_NAMES.intersection(part.strip("_") for part in module.name.split("."))
+    if vague:
+        yield f"the name says nothing: {', '.join(sorted(vague))}"
+
+
+def says_what_it_is(module: Module) -> Iterator[str]:
+    """A module starts with what lives in it."""
+    if not ast.get_docstring(module.tree):
+        yield "no docstring"
+
+
+RULES: tuple[Callable[[Module], Iterator[str]], ...] = (
+    layering,
+    lance_only_in_storage,
+    pyspark_only_in_spark_and_lazily,
+    web_framework_only_in_server,
+    environment_only_in_settings,
+    terminal_only_in_cli,
+    fits_in_a_head,
+    has_a_telling_name,
+    says_what_it_is,
+)

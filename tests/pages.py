@@ -1,0 +1,104 @@
+"""The documentation as data: fenced blocks, and the sessions in them.
+
+Run as a program (`make docs`) it writes into every console block what its commands print now;
+read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_FENCE = re.compile(r"^```([\w-]*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its file name (the second word after the fence), its text."""
+
+    language: str
+    file: str | None
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a console block, and what the page says it prints."""
+
+    command: str
+    output: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text("utf-8")
+    return [
+        Block(match[1], match[2], match[3], text.count("\n", 0, match.start()) + 1)
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def steps(block: Block) -> Iterator[Step]:
+    """The commands of a console block: ``$ command`` and the lines up to the next one."""
+    command, output, start = "", [], block.line
+    for number, line in enumerate(block.text.splitlines(), block.line + 1):
+        if line.startswith("$ "):
+            if command:
+                yield Step(command, "".join(output), start)
+            command, output, start = line[2:], [], number
+        else:
+            output.append(f"{line}\n")
+    if command:
+        yield Step(command, "".join(output), start)
+
+
+def query_names(text: str) -> list[str]:
+    """The names of the queries declared in a text."""
+    return re.findall(r"^query (\w+)", text, re.MULTILINE)
+
+
+def run(command: str, directory: Path) -> str:
+    """What an ``omnigraph`` command prints, on both streams."""
+    program, *arguments = shlex.split(command)
+    assert program == "omnigraph"
+    done = subprocess.run(
+        [sys.executable, "-m", "omnigraph.cli", *arguments],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.stdout
+
+
+def refreshed(page: Path, directory: Path) -> str:
+    """The text of a page with what its commands print now."""
+
+    def block_again(match: re.Match[str]) -> str:
+        block = Block(match[1], match[2], match[3], 1)
+        if block.file:
+            (directory / block.file).write_text(block.text, "utf-8")
+        if block.language != "console":
+            return match[0]
+        session = (f"$ {s.command}\n{run(s.command, directory)}" for s in steps(block))
+        return f"```console\n{''.join(session)}```"
+
+    return _FENCE.sub(block_again, page.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        with tempfile.TemporaryDirectory() as place:
+            each.write_text(refreshed(each, Path(place)), "utf-8")

@@ -1,0 +1,151 @@
+"""The source tree keeps its rules, and each rule can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import architecture_rules as rules
+from tests.architecture_rules import Module
+
+SRC = Path(__file__).parent.parent / "src"
+MODULES = rules.modules_under(SRC)
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_the_source_keeps_the_rule(rule):
+    broken = [f"{module.name}: {text}" for module in MODULES for text in rule(module)]
+    assert broken == []
+
+
+def test_the_walk_finds_the_package():
+    names = {module.name for module in MODULES}
+    assert {"omnigraph", "omnigraph.errors", "omnigraph.cli", "omnigraph.lang.lexer"} <= names
+
+
+def test_every_room_is_known():
+    """A new directory must be placed in a group before it can be imported."""
+    known = {room for group in rules.GROUPS for room in group}
+    rooms = {path.name for path in (SRC / "omnigraph").iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= known
+
+
+def broken_rules(name: str, text: str, *, is_package: bool = False) -> set[str]:
+    module = Module(name, f'"""A module."""\n{text}\n', is_package)
+    return {rule.__name__ for rule in rules.RULES if list(rule(module))}
+
+
+LAYERING = {"layering"}
+LANCE = {"lance_only_in_storage"}
+PYSPARK = {"pyspark_only_in_spark_and_lazily"}
+WEB = {"web_framework_only_in_server"}
+ENVIRONMENT = {"environment_only_in_settings"}
+TERMINAL = {"terminal_only_in_cli"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        # groups, top to bottom
+        ("omnigraph.lang.query.checker", "from omnigraph.plan import Plan", LAYERING),
+        ("omnigraph.lang.query.checker", "import omnigraph.plan.nodes", LAYERING),
+        ("omnigraph.lang.query.checker", "from ...plan import nodes", LAYERING),
+        ("omnigraph.lang.query", "def f():\n    from omnigraph import plan", LAYERING),
+        (
+            "omnigraph.lang.types",
+            "import importlib\nimportlib.import_module('omnigraph.plan')",
+            LAYERING,
+        ),
+        ("omnigraph.plan.lowering", "from omnigraph.storage.tables import Table", LAYERING),
+        ("omnigraph.storage.tables", "from omnigraph.plan import Plan", LAYERING),
+        ("omnigraph.commit.publisher", "from omnigraph.write import pending", LAYERING),
+        ("omnigraph.read.scan", "from omnigraph.cli import terminal", LAYERING),
+        ("omnigraph.errors", "from omnigraph.lang import types", LAYERING),
+        ("omnigraph.diagnostics", "from omnigraph.errors import NotFound", LAYERING),
+        # neighbours in a group
+        ("omnigraph.read.scan", "from omnigraph.write import pending", LAYERING),
+        ("omnigraph.write.pending", "from omnigraph.merge import diff", LAYERING),
+        ("omnigraph.write.pending", "from omnigraph.spark import session", LAYERING),
+        ("omnigraph.policy.cedar", "from omnigraph.server import app", LAYERING),
+        # the surface and the settings
+        ("omnigraph.read.scan", "from omnigraph import Graph", LAYERING),
+        ("omnigraph.read.scan", "from omnigraph.settings import Settings", LAYERING),
+        ("omnigraph.settings", "from omnigraph.lang import types", LAYERING),
+        ("omnigraph.graph", "from omnigraph.cli import main", LAYERING),
+        # libraries
+        ("omnigraph.read.scan", "import lance", LANCE),
+        ("omnigraph.read.scan", "import lance.fragment as fragment", LANCE),
+        ("omnigraph.read.scan", "from lance import dataset", LANCE),
+        ("omnigraph.spark.load", "def f():\n    import lance", LANCE),
+        ("omnigraph.read.scan", "lance = __import__('lance')", LANCE),
+        (
+            "omnigraph.read.scan",
+            "from importlib import import_module\nimport_module('lance.x')",
+            LANCE,
+        ),
+        ("omnigraph.write.load", "def f():\n    import pyspark", PYSPARK),
+        ("omnigraph.spark.load", "import pyspark.sql", PYSPARK),
+        ("omnigraph.spark.load", "class A:\n    from pyspark import sql", PYSPARK),
+        (
+            "omnigraph.spark.load",
+            "try:\n    import pyspark\nexcept ImportError:\n    pass",
+            PYSPARK,
+        ),
+        ("omnigraph.client.http", "from starlette.requests import Request", WEB),
+        # the environment and the terminal
+        ("omnigraph.read.scan", "import os\nx = os.environ.get('A')", ENVIRONMENT),
+        ("omnigraph.read.scan", "import os as o\nx = o.getenv('A')", ENVIRONMENT),
+        ("omnigraph.cli.x", "from os import environ", ENVIRONMENT),
+        ("omnigraph.cli.x", "import os\nos.putenv('A', 'b')", ENVIRONMENT),
+        ("omnigraph.read.scan", "print('x')", TERMINAL),
+        ("omnigraph.read.scan", "import sys\nsys.stdout.write('x')", TERMINAL),
+        ("omnigraph.read.scan", "from sys import stderr", TERMINAL),
+        ("omnigraph.read.scan", "import argparse", TERMINAL),
+        # shape
+        ("omnigraph.read.scan", "x = 1\n" * 600, {"fits_in_a_head"}),
+        ("omnigraph.read.utils", "", {"has_a_telling_name"}),
+        ("omnigraph.read._helpers.x", "", {"has_a_telling_name"}),
+    ],
+)
+def test_a_bad_module_is_found(name, text, expected):
+    assert broken_rules(name, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("omnigraph.cli.lint", "from omnigraph.lang.schema import compile_schema"),
+        ("omnigraph.cli.version", "from omnigraph import __version__"),
+        ("omnigraph.cli.x", "from omnigraph.settings import Settings"),
+        ("omnigraph.plan.lowering", "from omnigraph.lang.query import ast"),
+        ("omnigraph.spark.load", "from omnigraph.write import pending"),
+        ("omnigraph.merge.diff", "from omnigraph.write import pending"),
+        ("omnigraph.write.pending", "from omnigraph.read import scan"),
+        ("omnigraph.graph", "from omnigraph.settings import Settings"),
+        ("omnigraph.storage.tables", "import lance\nfrom lance.fragment import write_fragments"),
+        ("omnigraph.spark.load", "def f():\n    import pyspark"),
+        (
+            "omnigraph.spark.load",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pyspark",
+        ),
+        ("omnigraph.server.app", "import starlette"),
+        ("omnigraph.settings", "import os\nx = os.environ"),
+        ("omnigraph.cli.x", "import argparse, sys\nprint('x', file=sys.stderr)"),
+        ("omnigraph.read.scan", "import lancelot, os.path"),
+    ],
+)
+def test_a_good_module_passes(name, text):
+    assert broken_rules(name, text) == set()
+
+
+def test_a_relative_import_in_a_package_is_resolved():
+    assert broken_rules("omnigraph.lang.query", "from ..plan import x", is_package=True) == set()
+    assert (
+        broken_rules("omnigraph.lang.query", "from ...plan import x", is_package=True) == LAYERING
+    )
+    assert broken_rules("omnigraph.lang", "from ..plan import x", is_package=True) == LAYERING
+
+
+def test_a_module_without_docstring_is_found():
+    assert list(rules.says_what_it_is(Module("omnigraph.read.scan", "x = 1"))) == ["no docstring"]

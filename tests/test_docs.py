@@ -1,0 +1,132 @@
+"""The documentation is complete, and everything in it runs as written."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph import Source, compile_query, compile_schema, errors
+from omnigraph.cli.parser import build_parser
+from omnigraph.settings import Settings
+from tests.pages import PAGES, ROOT, blocks, query_names, run, steps
+
+DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+# -- completeness ---------------------------------------------------------------------------------
+
+
+def error_codes() -> list[str]:
+    return [
+        value.code
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.OmniGraphError)
+    ]
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+def options() -> set[str]:
+    return {
+        option
+        for parser in parsers(build_parser())
+        for action in parser._actions
+        for option in action.option_strings
+    }
+
+
+@pytest.mark.parametrize("code", error_codes())
+def test_every_error_code_has_one_row(code):
+    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    assert len(re.findall(rf"^\| `{code}` \|", page, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("option", sorted(options()))
+def test_every_option_is_documented(option):
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", page)
+
+
+@pytest.mark.parametrize("parser", list(parsers(build_parser())), ids=lambda parser: parser.prog)
+def test_every_command_is_documented(parser):
+    assert parser.prog in (ROOT / "docs" / "cli.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("variable", Settings.variables())
+def test_every_environment_variable_is_documented(variable):
+    assert f"`{variable}`" in (ROOT / "docs" / "configuration.md").read_text("utf-8")
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_leads_somewhere(page):
+    targets = re.findall(r"\]\(([^)#:\s]+)\)", page.read_text("utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_pages_name_no_place_of_a_developer():
+    assert re.findall(r"/(?:work|home|root|Users)/\S*", DOCS) == []
+
+
+# -- examples -------------------------------------------------------------------------------------
+
+LANGUAGE_PAGES = [page for page in PAGES if any(b.language in {"pg", "gq"} for b in blocks(page))]
+CONSOLE_PAGES = [page for page in PAGES if any(b.language == "console" for b in blocks(page))]
+
+
+def test_the_pages_have_examples():
+    assert {"README.md", "docs/schema.md", "docs/queries.md"} <= {*map(named, LANGUAGE_PAGES)}
+    assert {"README.md", "docs/quickstart.md", "docs/cli.md"} <= {*map(named, CONSOLE_PAGES)}
+
+
+@pytest.mark.parametrize("page", LANGUAGE_PAGES, ids=named)
+def test_every_example_compiles(page):
+    """A query block is compiled against the schema block before it on the page."""
+    catalog = None
+    for block in blocks(page):
+        source = Source(f"{named(page)}:{block.line}", block.text)
+        if block.language == "pg":
+            catalog = compile_schema(source)
+        elif block.language == "gq":
+            assert catalog is not None, f"{source.name}: no schema before the query"
+            names = query_names(source.text)
+            assert names
+            for name in names:
+                compile_query(catalog, source, name)
+
+
+@pytest.mark.parametrize("page", CONSOLE_PAGES, ids=named)
+def test_every_session_prints_what_the_page_shows(page, tmp_path):
+    for block in blocks(page):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text, "utf-8")
+        if block.language != "console":
+            continue
+        for step in steps(block):
+            assert run(step.command, tmp_path) == step.output, f"{named(page)}:{step.line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_python_example_runs(page):
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.text, f"{named(page)}:{block.line}", "exec"), {})
