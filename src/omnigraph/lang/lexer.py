@@ -64,6 +64,7 @@ _MASTER = re.compile(
     r"""
       (?P<SPACE>[ \t\r\n]+)
     | (?P<COMMENT>//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)
+    | (?P<FOREIGN>(?:\#|(?<![\w-])--(?=[ \t\r\n]|$))[^\n]*)
     | (?P<IDENT>[a-z_][A-Za-z0-9_]*)
     | (?P<TYPE>[A-Z][A-Za-z0-9_]*)
     | (?P<VAR>\$[a-z_][A-Za-z0-9_]*)
@@ -76,6 +77,8 @@ _MASTER = re.compile(
 )
 
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
+# Strings as other languages write them, on one line: an opening quote and what closes it.
+_FOREIGN_QUOTES = {"'": "'", "`": "`", "‘": "’", "’": "’", "“": "”", "”": "”"}
 
 
 def lex(source: Source) -> Lexed:
@@ -95,7 +98,7 @@ def lex(source: Source) -> Lexed:
     while position < end:
         match = match_at(text, position)
         if match is None:
-            position = _unreadable(source, position, diagnostics)
+            position = _unreadable(source, position, tokens, diagnostics)
             continue
         group = match.lastgroup
         after = match.end()
@@ -103,6 +106,8 @@ def lex(source: Source) -> Lexed:
             pass
         elif group == "COMMENT":
             comments.append(Comment(match.group(), position, after))
+        elif group == "FOREIGN":
+            _foreign_comment(source, position, diagnostics)
         else:
             assert group is not None
             tokens.append(make(Token, (kinds[group], match.group(), position, after)))
@@ -111,11 +116,31 @@ def lex(source: Source) -> Lexed:
     return Lexed(source, tokens, comments, diagnostics)
 
 
-def _unreadable(source: Source, position: int, diagnostics: list[Diagnostic]) -> int:
+def _foreign_comment(source: Source, position: int, diagnostics: list[Diagnostic]) -> None:
+    length = 1 if source.text[position] == "#" else 2
+    mark = source.text[position : position + length]
+    message = f"unexpected `{mark}`"
+    span = Span(position, position + length)
+    hint = "comments start with `//`"
+    diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, hint))
+
+
+def _unreadable(
+    source: Source, position: int, tokens: list[Token], diagnostics: list[Diagnostic]
+) -> int:
     """Report the text at ``position`` and say where to go on."""
     text = source.text
     char = text[position]
     hint: str | None = None
+    closing = _closing_quote(text, position)
+    if closing is not None:
+        # Taken for the string it was meant to be, so that nothing after it is reported.
+        span = Span(position, closing)
+        message = f"unexpected character `{char}`"
+        hint = 'strings are written in double quotes: "text"'
+        diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, hint))
+        tokens.append(Token(Kind.STRING, text[position:closing], position, closing))
+        return closing
     if char == '"':
         line_end = text.find("\n", position)
         after = len(text) if line_end < 0 else line_end
@@ -135,6 +160,16 @@ def _unreadable(source: Source, position: int, diagnostics: list[Diagnostic]) ->
     return after
 
 
+def _closing_quote(text: str, position: int) -> int | None:
+    """Where a string in foreign quotes ends, if it does so on its line."""
+    partner = _FOREIGN_QUOTES.get(text[position])
+    if partner is None:
+        return None
+    line_end = text.find("\n", position)
+    found = text.find(partner, position + 1, len(text) if line_end < 0 else line_end)
+    return None if found < 0 else found + 1
+
+
 def _stray(char: str, following: str) -> tuple[str, str, str | None]:
     name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
     message = f"unexpected character {name}"
@@ -142,14 +177,12 @@ def _stray(char: str, following: str) -> tuple[str, str, str | None]:
     if char == "$":
         message = "`$` must be followed by a variable name"
         hint = "variable names start with a lower-case letter or `_`, as in `$person`"
-    elif char in "'‘’“”`":
-        hint = 'strings are written in double quotes: `"text"`'
+    elif char in _FOREIGN_QUOTES:
+        hint = 'strings are written in double quotes: "text"'
     elif char == "\ufeff":
         hint = "save the file as UTF-8 without a byte order mark"
     elif char == ";":
         hint = "statements and properties need no separator"
-    elif char == "#":
-        hint = "comments start with `//`"
     elif char == "!":
         hint = "write `!=` for unequal and `not (…)` for negation"
     elif char in "&|":

@@ -30,6 +30,7 @@ class Parser:
         self.source = source
         self.comments = lexed.comments
         self.diagnostics: list[Diagnostic] = lexed.diagnostics
+        self._unreadable = [diagnostic.span.start for diagnostic in lexed.diagnostics]
         self._tokens = lexed.tokens
         self._index = 0
         self._nesting = 0
@@ -137,10 +138,28 @@ class Parser:
         return Failure()
 
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
-        """The current token is not what the grammar wants."""
+        """The current token is not what the grammar wants.
+
+        Silent where something unreadable stands just before: that is reported, and is the cause.
+        """
         token = self.token
+        if any(self.previous_end() <= start <= token.start for start in self._unreadable):
+            return Failure()
+        runaway = self._runaway_string()
+        if runaway is not None:
+            return runaway
         found = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
         return self.fail("P010", f"expected {wanted} {context}, found {found}", token.span, hint)
+
+    def _runaway_string(self) -> Failure | None:
+        """A string over several lines just before an error has most likely lost its quote."""
+        for token in (self._tokens[self._index - 1] if self._index else self.token, self.token):
+            if token.kind is Kind.STRING and "\n" in token.text:
+                lines = token.text.count("\n") + 1
+                first = Span(token.start, token.start + token.text.index("\n"))
+                message = f"this string runs over {lines} lines"
+                return self.fail("P002", message, first, "is its closing quote missing?")
+        return None
 
     @property
     def too_many(self) -> bool:

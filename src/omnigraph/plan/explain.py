@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from omnigraph.lang.query.checked import CheckedStatement, Direction
+from omnigraph.lang.query import typed
+from omnigraph.lang.query.checked import CheckedStatement, Direction, SortKey
 from omnigraph.plan.columns import needed_columns
 from omnigraph.plan.nodes import (
     AntiJoin,
@@ -54,14 +55,20 @@ def _read_lines(plan: ReadPlan) -> list[str]:
     columns = ", ".join(f"{column.name} = {show(column.expr)}" for column in plan.columns)
     lines.append(f"{_INDENT}return {'distinct ' if plan.distinct else ''}{columns}")
     if plan.order:
-        keys = [f"{show(key.expr)} {'desc' if key.descending else 'asc'}" for key in plan.order]
-        lines.append(f"{_INDENT}order {', '.join(keys)}")
+        lines.append(f"{_INDENT}order {', '.join(map(_key_text, plan.order))}")
     if plan.limit is not None:
         offset = "" if plan.offset is None else f" offset {plan.offset}"
         lines.append(f"{_INDENT}limit {plan.limit}{offset}")
     for variable, names in needed_columns(plan).items():
         lines.append(f"{_INDENT}reads ${variable}: {', '.join(names)}")
     return lines
+
+
+def _key_text(key: SortKey) -> str:
+    """A search always puts its best row first, whatever direction is written."""
+    if isinstance(key.expr, typed.Score):
+        return f"{show(key.expr)} best first"
+    return f"{show(key.expr)} {'desc' if key.descending else 'asc'}"
 
 
 def _step_lines(step: Operation, depth: int) -> list[str]:

@@ -73,3 +73,23 @@ def test_different_tuples_have_different_ids() -> None:
 def test_other_values_cannot_be_keys(value: KeyValue) -> None:
     with pytest.raises(ValueConversionError):
         key_id([value])
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("node A { name: String @keys }", "@key"),
+        ("node A { name: String @indx }", "@index"),
+        ('node A @descripton("x") { name: String }', "@description"),
+        ("interface I { name: String @uniqe } node A implements I { }", "@unique"),
+    ],
+)
+def test_an_annotation_that_looks_misspelt_is_warned_about(text, meant):
+    source = Source("s.pg", text)
+    (found,) = lint_schema(analyze_schema(source)[0], source)
+    assert (found.code, found.hint) == ("OG-NM-103", f"did you mean `{meant}`?")
+
+
+def test_an_annotation_of_ones_own_is_no_mistake():
+    source = Source("s.pg", 'node A @team("x") { v: Vector(2) @vector("cosine") @index }')
+    assert lint_schema(analyze_schema(source)[0], source) == []

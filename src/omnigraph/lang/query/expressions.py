@@ -105,7 +105,7 @@ class ExpressionParser(Parser):
         return following.kind is not Kind.EOF
 
     def _comparison(self) -> ast.Expr:
-        left = self._operand("in an expression")
+        left = self._operand("here")
         result = self._compared(left)
         if result is not left and self._at_comparison():
             raise self.fail(

@@ -55,14 +55,12 @@ def format_queries(source: Source) -> str:
     if not groups:
         return weave(source, lexed.comments, [])
     texts: list[str] = []
-    printed = 0
-    for number, items in enumerate(groups, 1):
-        stop = len(lexed.comments)
-        if number < len(groups):
-            stop = _comments_behind(source, lexed.comments, printed, items[-1].span.end)
-        texts.append(weave(source, lexed.comments[printed:stop], items, width=WIDTH))
-        printed = stop
-    return "\n".join(texts)
+    left = lexed.comments
+    for items, following in zip(groups, groups[1:], strict=False):
+        mine = _comments_of(source, left, items[-1].span.end, following[0].span.start)
+        texts.append(weave(source, left[:mine], items, width=WIDTH))
+        left = left[mine:]
+    return "\n".join([*texts, weave(source, left, groups[-1], width=WIDTH)])
 
 
 def format_query_file(file: ast.QueryFile) -> str:
@@ -375,16 +373,14 @@ def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
     return closed
 
 
-def _comments_behind(source: Source, comments: Sequence[Comment], index: int, end: int) -> int:
-    """The index after the comments before ``end``, or behind it on the same line."""
-    while index < len(comments):
-        comment = comments[index]
+def _comments_of(source: Source, comments: Sequence[Comment], end: int, following: int) -> int:
+    """How many comments belong to a query: those in it, and behind its end on the same line."""
+    for count, comment in enumerate(comments):
         if comment.start >= end:
-            if "\n" in source.text[end : comment.start]:
-                break
+            if comment.start > following or "\n" in source.text[end : comment.start]:
+                return count
             end = comment.end
-        index += 1
-    return index
+    return len(comments)
 
 
 def _projection(projection: ast.Projection) -> str:

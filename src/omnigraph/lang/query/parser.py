@@ -10,7 +10,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TypeVar
 
-from omnigraph.diagnostics import Diagnostic, Source, Span
+from omnigraph.diagnostics import Diagnostic, Source, Span, in_source_order
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
@@ -39,7 +39,7 @@ def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]
     if isinstance(source, str):
         source = Source("<query>", source)
     parser = QueryParser(source)
-    return parser.file(), parser.diagnostics
+    return parser.file(), in_source_order(parser.diagnostics)
 
 
 class QueryParser(ExpressionParser):
@@ -415,28 +415,31 @@ class QueryParser(ExpressionParser):
         """Items up to ``}``; a broken item is skipped, the ones after it are still read."""
         items: list[T] = []
         while not (self.at("}") or self.at_kind(Kind.EOF) or closed_by() or self.too_many):
-            place = self.token
+            place = self.save()
             try:
                 items.append(item())
             except Failure:
                 self._skip_item(place)
         return items
 
-    def _skip_item(self, place: Token) -> None:
-        """Move to where the next item may begin: a new line on the level of the broken one."""
-        if self.token is place:
+    def _skip_item(self, place: int) -> None:
+        """Move to where the next item may begin: a new line on the level of the broken one.
+
+        Brackets that the item opened before it broke are closed first, unless the next part of
+        the query shows that they never are.
+        """
+        if self.save() == place:
             self.advance()
         depth = 0
-        while not self.at_kind(Kind.EOF):
+        for token in self._tokens[place : self.save()]:
+            depth = max(depth + _bracket(token), 0)
+        while not self.at_kind(Kind.EOF) and not self._at_part():
             token = self.token
-            if token.kind is Kind.PUNCT and token.text in "{([":
-                depth += 1
-            elif token.kind is Kind.PUNCT and token.text in "})]":
-                if depth == 0 and token.text == "}":
+            if depth == 0:
+                new_line = "\n" in self.source.text[self.previous_end() : token.start]
+                if new_line or self.at("}"):
                     return
-                depth = max(depth - 1, 0)
-            elif depth == 0 and "\n" in self.source.text[self.previous_end() : token.start]:
-                return
+            depth = max(depth + _bracket(token), 0)
             self.advance()
 
     def _skip_to_query(self) -> None:
@@ -483,3 +486,10 @@ class QueryParser(ExpressionParser):
                 self.token.span,
                 "put the number on the right of the comparison, or a comma before it",
             )
+
+
+def _bracket(token: Token) -> int:
+    """How a token changes the depth of brackets."""
+    if token.kind is not Kind.PUNCT:
+        return 0
+    return 1 if token.text in "{([" else -1 if token.text in "})]" else 0

@@ -7,12 +7,14 @@ Errors are not repeated here; ``lint_schema`` wants a text that compiles. The co
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from omnigraph.diagnostics import Diagnostic, Source, in_source_order
 from omnigraph.lang.schema.ast import (
     Annotation,
     Check,
     EdgeDecl,
+    InterfaceDecl,
     NodeDecl,
     PropertyDecl,
     Range,
@@ -28,6 +30,20 @@ from omnigraph.lang.schema.expand import (
 from omnigraph.lang.schema.ir import canonical_constraints
 from omnigraph.lang.schema.render import render_constraint
 from omnigraph.lang.schema.report import Report
+
+_KNOWN_ANNOTATIONS = (
+    "key",
+    "unique",
+    "index",
+    "embed",
+    "description",
+    "instruction",
+    "rename_from",
+    "range",
+    "check",
+    "card",
+    "vector",
+)
 
 
 def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
@@ -46,6 +62,8 @@ def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
         _repeated(report, node)
         _vectors(report, node)
         _renamed_properties(report, node.decl.properties)
+    for decl in file.declarations:
+        _misspelt(report, decl)
     for edge in file.edges:
         _repeated(report, expand_edge(edge))
         _hidden(report, edge)
@@ -117,6 +135,21 @@ def _vectors(report: Report, node: ExpandedNode) -> None:
                 f"{node.decl.name}.{prop.name} is embedded but has no @index",
                 prop.name_span,
                 "add `@index`, so that `nearest` need not read every row",
+            )
+
+
+def _misspelt(report: Report, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None:
+    """Unknown annotations are legal; one that nearly has a meaning was meant to have it."""
+    own = () if isinstance(decl, InterfaceDecl) else decl.annotations
+    nested = (a for prop in decl.properties for a in prop.annotations)
+    for annotation in (*own, *nested):
+        close = get_close_matches(annotation.name, _KNOWN_ANNOTATIONS, 1, 0.75)
+        if annotation.name not in _KNOWN_ANNOTATIONS and close:
+            report.warn(
+                "OG-NM-103",
+                f"unknown annotation @{annotation.name} has no effect",
+                annotation.span,
+                f"did you mean `@{close[0]}`?",
             )
 
 

@@ -62,6 +62,7 @@ LINT_CODES: tuple[LintCode, ...] = (
     LintCode("OG-MF-203", Tier.SAFE, Severity.WARNING, "@range on a list is never evaluated"),
     LintCode("OG-NM-101", Tier.SAFE, Severity.WARNING, "constraint declared twice"),
     LintCode("OG-NM-102", Tier.SAFE, Severity.WARNING, "@rename_from names what still exists"),
+    LintCode("OG-NM-103", Tier.SAFE, Severity.WARNING, "annotation that looks misspelt"),
     LintCode("OG-VE-101", Tier.SAFE, Severity.WARNING, "embedded vector without an index"),
     LintCode("OG-ED-101", Tier.SAFE, Severity.WARNING, "edge property hidden by an endpoint"),
 )

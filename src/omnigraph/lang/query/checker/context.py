@@ -15,6 +15,8 @@ from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
 
+_MAX_LISTED = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -97,9 +99,14 @@ class Scope:
 
 
 def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
-    """A hint naming the closest candidate, if one is close."""
-    close = get_close_matches(name, list(candidates), 1, 0.6)
-    return f"did you mean `{show.format(close[0])}`?" if close else None
+    """A hint naming the closest candidate, or the candidates if they are few."""
+    names = [known for known in candidates if "~" not in known]
+    close = get_close_matches(name, names, 1, 0.6)
+    if close:
+        return f"did you mean `{show.format(close[0])}`?"
+    if 0 < len(names) <= _MAX_LISTED:
+        return f"known: {', '.join(show.format(known) for known in names)}"
+    return None
 
 
 def properties_of(catalog: Catalog, bound: Bound) -> Mapping[str, Property]:

@@ -220,6 +220,8 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
         is_text = isinstance(other, typed.Constant) and isinstance(other.value, str)
         if is_text and str(one.type.scalar) in ("Date", "DateTime"):
             return f'write {str(one.type.scalar).lower()}("…")'
+        if isinstance(other, typed.Parameter) and isinstance(one, typed.Column):
+            return f"declare `${other.name}: {one.type.scalar}`"
     return None
 
 

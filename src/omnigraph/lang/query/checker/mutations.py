@@ -128,23 +128,20 @@ def _value(
 def _required(context: Context, node: ast.Insert, target: NodeType | EdgeType) -> None:
     """An insert gives every property that may not be null (T12)."""
     given = {assignment.name for assignment in node.assignments}
-    if isinstance(target, EdgeType):
-        for end in ENDPOINTS:
-            if end not in given:
-                message = f"insert of edge `{target.name}` needs `{end}`"
-                context.error("T12", message, node.type_span, f"add `{end}: $id`")
+    ends = ENDPOINTS if isinstance(target, EdgeType) else ()
     embeds = target.embeds if isinstance(target, NodeType) else {}
+    missing = [f"`{end}`" for end in ends if end not in given]
     for name, prop in target.properties.items():
-        hidden = isinstance(target, EdgeType) and name in ENDPOINTS
-        if prop.type.nullable or name in given or hidden:
+        if prop.type.nullable or name in given or name in ends:
             continue
         embed = embeds.get(name)
         if embed is None:
-            message = f"insert of `{target.name}` needs `{name}`"
-            context.error("T12", message, node.type_span)
+            missing.append(f"`{name}`")
         elif embed.source not in given:
-            message = f"insert of `{target.name}` needs `{name}` or its source `{embed.source}`"
-            context.error("T12", message, node.type_span)
+            missing.append(f"`{name}` (or its source `{embed.source}`)")
+    if missing:
+        wanted = ", ".join(missing)
+        context.error("T12", f"insert of `{target.name}` needs {wanted}", node.type_span)
 
 
 def _unchangeable(context: Context, node: ast.Update, target: NodeType | EdgeType) -> None:

@@ -9,6 +9,8 @@ from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.patterns import check_pattern
 from omnigraph.lang.query.expressions import ast_span
 
+_LIMIT = "add `limit 10` after the order block"
+
 
 def check_read(context: Context, query: ast.Query, body: ast.Read) -> CheckedRead:
     """Check a read; the result is only of use when no error was reported."""
@@ -212,9 +214,9 @@ def _check_search_order(
         aliased = by_name.get(expr.name) if isinstance(expr, typed.Output) else None
         if body.limit is None:
             if isinstance(expr, typed.Nearest):
-                context.error("T17", "ordering by `nearest` needs a `limit`", entry.span)
+                context.error("T17", "ordering by `nearest` needs a `limit`", entry.span, _LIMIT)
             if isinstance(expr, typed.Rrf) or isinstance(aliased, typed.Rrf):
-                context.error("T21", "ordering by `rrf` needs a `limit`", entry.span)
+                context.error("T21", "ordering by `rrf` needs a `limit`", entry.span, _LIMIT)
     nearest = [entry for key, entry in keys if isinstance(key.expr, typed.Nearest)]
     if nearest and by_column:
         message = "ordering by `nearest` cannot be combined with a column of the result"
