@@ -187,8 +187,10 @@ def _stray(char: str, following: str) -> tuple[str, str, str | None]:
         hint = "write `!=` for unequal and `not (…)` for negation"
     elif char in "&|":
         hint = "write `and` and `or`"
-    elif char in "+*/%":
-        hint = "there is no arithmetic in the language yet"
+    elif char == "*":
+        hint = "`count($v)` counts rows; there is no arithmetic yet"
+    elif char in "+/%":
+        hint = "there is no arithmetic yet"
     elif char.isspace():
         hint = "only space, tab and line ends may stand between words"
     elif char.isalpha():

@@ -18,6 +18,9 @@ MAX_DIAGNOSTICS = 50
 _MAX_DIGITS = 400
 
 
+_NOTHING = Token(Kind.EOF, "", 0, 0)
+
+
 class Failure(Exception):
     """The thing being parsed cannot be finished; the diagnostic is already recorded."""
 
@@ -143,7 +146,7 @@ class Parser:
         Silent where something unreadable stands just before: that is reported, and is the cause.
         """
         token = self.token
-        if any(self.previous_end() <= start <= token.start for start in self._unreadable):
+        if self.after_unreadable():
             return Failure()
         runaway = self._runaway_string()
         if runaway is not None:
@@ -151,9 +154,14 @@ class Parser:
         found = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
         return self.fail("P010", f"expected {wanted} {context}, found {found}", token.span, hint)
 
+    def after_unreadable(self) -> bool:
+        """Whether something unreadable stands between the token before and the current one."""
+        first, last = self.previous_end(), self.token.start
+        return any(first <= start <= last for start in self._unreadable)
+
     def _runaway_string(self) -> Failure | None:
         """A string over several lines just before an error has most likely lost its quote."""
-        for token in (self._tokens[self._index - 1] if self._index else self.token, self.token):
+        for token in (self.before(), self.token):
             if token.kind is Kind.STRING and "\n" in token.text:
                 lines = token.text.count("\n") + 1
                 first = Span(token.start, token.start + token.text.index("\n"))
@@ -196,6 +204,10 @@ class Parser:
                         return
                     depth -= 1
             self.advance()
+
+    def before(self) -> Token:
+        """The token before the current one; at the start, an empty one."""
+        return self._tokens[self._index - 1] if self._index else _NOTHING
 
     def previous_end(self) -> int:
         """The end of the token before the current one."""

@@ -7,6 +7,7 @@ Arrow is said in ``lang.schema.arrow``, so that this module stays free of import
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +58,44 @@ INTEGER_RANGES: dict[Scalar, tuple[int, int]] = {
 }
 
 SCALAR_NAMES: dict[str, Scalar] = {str(s): s for s in Scalar if s is not Scalar.VECTOR}
+
+
+_OTHER_NAMES: dict[str, str] = {
+    "int": "I32",
+    "integer": "I32",
+    "int32": "I32",
+    "int64": "I64",
+    "long": "I64",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float": "F64",
+    "double": "F64",
+    "number": "F64",
+    "float32": "F32",
+    "float64": "F64",
+    "text": "String",
+    "str": "String",
+    "varchar": "String",
+    "boolean": "Bool",
+    "timestamp": "DateTime",
+    "bytes": "Blob",
+    "binary": "Blob",
+    "embedding": "Vector(n)",
+}
+
+
+def suggest_scalar(name: str) -> str | None:
+    """The type that a name from another language, or a misspelt one, was meant to be.
+
+    >>> suggest_scalar("Int"), suggest_scalar("Strng"), suggest_scalar("Widget")
+    ('I32', 'String', None)
+    """
+    other = _OTHER_NAMES.get(name.lower())
+    if other is not None:
+        return other
+    by_folded = {known.lower(): known for known in (*SCALAR_NAMES, "Vector")}
+    close = get_close_matches(name.lower(), by_folded, 1)
+    return by_folded[close[0]] if close else None
 
 
 @dataclass(frozen=True, slots=True)

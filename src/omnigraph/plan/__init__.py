@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError
+from omnigraph.lang.query import ast
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.select import read_queries, select_query
 from omnigraph.lang.schema.catalog import Catalog
@@ -13,7 +14,16 @@ from omnigraph.plan.lower import lower
 from omnigraph.plan.nodes import MutationPlan, Plan, ReadPlan
 from omnigraph.plan.rules import optimize
 
-__all__ = ["Expect", "MutationPlan", "Plan", "ReadPlan", "compile_query", "lower", "optimize"]
+__all__ = [
+    "Expect",
+    "MutationPlan",
+    "Plan",
+    "ReadPlan",
+    "compile_query",
+    "lower",
+    "optimize",
+    "plan_query",
+]
 
 
 class Expect(StrEnum):
@@ -52,4 +62,9 @@ def compile_query(
             "mutation execution called on a read query; use query instead",
             hint=f"`{query.name}` only reads",
         )
+    return plan_query(catalog, source, query)
+
+
+def plan_query(catalog: Catalog, source: Source, query: ast.Query) -> Plan:
+    """The optimised plan of one query of a text that is read already."""
     return optimize(lower(check_query(catalog, source, query), source))

@@ -32,6 +32,12 @@ _BELOW_ALL = {
     typed.Relation.GT: typed.Relation.GE,
     typed.Relation.GE: typed.Relation.GE,
 }
+_BESIDE = {
+    typed.Relation.LT: typed.Relation.LE,
+    typed.Relation.LE: typed.Relation.LE,
+    typed.Relation.GT: typed.Relation.GT,
+    typed.Relation.GE: typed.Relation.GT,
+}
 _MIRRORED = {
     typed.Relation.LT: typed.Relation.GT,
     typed.Relation.LE: typed.Relation.GE,
@@ -56,7 +62,10 @@ def align(expr: typed.TypedExpr) -> typed.TypedExpr:
         case typed.Compare(left=left, right=typed.Constant() as right):
             return _compare(expr.op, left, right)
         case typed.Membership(item=item, options=typed.Constant() as options):
-            return typed.Membership(item, _options(options, item.type))
+            possible = _options(options, item.type)
+            if options.value and not possible.value:
+                return _never(item)
+            return typed.Membership(item, possible)
         case typed.Membership(item=typed.Constant() as item, options=options):
             return typed.Membership(_value(item, options.type.element) or item, options)
         case _:
@@ -80,7 +89,27 @@ def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -
             # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
             whole = typed.Constant(math.floor(number), plain)
             return typed.Compare(_BELOW.get(op, op), left, whole)
+    if target.scalar is Scalar.F64 and isinstance(number, int):
+        return _beside(op, left, number)
     return typed.Compare(op, left, right)
+
+
+def _never(expr: typed.TypedExpr) -> typed.TypedExpr:
+    """False, and null where the expression is null; for NaN too."""
+    return typed.Compare(typed.Relation.LT, expr, expr)
+
+
+def _beside(op: typed.Relation, left: typed.TypedExpr, number: int) -> typed.TypedExpr:
+    """A comparison of floats with an integer that no float is equal to."""
+    if op is typed.Relation.EQ:
+        return _never(left)
+    if op is typed.Relation.NE:
+        return typed.Not(_never(left))
+    below = float(number)
+    if int(below) > number:
+        below = math.nextafter(below, -math.inf)
+    limit = typed.Constant(below, PropType(left.type.scalar))
+    return typed.Compare(_BESIDE[op], left, limit)
 
 
 def _options(options: typed.Constant, target: PropType) -> typed.Constant:
@@ -115,7 +144,8 @@ def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:
     if target.scalar is Scalar.F32:
         narrow = _narrow(float(given))
         return None if narrow is None else typed.Constant(narrow, plain)
-    return typed.Constant(float(given), plain)
+    exact = float(given)
+    return typed.Constant(exact, plain) if exact == given else None
 
 
 def _whole(value: typed.Atom) -> int | None:
@@ -126,6 +156,6 @@ def _whole(value: typed.Atom) -> int | None:
 
 def _narrow(value: float) -> float | None:
     try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return None

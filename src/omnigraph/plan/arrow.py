@@ -160,6 +160,8 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
     def visit_Membership(self, expr: typed.Membership) -> pc.Expression:  # noqa: N802
         if not isinstance(expr.options, typed.Constant):
             return self._in_list_column(expr)
+        if expr.options.value == ():
+            return pc.scalar(False)
         if expr.options.value is None or _is_null(expr.item):
             return pc.scalar(_NULL)
         assert isinstance(expr.options.value, tuple)
@@ -176,10 +178,11 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
         return found | (item < item) if expr.item.type.nullable else found
 
     def _in_list_column(self, expr: typed.Membership) -> pc.Expression:
-        if _is_null(expr.item):
-            return pc.scalar(_NULL)
-        function = contains_function(arrow_type(expr.options.type), arrow_type(expr.item.type))
-        return pc.Expression._call(function, [self.visit(expr.options), self.visit(expr.item)])
+        item = expr.item
+        if _is_null(item):
+            item = typed.Constant(None, expr.options.type.element.as_nullable())
+        function = contains_function(arrow_type(expr.options.type), arrow_type(item.type))
+        return pc.Expression._call(function, [self.visit(expr.options), self.visit(item)])
 
     def visit_Substring(self, expr: typed.Substring) -> pc.Expression:  # noqa: N802
         return self._text(expr.text, expr.part, "match_substring")

@@ -19,8 +19,9 @@ _registered: set[str] = set()
 def contains_function(list_type: pa.DataType, item_type: pa.DataType) -> str:
     """The name of "this list has that item" for a list type and an item type.
 
-    The result is true when an item is equal, null when the list or the item is null or when only
-    a null among the items could be equal, false otherwise.
+    The result is true when an item is equal, null when that is unknown (the list is null, or the
+    item or one of the list's is null and no other is equal), false otherwise: also for an empty
+    list, which holds nothing.
     """
     name = f"omnigraph_contains_{list_type.value_type}_{item_type}"
     _register(name, _contains, {"list": list_type, "item": item_type})
@@ -52,7 +53,8 @@ def _contains(context: Any, lists: Any, item: Any) -> pa.Array:
     equal = _equal(flat, items.take(pa.array(parents)))
     hit = np.zeros(len(lists), dtype=bool)
     hit[parents[np.asarray(equal.fill_null(False))]] = True
-    unknown = np.asarray(lists.is_null()) | np.asarray(items.is_null())
+    empty = np.asarray(pc.equal(pc.list_value_length(lists), 0).fill_null(False))
+    unknown = np.asarray(lists.is_null()) | (np.asarray(items.is_null()) & ~empty)
     unknown[parents[np.asarray(flat.is_null())]] = True
     return pa.array(hit, mask=unknown & ~hit)
 

@@ -34,6 +34,9 @@ SYNTAX: dict[str, str] = {
     "P030": "a traversal that ends in a property",
     "P031": "reads and writes in one query",
     "P032": "a clause or projection that starts with a negative number",
+    "P033": "`order` after `limit`",
+    "P034": "a variable without `$`",
+    "P035": "an edge with an upper-case first letter",
 }
 
 TYPES: dict[str, str] = {

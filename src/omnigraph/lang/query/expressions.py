@@ -13,6 +13,7 @@ from omnigraph.diagnostics import Span
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.query import ast
+from omnigraph.lang.query.advice import advice
 from omnigraph.lang.types import I64_RANGE
 
 AGGREGATES = ("count", "sum", "avg", "min", "max")
@@ -44,6 +45,9 @@ class ExpressionParser(Parser):
         """A whole expression, conditions included."""
         with self.nested():
             return self._either()
+
+    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
+        return super().unexpected(wanted, context, hint or advice(self.before(), self.token))
 
     def value(self, context: str) -> ast.Expr:
         """A literal, a variable or ``now()``: what a property may be given or matched with."""
@@ -188,7 +192,7 @@ class ExpressionParser(Parser):
                 inner = self.expression()
             self.expect(")", "to close the parenthesis")
             return inner
-        raise self.unexpected("an expression", context, _type_hint(token))
+        raise self.unexpected("a value or a variable", context)
 
     def _variable(self) -> ast.Expr:
         token = self.advance()
@@ -312,9 +316,3 @@ def ast_span(node: ast.Expr) -> Span:
     """The place of any expression."""
     span: Span = node.span  # type: ignore[attr-defined]
     return span
-
-
-def _type_hint(token: Token) -> str | None:
-    if token.kind is Kind.TYPE:
-        return 'type names are not values; a text is written in quotes: "…"'
-    return None

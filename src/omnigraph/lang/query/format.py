@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 from omnigraph.diagnostics import Source, Span
 from omnigraph.errors import QueryError
@@ -55,12 +57,11 @@ def format_queries(source: Source) -> str:
     if not groups:
         return weave(source, lexed.comments, [])
     texts: list[str] = []
-    left = lexed.comments
-    for items, following in zip(groups, groups[1:], strict=False):
-        mine = _comments_of(source, left, items[-1].span.end, following[0].span.start)
-        texts.append(weave(source, left[:mine], items, width=WIDTH))
-        left = left[mine:]
-    return "\n".join([*texts, weave(source, left, groups[-1], width=WIDTH)])
+    comments = deque(lexed.comments)
+    for items, following in pairwise(groups):
+        mine = _take_comments(source, comments, items[-1].span.end, following[0].span.start)
+        texts.append(weave(source, mine, items, width=WIDTH))
+    return "\n".join([*texts, weave(source, list(comments), groups[-1], width=WIDTH)])
 
 
 def format_query_file(file: ast.QueryFile) -> str:
@@ -373,14 +374,19 @@ def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
     return closed
 
 
-def _comments_of(source: Source, comments: Sequence[Comment], end: int, following: int) -> int:
-    """How many comments belong to a query: those in it, and behind its end on the same line."""
-    for count, comment in enumerate(comments):
-        if comment.start >= end:
-            if comment.start > following or "\n" in source.text[end : comment.start]:
-                return count
-            end = comment.end
-    return len(comments)
+def _take_comments(
+    source: Source, comments: deque[Comment], end: int, following: int
+) -> list[Comment]:
+    """The comments of a query: those before its end, and those behind it on the same line."""
+    taken: list[Comment] = []
+    while comments and comments[0].start < following:
+        start = comments[0].start
+        if start >= end:
+            if "\n" in source.text[end:start]:
+                break
+            end = comments[0].end
+        taken.append(comments.popleft())
+    return taken
 
 
 def _projection(projection: ast.Projection) -> str:

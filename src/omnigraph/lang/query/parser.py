@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from omnigraph.diagnostics import Diagnostic, Source, Span, in_source_order
 from omnigraph.lang.lexer import Kind, Token
-from omnigraph.lang.parsing import Failure
+from omnigraph.lang.parsing import MAX_DIAGNOSTICS, Failure
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import ExpressionParser
 from omnigraph.lang.types import (
@@ -21,6 +21,7 @@ from omnigraph.lang.types import (
     U32_RANGE,
     PropType,
     Scalar,
+    suggest_scalar,
 )
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]
     if isinstance(source, str):
         source = Source("<query>", source)
     parser = QueryParser(source)
-    return parser.file(), in_source_order(parser.diagnostics)
+    return parser.file(), in_source_order(parser.diagnostics)[:MAX_DIAGNOSTICS]
 
 
 class QueryParser(ExpressionParser):
@@ -59,9 +60,14 @@ class QueryParser(ExpressionParser):
     def _query(self) -> ast.Query:
         start = self.token.start
         if not self.accept_word("query"):
-            raise self.unexpected("`query`", "at the start of a query")
+            hint = "there is one `}` too many before it" if self.at("}") else None
+            raise self.unexpected("`query`", "at the start of a query", hint)
         name = self.expect_kind(Kind.IDENT, "a query name", "after `query`")
-        self.expect("(", f"after the query name `{name.text}`")
+        if not self.accept("("):
+            hint = f"write `query {name.text}()`"
+            if self.at("-"):
+                hint = "names are made of letters, digits and `_`"
+            raise self.unexpected("`(`", f"after the query name `{name.text}`", hint)
         params = self._params()
         notes = self._annotations(name.text)
         opening = self.expect("{", f"to open the body of query `{name.text}`")
@@ -79,17 +85,22 @@ class QueryParser(ExpressionParser):
 
     def _params(self) -> tuple[ast.Param, ...]:
         params: list[ast.Param] = []
+        names: set[str] = set()
         while not self.at(")"):
             token = self.expect_kind(Kind.VAR, "a parameter such as `$name`", "in the list")
-            self.expect(":", f"after `{token.text}`")
+            if not self.accept(":"):
+                hint = f"give it a type: `{token.text}: String`"
+                raise self.unexpected("`:`", f"after `{token.text}`", hint)
             type_ = self._param_type()
-            if any(param.name == token.text[1:] for param in params):
+            if token.text in names:
                 self.report("P020", f"parameter `{token.text}` is declared twice", token.span)
+            names.add(token.text)
             span = Span(token.start, self.previous_end())
             params.append(ast.Param(token.text[1:], type_, span))
             if not self.accept(","):
                 break
-        self.expect(")", "to close the parameter list")
+        if not self.accept(")"):
+            raise self.unexpected("`,` or `)`", "in the parameter list")
         return tuple(params)
 
     def _param_type(self) -> PropType:
@@ -119,8 +130,8 @@ class QueryParser(ExpressionParser):
             return scalar
         if token.kind not in (Kind.TYPE, Kind.IDENT):
             raise self.unexpected("a parameter type", "after `:`")
-        close = get_close_matches(token.text, [*SCALAR_NAMES, "Vector"], 1)
-        hint = f"did you mean `{close[0]}`?" if close else f"one of {', '.join(SCALAR_NAMES)}"
+        close = suggest_scalar(token.text)
+        hint = f"did you mean `{close}`?" if close else f"one of {', '.join(SCALAR_NAMES)}"
         if token.text == "enum":
             hint = "enum values are passed as String"
         raise self.fail("P022", f"unknown parameter type `{token.text}`", token.span, hint)
@@ -196,12 +207,12 @@ class QueryParser(ExpressionParser):
     def _order(self, aliases: set[str]) -> tuple[ast.Ordering, ...]:
         if not self.accept_word("order"):
             return ()
-        if self.at("by"):
-            raise self.unexpected("`{`", "after `order`", "write `order { $p.name desc }`")
         opening = self.expect("{", "after `order`")
         entries = [self._ordering(aliases)]
         while self.accept(","):
             entries.append(self._ordering(aliases))
+        if not self.at("}") and not self.at_kind(Kind.EOF):
+            raise self.unexpected("`,` or `}`", "in the order block")
         self._close(opening, "`order`")
         return tuple(entries)
 
@@ -234,6 +245,9 @@ class QueryParser(ExpressionParser):
             limit = self._count("limit")
             if self.accept_word("offset"):
                 offset = self._count("offset")
+            if self.at("order"):
+                message = "`order` stands before `limit`"
+                raise self.fail("P033", message, self.token.span)
         elif self.at("offset"):
             raise self.fail(
                 "P028",
@@ -261,9 +275,19 @@ class QueryParser(ExpressionParser):
                 return self._binding()
             if self._is_traversal(following):
                 return self._traversal()
+            self._refuse_upper_edge(following)
+        elif token.kind is Kind.IDENT and self.ahead().text in (":", "."):
+            hint = f"write `${token.text}`"
+            raise self.fail("P034", "variables start with `$`", token.span, hint)
         self._refuse_leading_minus("clause")
         condition = self.expression()
         return ast.Filter(condition, Span(token.start, self.previous_end()))
+
+    def _refuse_upper_edge(self, following: Token) -> None:
+        if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
+            word = following.text[0].lower() + following.text[1:]
+            message = "edges are written with a lower-case first letter in a query"
+            raise self.fail("P035", message, following.span, f"write `{word}`")
 
     def _negation(self) -> ast.Clause:
         start = self.advance().start
@@ -448,7 +472,10 @@ class QueryParser(ExpressionParser):
             self.advance()
 
     def _at_query(self) -> bool:
-        return self.at("query") and self.ahead().kind is Kind.IDENT and self.ahead(2).text == "("
+        """The start of a query, also of one whose head is wrong."""
+        if not self.at("query") or self.ahead().kind is not Kind.IDENT:
+            return False
+        return self.ahead(2).text in ("(", "{", "-")
 
     def _at_part(self) -> bool:
         """The next part of a read query stands here, so a brace is missing."""
@@ -461,6 +488,8 @@ class QueryParser(ExpressionParser):
         if self.accept("}"):
             return
         if self.at_kind(Kind.EOF) or self._at_part():
+            if self.after_unreadable():
+                return
             message = f"the `{{` of {what} is not closed"
             self.report("P007", message, opening.span, "add the missing `}`")
             return
@@ -468,8 +497,11 @@ class QueryParser(ExpressionParser):
 
     def _type_name(self, context: str) -> Token:
         token = self.token
-        hint = "type names start with an upper-case letter" if token.kind is Kind.IDENT else None
         if token.kind is not Kind.TYPE:
+            hint: str | None = None
+            if token.kind is Kind.IDENT and token.text not in ("into", "from"):
+                proper = token.text[:1].upper() + token.text[1:]
+                hint = f"type names start with an upper-case letter: `{proper}`"
             raise self.unexpected("a type name", context, hint)
         return self.advance()
 
@@ -480,12 +512,11 @@ class QueryParser(ExpressionParser):
     def _refuse_leading_minus(self, what: str) -> None:
         """Two things side by side must never read as a subtraction."""
         if self.at("-"):
-            raise self.fail(
-                "P032",
-                f"a {what} cannot start with a negative number",
-                self.token.span,
-                "put the number on the right of the comparison, or a comma before it",
-            )
+            hint = "put the number on the right of the comparison, or a comma before it"
+            if self.ahead().text in ("[", "-", ">"):
+                hint = "an edge is written between two variables: `$a knows $b`"
+            message = f"a {what} cannot start with a negative number"
+            raise self.fail("P032", message, self.token.span, hint)
 
 
 def _bracket(token: Token) -> int:

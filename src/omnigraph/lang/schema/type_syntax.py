@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import Span
 from omnigraph.lang.lexer import Kind
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.schema.ast import EnumValues
-from omnigraph.lang.types import MAX_VECTOR_DIMENSION, SCALAR_NAMES, PropType, Scalar
+from omnigraph.lang.types import (
+    MAX_VECTOR_DIMENSION,
+    SCALAR_NAMES,
+    PropType,
+    Scalar,
+    suggest_scalar,
+)
 
 _ENUM_VALUE = re.compile(r"[A-Za-z0-9_-]+")
 _TYPE_WORDS = [*SCALAR_NAMES, "Vector"]
-_OTHER_NAMES = {
-    "int": "I32",
-    "integer": "I32",
-    "int32": "I32",
-    "int64": "I64",
-    "long": "I64",
-    "uint32": "U32",
-    "uint64": "U64",
-    "float": "F64",
-    "double": "F64",
-    "number": "F64",
-    "float32": "F32",
-    "float64": "F64",
-    "text": "String",
-    "str": "String",
-    "varchar": "String",
-    "boolean": "Bool",
-    "timestamp": "DateTime",
-    "bytes": "Blob",
-    "binary": "Blob",
-    "embedding": "Vector(n)",
-}
 
 
 def read_type(parser: Parser) -> tuple[PropType, EnumValues | None]:
@@ -91,11 +74,7 @@ def _element(parser: Parser) -> PropType:
 
 def _unknown(parser: Parser) -> Failure:
     text = parser.token.text
-    known = _OTHER_NAMES.get(text.lower())
-    if known is None:
-        folded = {word.lower(): word for word in _TYPE_WORDS}
-        close = get_close_matches(text.lower(), folded, 1, 0.6)
-        known = folded[close[0]] if close else None
+    known = suggest_scalar(text)
     hint = f"did you mean `{known}`?" if known else f"types are {', '.join(_TYPE_WORDS)}, enum"
     return parser.fail("S002", f"unknown type `{text[:40]}`", parser.token.span, hint)
 

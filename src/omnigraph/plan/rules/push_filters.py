@@ -18,6 +18,7 @@ from omnigraph.plan.nodes import (
     Operation,
     Plan,
     ReadPlan,
+    introduced,
 )
 
 
@@ -30,15 +31,25 @@ def push_filters(plan: Plan) -> Plan:
 
 def _push(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
     placed: list[Operation] = []
+    homes: dict[str, int] = {}
+    moved: dict[str, list[typed.TypedExpr]] = {}
     for step in steps:
         if isinstance(step, AntiJoin):
             placed.append(replace(step, inner=_push(step.inner)))
         elif isinstance(step, Filter):
             for condition in conjuncts(step.condition):
-                if not _place(condition, placed):
+                names = typed.variables(condition)
+                if len(names) == 1 and names <= homes.keys():
+                    (name,) = names
+                    moved.setdefault(name, []).append(condition)
+                else:
                     placed.append(Filter(condition))
         else:
+            homes.update(dict.fromkeys(introduced(step), len(placed)))
             placed.append(step)
+    for variable, conditions in moved.items():
+        place = homes[variable]
+        placed[place] = _filtered(placed[place], variable, conditions)
     return tuple(placed)
 
 
@@ -47,20 +58,14 @@ def conjuncts(condition: typed.TypedExpr) -> tuple[typed.TypedExpr, ...]:
     return condition.operands if isinstance(condition, typed.And) else (condition,)
 
 
-def _place(condition: typed.TypedExpr, steps: list[Operation]) -> bool:
-    names = typed.variables(condition)
-    if len(names) != 1:
-        return False
-    (name,) = names
-    for position, step in enumerate(steps):
-        match step:
-            case NodeScan(variable=variable) if variable == name:
-                steps[position] = replace(step, filters=(*step.filters, condition))
-            case Expand(dst=dst) if dst == name:
-                steps[position] = replace(step, dst_filters=(*step.dst_filters, condition))
-            case Expand(edge_variable=edge) | Connect(edge_variable=edge) if edge == name:
-                steps[position] = replace(step, edge_filters=(*step.edge_filters, condition))
-            case _:
-                continue
-        return True
-    return False
+def _filtered(step: Operation, variable: str, conditions: list[typed.TypedExpr]) -> Operation:
+    """A step with more conditions on a variable that it brings in."""
+    match step:
+        case NodeScan():
+            return replace(step, filters=(*step.filters, *conditions))
+        case Expand() if step.dst == variable:
+            return replace(step, dst_filters=(*step.dst_filters, *conditions))
+        case Expand() | Connect():
+            return replace(step, edge_filters=(*step.edge_filters, *conditions))
+        case _:
+            raise TypeError(f"{type(step).__name__} brings in no variable")

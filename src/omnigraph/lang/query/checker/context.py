@@ -89,11 +89,11 @@ class Scope:
         return False
 
     def names(self) -> list[str]:
-        """Every visible variable that has a name, nearest block first, in binding order."""
+        """Every visible variable, nearest block first, in binding order."""
         names: list[str] = []
         scope: Scope | None = self
         while scope is not None:
-            names.extend(n for n in scope.bound if n not in names and "~" not in n)
+            names.extend(name for name in scope.bound if name not in names)
             scope = scope.parent
         return names
 
