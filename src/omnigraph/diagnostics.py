@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 TAB_WIDTH = 4
 MAX_SHOWN_LINE = 160
+MAX_REPORTED = 50
 
 
 class Span(NamedTuple):
@@ -57,12 +58,12 @@ class Source:
     def line_starts(self) -> list[int]:
         """Offsets at which the lines of the text begin."""
         if not self._line_starts:
-            starts = self._line_starts
-            starts.append(0)
+            starts = [0]
             at = self.text.find("\n")
             while at >= 0:
                 starts.append(at + 1)
                 at = self.text.find("\n", at + 1)
+            self._line_starts[:] = starts  # at once, since threads share a source
         return self._line_starts
 
     def position(self, offset: int) -> tuple[int, int]:
@@ -80,6 +81,8 @@ class Source:
 
     def byte_span(self, span: Span) -> tuple[int, int]:
         """The span in UTF-8 bytes; an empty one is widened to one byte."""
+        if self.text.isascii():
+            return span.start, max(span.end, span.start + 1)
         start = len(self.text[: span.start].encode("utf-8", "surrogatepass"))
         length = len(self.text[span.start : span.end].encode("utf-8", "surrogatepass"))
         return start, start + max(length, 1)
@@ -151,6 +154,11 @@ def render_all(diagnostics: Iterable[Diagnostic]) -> str:
 def in_source_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Findings sorted by place, so that a report never depends on checking order."""
     return sorted(diagnostics, key=lambda d: (d.source.name, d.span, d.code, d.message))
+
+
+def first_in_source(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """As ``in_source_order``, but no more than anybody will read."""
+    return in_source_order(diagnostics)[:MAX_REPORTED]
 
 
 def _excerpt(line: str, column: int, span: Span) -> tuple[str, int, int]:

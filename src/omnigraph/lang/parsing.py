@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from omnigraph.diagnostics import Diagnostic, Phase, Source, Span
+from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Source, Span
 from omnigraph.lang.lexer import Kind, Token, decode_string, lex
 from omnigraph.lang.types import I64_RANGE
 
 MAX_NESTING = 64
-MAX_DIAGNOSTICS = 50
 _MAX_DIGITS = 400
 
 
@@ -172,7 +171,7 @@ class Parser:
     @property
     def too_many(self) -> bool:
         """Whether so much is wrong already that going on would only make noise."""
-        return len(self.diagnostics) >= MAX_DIAGNOSTICS
+        return len(self.diagnostics) >= MAX_REPORTED
 
     @contextmanager
     def nested(self) -> Iterator[None]:

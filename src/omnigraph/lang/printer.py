@@ -17,6 +17,7 @@ prints the same items for it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ class _Weaver:
         while self._pending(start):
             self._comment(depth)
         flat = item.flat
-        if flat is not None and not self._pending(end) and len(pad) + len(flat) <= self._width:
+        if flat is not None and not self._commented(item) and len(pad) + len(flat) <= self._width:
             item = Item(item.span, flat)
         head_end = item.block.span.start + 1 if item.block is not None else end
         if self._pending(head_end):
@@ -156,6 +157,12 @@ class _Weaver:
     def _pending(self, limit: int) -> bool:
         """Whether a comment that is not printed yet starts before ``limit``."""
         return self._next < len(self._comments) and self._comments[self._next].start < limit
+
+    def _commented(self, item: Item) -> bool:
+        """Whether a comment stays inside the item; one in its head moves above it."""
+        inside = item.block.span.start if item.block is not None else item.span.end
+        index = bisect_left(self._comments, inside, key=lambda comment: comment.start)
+        return index < len(self._comments) and self._comments[index].start < item.span.end
 
     def _take(self) -> Comment:
         comment = self._comments[self._next]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TypeVar
 
-from omnigraph.diagnostics import Diagnostic, Source, Span, in_source_order
+from omnigraph.diagnostics import Diagnostic, Source, Span, first_in_source
 from omnigraph.lang.lexer import Kind, Token
-from omnigraph.lang.parsing import MAX_DIAGNOSTICS, Failure
+from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import ExpressionParser
 from omnigraph.lang.types import (
@@ -40,7 +40,7 @@ def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]
     if isinstance(source, str):
         source = Source("<query>", source)
     parser = QueryParser(source)
-    return parser.file(), in_source_order(parser.diagnostics)[:MAX_DIAGNOSTICS]
+    return parser.file(), first_in_source(parser.diagnostics)
 
 
 class QueryParser(ExpressionParser):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Severity, Source, in_source_order
+from omnigraph.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.errors import SchemaError
 from omnigraph.lang.schema.ast import SchemaFile
 from omnigraph.lang.schema.catalog import Catalog, catalog_from_ir
@@ -30,7 +30,7 @@ def compile_schema(source: Source | str) -> Catalog:
 def analyze_schema(source: Source) -> tuple[SchemaFile, list[Diagnostic]]:
     """The tree of a text with every error in it, in source order; never raises."""
     file, diagnostics = parse_schema(source)
-    return file, in_source_order([*diagnostics, *check_schema(file, source)])
+    return file, first_in_source([*diagnostics, *check_schema(file, source)])
 
 
 def as_source(source: Source | str) -> Source:

@@ -7,6 +7,7 @@ Errors are not repeated here; ``lint_schema`` wants a text that compiles. The co
 from __future__ import annotations
 
 import re
+import warnings
 from difflib import get_close_matches
 
 from omnigraph.diagnostics import Diagnostic, Source, in_source_order
@@ -104,7 +105,10 @@ def _constraints(report: Report, node: ExpandedNode) -> None:
 
 def _pattern_problem(pattern: str) -> str | None:
     try:
-        re.compile(pattern)
+        with warnings.catch_warnings():
+            # Python doubts patterns such as `[[a]`; a user has no use for its words.
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(pattern)
     except re.error as error:
         return error.msg
     except (RecursionError, OverflowError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Severity, Source, in_source_order
+from omnigraph.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.errors import QueryError
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery
@@ -22,7 +22,7 @@ CALLS.update(SEARCH_CALLS)
 def examine_query(
     catalog: Catalog, source: Source, query: ast.Query
 ) -> tuple[CheckedQuery | None, list[Diagnostic]]:
-    """The checked query, or ``None`` when it has errors, and all findings, warnings included."""
+    """The checked query and warnings about it, or ``None`` and its errors."""
     context = Context(catalog, source, {param.name: param.type for param in query.params})
     for param in query.params:
         if param.name == NOW_PARAMETER:
@@ -36,17 +36,17 @@ def examine_query(
         assert isinstance(body, ast.Mutation)
         checked = check_mutation(context, query, body)
     if context.error_count:
-        return None, in_source_order(context.diagnostics)
+        errors = (d for d in context.diagnostics if d.severity is Severity.ERROR)
+        return None, first_in_source(errors)
     for param in query.params:
         if param.name not in context.used_params:
             context.warn("L203", f"parameter `${param.name}` is never used", param.span)
-    return checked, in_source_order(context.diagnostics)
+    return checked, first_in_source(context.diagnostics)
 
 
 def check_query(catalog: Catalog, source: Source, query: ast.Query) -> CheckedQuery:
     """The checked query; raises ``QueryError`` with every error in it."""
     checked, findings = examine_query(catalog, source, query)
     if checked is None:
-        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-        raise QueryError(errors)
+        raise QueryError(findings)
     return checked
