@@ -1,0 +1,258 @@
+"""The rows of ``__manifest``: what each kind says, and how it is written down.
+
+The columns, row kinds and ids are format v4, shared with the reference program. Rows of a kind
+that is not known here are kept out of the way and never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from omnigraph.errors import StorageCorrupt
+
+FORMAT_VERSION = 4
+FORMAT_KEY = "omnigraph:internal_schema_version"
+MAIN = "main"
+_VERSION_DIGITS = 20
+
+SCHEMA = pa.schema(
+    [
+        pa.field(
+            "object_id",
+            pa.string(),
+            nullable=False,
+            metadata={"lance-schema:unenforced-primary-key": "true"},
+        ),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.field("item", pa.string(), nullable=True))),
+        pa.field("table_key", pa.string(), nullable=False),
+        pa.field("table_version", pa.uint64()),
+        pa.field("table_branch", pa.string()),
+        pa.field("row_count", pa.uint64()),
+    ],
+    metadata={FORMAT_KEY: str(FORMAT_VERSION)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(ABC):
+    """One row of the manifest; the concrete kinds say what it means."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def object_id(self) -> str:
+        """The key of the row."""
+
+    @abstractmethod
+    def columns(self) -> dict[str, Any]:
+        """The values of the columns that this kind uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow(Row):
+    """Registers a table and where it lies."""
+
+    kind: ClassVar[str] = "table"
+    table_key: str
+    location: str
+
+    @property
+    def object_id(self) -> str:
+        return self.table_key
+
+    def columns(self) -> dict[str, Any]:
+        return {"table_key": self.table_key, "location": self.location}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow(Row):
+    """A pin: this version of a table is visible, and lies in this branch's copy."""
+
+    kind: ClassVar[str] = "table_version"
+    table_key: str
+    version: int
+    branch: str | None
+    row_count: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def object_id(self) -> str:
+        return f"{self.table_key}${self.version:0{_VERSION_DIGITS}d}"
+
+    def columns(self) -> dict[str, Any]:
+        return {
+            "table_key": self.table_key,
+            "table_version": self.version,
+            "table_branch": self.branch,
+            "row_count": self.row_count,
+            "metadata": _json(self.metadata),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneRow(Row):
+    """Hides the versions of a table up to and including one."""
+
+    kind: ClassVar[str] = "table_tombstone"
+    table_key: str
+    version: int
+
+    @property
+    def object_id(self) -> str:
+        return f"{self.table_key}$tombstone${self.version:0{_VERSION_DIGITS}d}"
+
+    def columns(self) -> dict[str, Any]:
+        return {"table_key": self.table_key, "table_version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRow(Row):
+    """One commit of the graph. ``extra`` holds keys that only we write."""
+
+    kind: ClassVar[str] = "graph_commit"
+    commit_id: str
+    manifest_version: int
+    branch: str | None
+    created_at: int
+    parent: str | None = None
+    merged_parent: str | None = None
+    actor: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def object_id(self) -> str:
+        return self.commit_id
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """The newest commit of a manifest is the greatest by this."""
+        return self.manifest_version, self.created_at, self.commit_id
+
+    def columns(self) -> dict[str, Any]:
+        payload: dict[str, Any] = {
+            "parent_commit_id": self.parent,
+            "merged_parent_commit_id": self.merged_parent,
+            "actor_id": self.actor,
+        }
+        known = {key: value for key, value in payload.items() if value is not None}
+        return {
+            "table_key": "",
+            "table_version": self.manifest_version,
+            "table_branch": self.branch,
+            "metadata": _json({**known, "created_at": self.created_at, **self.extra}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRow(Row):
+    """The newest commit of a branch; overwritten in place, which makes the history linear."""
+
+    kind: ClassVar[str] = "graph_head"
+    branch: str | None
+    commit_id: str
+    parent: str | None = None
+
+    @property
+    def object_id(self) -> str:
+        return f"graph_head:{self.branch or MAIN}"
+
+    def columns(self) -> dict[str, Any]:
+        payload: dict[str, Any] = {"head_commit_id": self.commit_id}
+        if self.parent is not None:
+            payload["parent_commit_id"] = self.parent
+        return {"table_key": "", "metadata": _json(payload)}
+
+
+def to_arrow(rows: Iterable[Row]) -> pa.Table:
+    """Rows as a table with the columns of the manifest."""
+    records = [
+        {"object_id": row.object_id, "object_type": row.kind, **row.columns()} for row in rows
+    ]
+    return pa.Table.from_pylist(records, schema=SCHEMA)
+
+
+def from_arrow(table: pa.Table) -> Iterator[Row]:
+    """The rows of a manifest that we understand; the order is that of the table."""
+    for record in table.to_pylist():
+        read = _READERS.get(record["object_type"])
+        if read is None:
+            continue
+        try:
+            yield read(record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageCorrupt(
+                f"the manifest row '{record['object_id']}' cannot be read",
+                hint="restore the graph from a backup, or export what another branch still has",
+            ) from error
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def _payload(record: Mapping[str, Any]) -> dict[str, Any]:
+    found = json.loads(record["metadata"] or "{}")
+    if not isinstance(found, dict):
+        raise TypeError("metadata is no object")
+    return found
+
+
+def _read_table(record: Mapping[str, Any]) -> Row:
+    return TableRow(record["table_key"], str(record["location"] or ""))
+
+
+def _read_version(record: Mapping[str, Any]) -> Row:
+    return VersionRow(
+        record["table_key"],
+        int(record["table_version"]),
+        record["table_branch"],
+        int(record["row_count"] or 0),
+        _payload(record),
+    )
+
+
+def _read_tombstone(record: Mapping[str, Any]) -> Row:
+    return TombstoneRow(record["table_key"], int(record["table_version"]))
+
+
+_COMMIT_KEYS = ("parent_commit_id", "merged_parent_commit_id", "actor_id", "created_at")
+
+
+def _read_commit(record: Mapping[str, Any]) -> Row:
+    payload = _payload(record)
+    return CommitRow(
+        record["object_id"],
+        int(record["table_version"]),
+        record["table_branch"],
+        int(payload["created_at"]),
+        payload.get("parent_commit_id"),
+        payload.get("merged_parent_commit_id"),
+        payload.get("actor_id"),
+        {key: value for key, value in payload.items() if key not in _COMMIT_KEYS},
+    )
+
+
+def _read_head(record: Mapping[str, Any]) -> Row:
+    payload = _payload(record)
+    name = str(record["object_id"]).removeprefix("graph_head:")
+    branch = None if name == MAIN else name
+    return HeadRow(branch, str(payload["head_commit_id"]), payload.get("parent_commit_id"))
+
+
+_READERS = {
+    TableRow.kind: _read_table,
+    VersionRow.kind: _read_version,
+    TombstoneRow.kind: _read_tombstone,
+    CommitRow.kind: _read_commit,
+    HeadRow.kind: _read_head,
+}

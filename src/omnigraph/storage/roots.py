@@ -1,0 +1,72 @@
+"""Where a graph lives: a directory, or a prefix in a bucket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from omnigraph.errors import InputError
+
+_FILE = "file://"
+_S3 = "s3://"
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The place of one graph. ``options`` are storage options and never shown."""
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        return not self.uri.startswith(_S3)
+
+    @property
+    def bucket(self) -> str:
+        """The bucket of an S3 root."""
+        return urlsplit(self.uri).netloc
+
+    @property
+    def prefix(self) -> str:
+        """The path inside the bucket, without slashes at its ends."""
+        return urlsplit(self.uri).path.strip("/")
+
+    def path(self, *parts: str) -> str:
+        """The address of something under the root, as Lance and people read it.
+
+        >>> parse_root("/data/g.omni/").path("nodes", "40d7")
+        '/data/g.omni/nodes/40d7'
+        """
+        return "/".join((self.uri, *parts))
+
+
+def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
+    """Read an address: a plain path, ``file://…`` or ``s3://bucket/prefix``.
+
+    A path is made absolute by its text alone: links are not followed, so that a graph keeps the
+    name it was given.
+
+    >>> parse_root("file:///data/g.omni").uri, parse_root("s3://bucket/a/b/").uri
+    ('/data/g.omni', 's3://bucket/a/b')
+    """
+    if not address or "\0" in address:
+        raise InputError("the address of a graph cannot be empty", hint="pass a path or s3://…")
+    given = dict(options or {})
+    if address.startswith(_S3):
+        parts = urlsplit(address)
+        if not parts.netloc:
+            raise InputError(f"'{address}' names no bucket", hint="write s3://bucket/prefix")
+        prefix = parts.path.strip("/")
+        return Root(f"{_S3}{parts.netloc}" + (f"/{prefix}" if prefix else ""), given)
+    if address.startswith(_FILE):
+        address = unquote(urlsplit(address).path)
+    elif "://" in address:
+        scheme = address.split("://", 1)[0]
+        raise InputError(
+            f"'{scheme}://' is not a storage address", hint="use a path, file:// or s3://"
+        )
+    path = os.path.abspath(address)
+    return Root(path.rstrip("/") or "/", given)

@@ -1,0 +1,82 @@
+"""What the table store takes and gives, in types of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRef:
+    """One table on one branch: where its dataset lies under the root, and whose copy it is."""
+
+    location: str
+    branch: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The directory of this copy relative to the root."""
+        return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
+
+
+class Change(StrEnum):
+    """What a staged write does to its table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """A write whose files lie on storage and whose commit is still to come.
+
+    ``base`` is the version it was staged on; it may only become version ``base + 1``.
+    """
+
+    ref: TableRef
+    change: Change
+    base: int
+    transaction_id: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    files: tuple[str, ...] = ()
+    _transaction: object = field(default=None, repr=False, compare=False)
+
+
+class IndexKind(StrEnum):
+    """The kinds of index, by what they answer."""
+
+    EQUALITY = "BTREE"
+    TEXT = "INVERTED"
+    VECTOR = "IVF_FLAT"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index to build on one column. ``metric`` and ``partitions`` are for vectors."""
+
+    column: str
+    kind: IndexKind
+    metric: str = "cosine"
+    partitions: int = 1
+
+    @property
+    def name(self) -> str:
+        """One index of each kind on a column."""
+        return f"{self.column}_{self.kind.name.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a table an index knows."""
+
+    covered: int
+    fragments: int
+
+    @property
+    def complete(self) -> bool:
+        return self.covered == self.fragments

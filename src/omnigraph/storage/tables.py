@@ -1,0 +1,390 @@
+"""The only door to Lance tables: reads at a pinned version, and staged writes.
+
+A staged write puts its files on storage and moves nothing; ``commit_staged`` makes it the next
+version, or fails. Lance would quietly rebase a late commit onto what others committed meanwhile,
+so a commit that did not become exactly ``base + 1`` is reported as lost. What Lance cannot stage
+is in ``storage.inline``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.dataset import Index
+from lance.fragment import write_fragments
+
+from omnigraph.errors import InternalError, StorageMissing, VersionMismatch
+from omnigraph.storage.durable import Durability, sync_tree
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.roots import Root
+from omnigraph.storage.table_types import (
+    Change,
+    Coverage,
+    IndexKind,
+    IndexSpec,
+    StagedTable,
+    TableRef,
+)
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+KEY = "id"
+# Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
+ROWS_PER_FRAGMENT = 50_000
+_HANDLES = 64
+_INDEX_CACHE = 64 << 20
+_METADATA_CACHE = 64 << 20
+
+Data: TypeAlias = pa.Table | pa.RecordBatchReader
+
+
+class Table:
+    """A table at one version, for reading. Safe to share between threads."""
+
+    def __init__(self, ref: TableRef, dataset: LanceDataset) -> None:
+        self.ref = ref
+        self._dataset = dataset
+
+    @property
+    def version(self) -> int:
+        return int(self._dataset.version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows that a condition keeps, in no promised order."""
+        with lance_call("read", self.ref.path):
+            scanner = self._dataset.scanner(
+                columns=None if columns is None else list(columns),
+                filter=condition,
+                limit=limit,
+                with_row_id=row_ids,
+            )
+            yield from scanner.to_batches()
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """As ``scan``, in one table."""
+        with lance_call("read", self.ref.path):
+            return self._dataset.to_table(
+                columns=None if columns is None else list(columns),
+                filter=condition,
+                limit=limit,
+                with_row_id=row_ids,
+            )
+
+    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by their stable row ids, in the order asked for."""
+        with lance_call("read", self.ref.path):
+            return self._dataset._take_rows(
+                list(row_ids), None if columns is None else list(columns)
+            )
+
+    def count(self, condition: pc.Expression | None = None) -> int:
+        with lance_call("count", self.ref.path):
+            return int(self._dataset.count_rows(filter=condition))
+
+    def indexes(self) -> dict[str, Coverage]:
+        """Every index by name, with how much of the table it covers."""
+        with lance_call("read", self.ref.path):
+            live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
+            covered: dict[str, set[int]] = {}
+            for index in self._dataset.describe_indices():
+                known = covered.setdefault(index.name, set())
+                for segment in index.segments:
+                    known.update(segment.fragment_ids)
+        return {
+            name: Coverage(len(fragments & live), len(live))
+            for name, fragments in sorted(covered.items())
+        }
+
+
+class TableStore:
+    """Opens tables and stages writes. One for each graph, shared by its threads."""
+
+    def __init__(self, root: Root, durability: Durability = Durability.DISK) -> None:
+        self.root = root
+        self._synced = root.is_local and durability is Durability.DISK
+        self._options = dict(root.options) or None
+        self._session = lance.Session(  # type: ignore[attr-defined]
+            index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
+        )
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[tuple[str, int], LanceDataset] = OrderedDict()
+
+    # -- reading -------------------------------------------------------------------------
+
+    def open(self, ref: TableRef, version: int) -> Table:
+        """A table at a known version; handles are kept and shared."""
+        return Table(ref, self._handle(ref, version))
+
+    def head(self, ref: TableRef) -> int:
+        """The newest version of a table on its branch."""
+        with lance_call("open", ref.path):
+            return int(self._open(ref).latest_version)
+
+    def transaction_id(self, ref: TableRef, version: int) -> str | None:
+        """Which write made a version; ``None`` when that is not recorded."""
+        with lance_call("read", ref.path):
+            found = self._open(ref).read_transaction(version)
+        return None if found is None else str(found.uuid)
+
+    def forget(self, ref: TableRef) -> None:
+        """Drop the handles of a table, when its branch is gone or made anew."""
+        with self._lock:
+            for key in [key for key in self._handles if key[0] == ref.path]:
+                del self._handles[key]
+
+    def _handle(self, ref: TableRef, version: int) -> LanceDataset:
+        key = (ref.path, version)
+        with self._lock:
+            found = self._handles.get(key)
+            if found is not None:
+                self._handles.move_to_end(key)
+                return found
+        with lance_call("open", ref.path):
+            opened = self._open(ref, version)
+        with self._lock:
+            self._handles[key] = opened
+            while len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+        return opened
+
+    def _open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
+        return lance.dataset(
+            self.root.path(ref.path),
+            version=version,
+            session=self._session,
+            storage_options=self._options,
+        )
+
+    # -- staging -------------------------------------------------------------------------
+
+    def stage_append(self, table: Table, data: Data) -> StagedTable:
+        """Add rows; keys are not looked at."""
+        with lance_call("stage an append to", table.ref.path):
+            transaction = write_fragments(
+                data,
+                table._dataset,
+                mode="append",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._options,
+            )
+        rows = _added_rows(transaction.operation)
+        return self._staged(table, Change.APPEND, transaction, inserted=rows)
+
+    def stage_upsert(self, table: Table, data: pa.Table) -> StagedTable:
+        """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
+        with lance_call("stage an upsert into", table.ref.path):
+            transaction, stats = (
+                table._dataset.merge_insert(KEY)
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute_uncommitted(data)
+            )
+        return self._staged(
+            table,
+            Change.UPSERT,
+            transaction,
+            inserted=stats["num_inserted_rows"],
+            updated=stats["num_updated_rows"],
+        )
+
+    def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
+        """Replace all rows, also by none; the schema becomes that of ``data``."""
+        before = table.count()
+        with lance_call("stage an overwrite of", table.ref.path):
+            transaction = write_fragments(
+                data,
+                table._dataset,
+                mode="overwrite",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._options,
+                enable_stable_row_ids=True,
+            )
+        rows = _added_rows(transaction.operation)
+        return self._staged(table, Change.OVERWRITE, transaction, inserted=rows, deleted=before)
+
+    def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
+        """Delete rows by key; nothing is staged when no row has one of the keys."""
+        if not len(keys):
+            return None
+        with lance_call("stage a delete from", table.ref.path):
+            transaction, stats = (
+                table._dataset.merge_insert(KEY)
+                .when_matched_delete()
+                .execute_uncommitted(pa.table({KEY: keys.cast(pa.string())}))
+            )
+        deleted = int(stats["num_deleted_rows"])
+        if not deleted:
+            return None
+        return self._staged(table, Change.DELETE, transaction, deleted=deleted)
+
+    def stage_delete(self, table: Table, condition: pc.Expression) -> StagedTable | None:
+        """Delete the rows that a condition keeps.
+
+        Lance deletes by SQL text only; the rows are found by the condition and deleted by key.
+        """
+        found = table.read([KEY], condition)
+        return self.stage_delete_keys(table, found[KEY].combine_chunks())
+
+    def stage_index(self, table: Table, spec: IndexSpec) -> StagedTable:
+        """Build an index over all rows of a version, replacing one of the same name."""
+        dataset = table._dataset
+        with lance_call(f"build the {spec.name} index of", table.ref.path):
+            fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+            settings: dict[str, Any] = {}
+            if spec.kind is IndexKind.TEXT:
+                settings["with_position"] = True
+            elif spec.kind is IndexKind.VECTOR:
+                settings.update(metric=spec.metric, num_partitions=spec.partitions)
+            built = dataset.create_index_uncommitted(
+                spec.column,
+                spec.kind.value,
+                name=spec.name,
+                replace=True,
+                fragment_ids=fragments,
+                **settings,
+            )
+            if spec.kind is IndexKind.TEXT:
+                # Without this step the commit succeeds and every text query fails.
+                built = dataset.merge_existing_index_segments([built])
+            old = _index_segments(dataset, spec.name)
+            operation = LanceOperation.CreateIndex([built], old)
+        transaction = Transaction(table.version, operation)
+        return self._staged(table, Change.INDEX, transaction)
+
+    def _staged(
+        self,
+        table: Table,
+        change: Change,
+        transaction: Transaction,
+        *,
+        inserted: int = 0,
+        updated: int = 0,
+        deleted: int = 0,
+    ) -> StagedTable:
+        return StagedTable(
+            table.ref,
+            change,
+            table.version,
+            str(transaction.uuid),
+            inserted,
+            updated,
+            deleted,
+            tuple(_new_files(transaction.operation, table.version)),
+            transaction,
+        )
+
+    # -- committing ----------------------------------------------------------------------
+
+    def commit_staged(self, staged: StagedTable) -> int:
+        """Make a staged write the next version of its table.
+
+        Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
+        what Lance may have rebased, and nothing of the write is published.
+        """
+        if not isinstance(staged._transaction, Transaction):
+            raise InternalError("a staged write was committed that this process did not stage")
+        ref = staged.ref
+        if self._synced:
+            self._sync(ref, staged.files)
+        with lance_call("commit to", ref.path, writes=True):
+            committed = LanceDataset.commit(
+                self._handle(ref, staged.base),
+                staged._transaction,
+                max_retries=0,
+                storage_options=self._options,
+            )
+        version = int(committed.version)
+        if self._synced:
+            self._sync_commit(ref, version)
+        if version != staged.base + 1 or not self.landed(staged, version):
+            raise VersionMismatch(
+                f"stale view of '{ref.path}': expected to write version {staged.base + 1}, "
+                f"but the table is at {version}",
+                hint="refresh and retry",
+                details={"expected": staged.base, "actual": version - 1},
+            )
+        return version
+
+    def landed(self, staged: StagedTable, version: int) -> bool:
+        """Whether a version is the work of this staged write."""
+        try:
+            return self.transaction_id(staged.ref, version) == staged.transaction_id
+        except StorageMissing:
+            return False
+
+    def _sync(self, ref: TableRef, files: Iterable[str]) -> None:
+        top = Path(self.root.path(ref.path))
+        sync_tree((path for pattern in files for path in top.glob(pattern)), top)
+
+    def _sync_commit(self, ref: TableRef, version: int) -> None:
+        """Sync the manifest of a version, its transaction file and their directories."""
+        top = Path(self.root.path(ref.path))
+        manifest = top / "_versions" / manifest_name(version)
+        transactions = (top / "_transactions").glob(f"{version - 1}-*.txn")
+        sync_tree([manifest, *transactions], top)
+
+
+def manifest_name(version: int) -> str:
+    """How Lance calls the manifest of a version: newest first in a listing."""
+    return f"{2**64 - 1 - version:020d}.manifest"
+
+
+def _added_rows(operation: Any) -> int:
+    return sum(fragment.physical_rows for fragment in operation.fragments)
+
+
+def _new_files(operation: Any, base: int) -> Iterator[str]:
+    """Patterns of the files that a staged write added, relative to its table."""
+    for name in ("fragments", "new_fragments"):
+        for fragment in getattr(operation, name, None) or ():
+            yield from (f"data/{data.path}" for data in fragment.files)
+    if getattr(operation, "updated_fragments", None):
+        # Deletion files are called <fragment>-<version they were staged on>-<random>.
+        yield f"_deletions/*-{base}-*"
+    for index in getattr(operation, "new_indices", None) or ():
+        yield f"_indices/{index.uuid}/*"
+
+
+def _index_segments(dataset: LanceDataset, name: str) -> list[Index]:
+    """The parts of an index in the form that a commit takes, to remove them."""
+    return [
+        Index(
+            uuid=segment.uuid,
+            name=name,
+            fields=list(index.fields),
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=segment.fragment_ids,
+            index_version=segment.index_version,
+        )
+        for index in dataset.describe_indices()
+        if index.name == name
+        for segment in index.segments
+    ]
