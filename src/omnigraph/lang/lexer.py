@@ -76,6 +76,13 @@ _MASTER = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# Used once a string was found that is never closed: looking for its end again and again would take
+# quadratic time, so later strings must end on their line.
+_ONE_LINE_STRINGS = re.compile(
+    _MASTER.pattern.replace(r'"(?:[^"\\]|\\.)*"', r'"(?:[^"\\\n]|\\[^\n])*"'),
+    re.VERBOSE | re.DOTALL,
+)
+
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
 # Strings as other languages write them, on one line: an opening quote and what closes it.
 _FOREIGN_QUOTES = {"'": "'", "`": "`", "‘": "’", "’": "’", "“": "”", "”": "”"}
@@ -98,6 +105,8 @@ def lex(source: Source) -> Lexed:
     while position < end:
         match = match_at(text, position)
         if match is None:
+            if text[position] == '"':
+                match_at = _ONE_LINE_STRINGS.match
             position = _unreadable(source, position, tokens, diagnostics)
             continue
         group = match.lastgroup

@@ -16,6 +16,7 @@ I32_RANGE = (-(2**31), 2**31 - 1)
 I64_RANGE = (-(2**63), 2**63 - 1)
 U32_RANGE = (0, 2**32 - 1)
 U64_RANGE = (0, 2**64 - 1)
+F32_MAX = 3.4028234663852886e38
 
 
 class Scalar(StrEnum):
@@ -160,7 +161,9 @@ class PropType:
         """The inverse of ``to_json``."""
         scalar = value["scalar"]
         enum_values = value.get("enum_values")
-        dimension = scalar["Vector"] if isinstance(scalar, dict) else None
+        dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None
+        if enum_values is not None and not isinstance(enum_values, list):
+            raise TypeError("enum_values is no list")
         return PropType(
             Scalar.VECTOR if dimension is not None else Scalar(scalar),
             nullable=bool(value["nullable"]),

@@ -486,6 +486,7 @@ ERRORS: list[tuple[str, str, int, int, str, str, str | None]] = [
         "the `{` of `match`",
         "missing",
     ),
+    ("P008", read("$p.a = 1" + "\nor $p.a = 1" * 1001), 1003, 1, "or", "more than 1000", "in"),
     ("P010", read("$p: person"), 2, 5, "person", "expected a type name", "upper-case"),
     ("P010", read("$p: P { a }"), 2, 11, "}", "expected `:` after `a`, found `}`", None),
     ("P010", read("$p: P { a: $q.b }"), 2, 12, "$q", "expected a value for `a`", "parameters"),

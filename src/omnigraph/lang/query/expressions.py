@@ -16,6 +16,7 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.advice import advice
 from omnigraph.lang.types import I64_RANGE
 
+MAX_OPERANDS = 1000
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 RANKS = ("nearest", "bm25")
 # function -> fewest and most arguments
@@ -39,7 +40,12 @@ _WORDS = {
 
 
 class ExpressionParser(Parser):
-    """Parses expressions; the clause parser builds on it."""
+    """Parses expressions; the clause parser builds on it.
+
+    ``operands`` counts the conditions of the expression at hand; who starts one resets it.
+    """
+
+    operands = 0
 
     def expression(self) -> ast.Expr:
         """A whole expression, conditions included."""
@@ -74,7 +80,7 @@ class ExpressionParser(Parser):
             return first
         operands = [first]
         while self._at_word("or"):
-            self.advance()
+            self._count_operand()
             operands.append(self._both())
         return ast.Or(tuple(operands), self._since(first))
 
@@ -84,9 +90,21 @@ class ExpressionParser(Parser):
             return first
         operands = [first]
         while self._at_word("and"):
-            self.advance()
+            self._count_operand()
             operands.append(self._negated())
         return ast.And(tuple(operands), self._since(first))
+
+    def _count_operand(self) -> None:
+        """Pass an ``and`` or ``or``; below us, conditions are walked by recursion."""
+        self.operands += 1
+        if self.operands > MAX_OPERANDS:
+            raise self.fail(
+                "P008",
+                f"more than {MAX_OPERANDS} conditions in one expression",
+                self.token.span,
+                "compare with a list: `$p.name in $names`",
+            )
+        self.advance()
 
     def _negated(self) -> ast.Expr:
         token = self.token
@@ -154,9 +172,9 @@ class ExpressionParser(Parser):
         return left
 
     def _at_glued(self, word: str) -> bool:
-        """A word operator, also one glued to a number as in ``contains5``."""
+        """A word operator; the language lets `contains` be glued to what follows."""
         text = self.token.text
-        return text == word or (text.startswith(word) and text[len(word)].isdigit())
+        return text == word or (word == "contains" and text.startswith(word))
 
     # -- operands ------------------------------------------------------------------------
 

@@ -196,6 +196,7 @@ class QueryParser(ExpressionParser):
         start = self.token.start
         if not self._after_separator():
             self._refuse_leading_minus("projection")
+        self.operands = 0
         expr = self.expression()
         alias: str | None = None
         if self.accept_word("as"):
@@ -280,6 +281,7 @@ class QueryParser(ExpressionParser):
             hint = f"write `${token.text}`"
             raise self.fail("P034", "variables start with `$`", token.span, hint)
         self._refuse_leading_minus("clause")
+        self.operands = 0
         condition = self.expression()
         return ast.Filter(condition, Span(token.start, self.previous_end()))
 
@@ -431,6 +433,7 @@ class QueryParser(ExpressionParser):
     def _where(self, what: str) -> ast.Expr:
         if not self.accept_word("where"):
             raise self.unexpected("`where`", f"in `{what}`", "say which rows are meant")
+        self.operands = 0
         return self.expression()
 
     # -- lists of things, and how to go on after an error ---------------------------------

@@ -39,7 +39,8 @@ def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
         if not file.queries:
             raise InputError("query file contains no queries")
         names = ", ".join(query.name for query in file.queries[:8])
-        raise InputError("query file contains multiple queries; pass --name", hint=names)
+        hint = f"name one of them: {names}"
+        raise InputError("query file contains multiple queries; pass --name", hint=hint)
     for query in file.queries:
         if query.name == name:
             return query

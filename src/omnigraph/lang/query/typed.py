@@ -87,9 +87,10 @@ class Entity(TypedExpr):
 
 @dataclass(frozen=True, slots=True)
 class Output(TypedExpr):
-    """A column of the result, by name."""
+    """A column of the result, by its position; names may repeat."""
 
     name: str
+    position: int
     type: PropType
 
 
@@ -135,6 +136,12 @@ class Membership(Condition):
 
     item: TypedExpr
     options: TypedExpr
+
+    @property
+    def type(self) -> PropType:
+        """Stored lists may hold nulls, which make a miss unknown."""
+        known = isinstance(self.options, Constant) and not self.options.type.nullable
+        return BOOL.as_nullable(self.item.type.nullable or not known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +198,6 @@ class TextMatch(Condition):
     field: Column
     query: TypedExpr
     max_edits: TypedExpr | None = None
-
-    @property
-    def type(self) -> PropType:
-        return BOOL
 
 
 @dataclass(frozen=True, slots=True)

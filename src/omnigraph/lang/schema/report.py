@@ -40,6 +40,9 @@ class Report:
         self.diagnostics.append(found)
 
 
+MAX_COMPARED = 500
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the known name that looks most like this one.
 
@@ -47,5 +50,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     'did you mean `Person`?'
     """
     folded = {word.lower(): word for word in sorted(known)}
+    if len(folded) > MAX_COMPARED:
+        return None
     close = get_close_matches(name.lower(), list(folded), 1, 0.6)
     return f"did you mean `{folded[close[0]]}`?" if close else None

@@ -1,8 +1,9 @@
 """Checking the clauses of a match block.
 
-Bindings give variables their types first, then traversals give types to the variables they meet,
-in the order written; conditions and negations see the result. So the order of clauses never
-decides whether a query is right.
+Bindings give variables their types first. Then traversals with a known end give a type to their
+other end, and only where no end is known does the first one guess, from source to target.
+Conditions and negations see the result. So the order of clauses never decides whether a query is
+right, unless it has to guess.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from omnigraph.lang.query.checker.context import Bound, Context, Scope, suggest
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import fits
 from omnigraph.lang.query.expressions import ast_span
+from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, comparable
 
@@ -27,14 +29,7 @@ def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...
     for binding in bindings:
         _bind_type(context, scope, binding)
     named_blank = scope.get(ast.ANONYMOUS) is not None
-    hops: list[Hop] = []
-    for clause in clauses:
-        if isinstance(clause, ast.Traversal):
-            hop = _hop(context, scope, clause, named_blank)
-            if hop is not None:
-                hops.append(hop)
-            else:
-                scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
+    hops = _hops(context, scope, clauses, named_blank)
     nodes = _nodes(context, scope, bindings)
     at = Inference(context, scope)
     conditions = [
@@ -150,6 +145,32 @@ def _value_fits(
 
 
 # -- traversals -------------------------------------------------------------------------------
+
+
+def _hops(
+    context: Context, scope: Scope, clauses: tuple[ast.Clause, ...], named_blank: bool
+) -> list[Hop]:
+    """The traversals of a block, in the order written."""
+    written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+    ends = [
+        (clause.src, clause.dst)
+        if named_blank
+        else tuple(
+            f"_~{position}{end}" if name == ast.ANONYMOUS else name
+            for end, name in enumerate((clause.src, clause.dst))
+        )
+        for position, clause in enumerate(written)
+    ]
+    known = [name for pair in ends for name in pair if scope.get(name) is not None]
+    found: dict[int, Hop] = {}
+    for position in sweep_order([(src, dst) for src, dst in ends], known):
+        clause = written[position]
+        hop = _hop(context, scope, clause, named_blank)
+        if hop is not None:
+            found[position] = hop
+        else:
+            scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
+    return [found[position] for position in sorted(found)]
 
 
 def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool) -> Hop | None:

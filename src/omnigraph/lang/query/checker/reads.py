@@ -119,6 +119,8 @@ def _order(
         elif isinstance(key.expr, typed.Score):
             if not _leads(context, entry, position, grouped):
                 continue
+            if body.distinct and not _returned(context, entry, key.expr, known, complete):
+                continue
         elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
             output = _returned(context, entry, key.expr, known, complete)
             if output is None:
@@ -138,9 +140,9 @@ def _sort_key(
 ) -> SortKey | None:
     node = entry.expr
     if isinstance(node, ast.Name):
-        for column in columns:
+        for position, column in enumerate(columns):
             if column.name == node.name:
-                return _by_column(context, entry, column)
+                return _by_column(context, entry, column, position)
         if complete:
             names = [column.name for column in columns]
             message = f"`{node.name}` is no column of the result"
@@ -164,11 +166,14 @@ def _sort_key(
     return SortKey(expr, entry.descending)
 
 
-def _by_column(context: Context, entry: ast.Ordering, column: OutputColumn) -> SortKey | None:
+def _by_column(
+    context: Context, entry: ast.Ordering, column: OutputColumn, position: int
+) -> SortKey | None:
     if not column.expr.type.is_plain:
         context.error("T29", f"cannot order by {column.expr.type}", entry.span)
         return None
-    return SortKey(typed.Output(column.name, column.expr.type), entry.descending)
+    output = typed.Output(column.name, position, column.expr.type)
+    return SortKey(output, entry.descending)
 
 
 def _leads(context: Context, entry: ast.Ordering, position: int, grouped: bool) -> bool:
@@ -191,9 +196,9 @@ def _returned(
     complete: bool,
 ) -> typed.Output | None:
     """Groups and distinct rows can only be ordered by what is returned."""
-    for column in columns:
+    for position, column in enumerate(columns):
         if column.expr == expr:
-            return typed.Output(column.name, expr.type)
+            return typed.Output(column.name, position, expr.type)
     if complete:
         message = "groups and distinct rows can only be ordered by returned columns"
         context.error("T31", message, entry.span, "return this property too")
