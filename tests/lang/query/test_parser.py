@@ -635,7 +635,8 @@ def test_errors(
     shown = first.render().split("\n")
     assert shown[0] == f"q.gq:{line}:{column}: parse error: {code}: {first.message}"
     assert shown[1] == f" {line} | {text.splitlines()[line - 1]}"
-    assert shown[2] == f"   | {' ' * (column - 1)}{'^' * len(marked)}"
+    gutter = " " * len(str(line))
+    assert shown[2] == f" {gutter} | {' ' * (column - 1)}{'^' * len(marked)}"
 
 
 def test_every_syntax_code_is_produced_by_a_test() -> None:
