@@ -7,9 +7,10 @@ Arrow is said in ``lang.schema.arrow``, so that this module stays free of import
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
+
+from omnigraph.lang.closest import closest
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
 I32_RANGE = (-(2**31), 2**31 - 1)
@@ -91,12 +92,7 @@ def suggest_scalar(name: str) -> str | None:
     >>> suggest_scalar("Int"), suggest_scalar("Strng"), suggest_scalar("Widget")
     ('I32', 'String', None)
     """
-    other = _OTHER_NAMES.get(name.lower())
-    if other is not None:
-        return other
-    by_folded = {known.lower(): known for known in (*SCALAR_NAMES, "Vector")}
-    close = get_close_matches(name.lower(), by_folded, 1)
-    return by_folded[close[0]] if close else None
+    return _OTHER_NAMES.get(name.lower()) or closest(name, (*SCALAR_NAMES, "Vector"))
 
 
 @dataclass(frozen=True, slots=True)

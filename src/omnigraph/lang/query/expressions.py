@@ -7,9 +7,9 @@ one more level here, a new function one more row in ``FUNCTIONS``.
 from __future__ import annotations
 
 import math
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import Span
+from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.query import ast
@@ -282,8 +282,8 @@ class ExpressionParser(Parser):
     def _function(self, token: Token) -> ast.Expr:
         name = token.text
         if name not in FUNCTIONS:
-            close = get_close_matches(name, [*FUNCTIONS, *AGGREGATES, *_DATES], 1)
-            hint = f"did you mean `{close[0]}`?" if close else None
+            close = closest(name, [*FUNCTIONS, *AGGREGATES, *_DATES])
+            hint = f"did you mean `{close}`?" if close else None
             raise self.fail("P013", f"unknown function `{name}`", token.span, hint)
         args: list[ast.Expr] = []
         while not self.at(")"):

@@ -7,10 +7,10 @@ Clauses follow one another without separators, so the first tokens decide what a
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import TypeVar
 
 from omnigraph.diagnostics import Diagnostic, Source, Span, first_in_source
+from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
@@ -410,8 +410,8 @@ class QueryParser(ExpressionParser):
                 self.token.span,
                 "put the read and the statements into two queries",
             )
-        close = get_close_matches(self.token.text, [*_STATEMENTS, "match"], 1)
-        hint = f"did you mean `{close[0]}`?" if close else None
+        close = closest(self.token.text, [*_STATEMENTS, "match"])
+        hint = f"did you mean `{close}`?" if close else None
         raise self.unexpected("`insert`, `update` or `delete`", "in a query body", hint)
 
     def _assignments(self, what: str) -> tuple[ast.Assignment, ...]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
+from omnigraph.lang.closest import closest
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
 
 _MAX_LISTED = 8
-_MAX_COMPARED = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +103,9 @@ class Scope:
 def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
     """A hint naming the closest candidate, or the candidates if they are few."""
     names = [known for known in candidates if "~" not in known]
-    if len(names) > _MAX_COMPARED:
-        return None
-    close = get_close_matches(name, names, 1, 0.6)
+    close = closest(name, names)
     if close:
-        return f"did you mean `{show.format(close[0])}`?"
+        return f"did you mean `{show.format(close)}`?"
     if 0 < len(names) <= _MAX_LISTED:
         return f"known: {', '.join(show.format(known) for known in names)}"
     return None

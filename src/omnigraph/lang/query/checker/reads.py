@@ -114,10 +114,10 @@ def _order(
         key = _sort_key(context, scope, entry, known, complete)
         if key is None:
             continue
-        if isinstance(key.expr, typed.Nearest) and by_column:
-            pass  # refused as T18, wherever it stands
-        elif isinstance(key.expr, typed.Score):
-            if not _leads(context, entry, position, grouped):
+        if isinstance(key.expr, typed.Score):
+            # Beside a column, `nearest` is refused wherever it stands (T18).
+            refused = isinstance(key.expr, typed.Nearest) and by_column
+            if not refused and not _leads(context, entry, position, grouped):
                 continue
             if body.distinct and not _returned(context, entry, key.expr, known, complete):
                 continue
