@@ -28,9 +28,9 @@ from omnigraph.plan.arrow import (
     value_expression,
     wide_name,
 )
+from omnigraph.plan.arrow_functions import contains_function
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs
-from omnigraph.plan.list_functions import contains_function
 from omnigraph.plan.nodes import Filter, NodeScan
 from omnigraph.plan.show import show
 from tests.lang.query.world import CATALOG, read

@@ -161,7 +161,7 @@ def _unreadable(
         hint = "close it with `*/`; block comments do not nest"
     else:
         after = position + 1
-        code, message, hint = _stray(char, text[position + 1 : position + 2])
+        code, message, hint = _stray(char)
         while after < len(text) and text[after] == char:
             after += 1
     span = Span(position, min(after, position + 1) if code == "P003" else after)
@@ -179,7 +179,7 @@ def _closing_quote(text: str, position: int) -> int | None:
     return None if found < 0 else found + 1
 
 
-def _stray(char: str, following: str) -> tuple[str, str, str | None]:
+def _stray(char: str) -> tuple[str, str, str | None]:
     name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
     message = f"unexpected character {name}"
     hint: str | None = None

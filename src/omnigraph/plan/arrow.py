@@ -18,7 +18,7 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.list_functions import contains_function, text_function
+from omnigraph.plan.arrow_functions import contains_function, text_function
 
 _EPOCH = datetime(1970, 1, 1)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -120,7 +120,7 @@ class _Lowering:
     def _closing(self, hop: Hop) -> list[Operation]:
         """Both ends are known: reach the target again under a name of its own, and compare."""
         self._temporaries += 1
-        temporary = f"{hop.dst}~{self._temporaries}"
+        temporary = typed.hidden_name(hop.dst, self._temporaries)
         step = Expand(
             hop.src,
             temporary,
@@ -207,6 +207,6 @@ def _root(component: _Component, outer: frozenset[str]) -> tuple[str, str] | Non
         first_node = component.nodes[0]
         return first_node.variable, first_node.type_name
     first = component.hops[0]
-    if "~" in first.src and "~" not in first.dst:
+    if typed.is_hidden(first.src) and not typed.is_hidden(first.dst):
         return first.dst, first.dst_type
     return first.src, first.src_type

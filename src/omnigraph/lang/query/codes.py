@@ -38,6 +38,7 @@ SYNTAX: dict[str, str] = {
     "P033": "`order` after `limit`",
     "P034": "a variable without `$`",
     "P035": "an edge with an upper-case first letter",
+    "P036": "an operator of another language",
 }
 
 TYPES: dict[str, str] = {

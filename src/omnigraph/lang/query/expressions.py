@@ -13,7 +13,7 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.advice import advice
+from omnigraph.lang.query.advice import FOREIGN_WORDS, advice
 from omnigraph.lang.types import I64_RANGE
 
 MAX_OPERANDS = 1000
@@ -55,6 +55,10 @@ class ExpressionParser(Parser):
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
         return super().unexpected(wanted, context, hint or advice(self.before(), self.token))
 
+    def without_dollar(self, token: Token) -> Failure:
+        """A word stands where only a variable makes sense."""
+        return self.fail("P034", "variables start with `$`", token.span, f"write `${token.text}`")
+
     def value(self, context: str) -> ast.Expr:
         """A literal, a variable or ``now()``: what a property may be given or matched with."""
         token = self.token
@@ -62,8 +66,6 @@ class ExpressionParser(Parser):
             raise self.unexpected(
                 "a value", context, "only literals, parameters and now() may stand here"
             )
-        if self.at("("):
-            raise self.unexpected("a value", context)
         is_word = token.kind is Kind.IDENT and token.text not in _WORDS
         is_call = token.text in ("now", *_DATES) and self.ahead().text == "("
         if is_word and not is_call:
@@ -164,6 +166,10 @@ class ExpressionParser(Parser):
             negated = self.accept("not") is not None
             self.expect("null", "after `is`")
             return ast.IsNull(left, negated, self._since(left))
+        instead = FOREIGN_WORDS.get(token.text)
+        if instead is not None and self._starts_operand():
+            message = f"there is no operator `{token.text}`"
+            raise self.fail("P036", message, token.span, instead)
         for word in _WORD_OPERATORS:
             if self._at_glued(word):
                 self.accept_word(word)
@@ -253,6 +259,8 @@ class ExpressionParser(Parser):
             return ast.Literal(kind, value, token.span)
         if self.ahead().text == "(":
             return self._call()
+        if self.ahead().text == "." and self.ahead().start == token.end:
+            raise self.without_dollar(token)
         self.advance()
         return ast.Name(text, token.span)
 
@@ -328,6 +336,15 @@ class ExpressionParser(Parser):
 
     def _since(self, first: ast.Expr) -> Span:
         return Span(ast_span(first).start, self.previous_end())
+
+
+def edge_word(name: str) -> str:
+    """How a query writes an edge: with a lower-case first letter, or all lower-case.
+
+    >>> edge_word("WorksAt"), edge_word("ATTENDED")
+    ('worksAt', 'attended')
+    """
+    return name.lower() if name.isupper() else name[:1].lower() + name[1:]
 
 
 def ast_span(node: ast.Expr) -> Span:

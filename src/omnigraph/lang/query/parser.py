@@ -14,7 +14,7 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.expressions import ExpressionParser
+from omnigraph.lang.query.expressions import ExpressionParser, edge_word
 from omnigraph.lang.types import (
     MAX_VECTOR_DIMENSION,
     SCALAR_NAMES,
@@ -259,7 +259,7 @@ class QueryParser(ExpressionParser):
         return limit, offset, Span(start, max(start, self.previous_end()))
 
     def _count(self, word: str) -> int:
-        hint = "pass a number" if self.at_kind(Kind.VAR) else None
+        hint = "parameters cannot stand here, only a number" if self.at_kind(Kind.VAR) else None
         if not self.at_kind(Kind.INT):
             raise self.unexpected("a whole number", f"after `{word}`", hint)
         return self.integer_value(self.advance())
@@ -277,9 +277,8 @@ class QueryParser(ExpressionParser):
             if self._is_traversal(following):
                 return self._traversal()
             self._refuse_upper_edge(following)
-        elif token.kind is Kind.IDENT and self.ahead().text in (":", "."):
-            hint = f"write `${token.text}`"
-            raise self.fail("P034", "variables start with `$`", token.span, hint)
+        elif token.kind is Kind.IDENT and self.ahead().text == ":":
+            raise self.without_dollar(token)
         self._refuse_leading_minus("clause")
         self.operands = 0
         condition = self.expression()
@@ -287,7 +286,7 @@ class QueryParser(ExpressionParser):
 
     def _refuse_upper_edge(self, following: Token) -> None:
         if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
-            word = following.text[0].lower() + following.text[1:]
+            word = edge_word(following.text)
             message = "edges are written with a lower-case first letter in a query"
             raise self.fail("P035", message, following.span, f"write `{word}`")
 
@@ -478,7 +477,11 @@ class QueryParser(ExpressionParser):
         """The start of a query, also of one whose head is wrong."""
         if not self.at("query") or self.ahead().kind is not Kind.IDENT:
             return False
-        return self.ahead(2).text in ("(", "{", "-")
+        opening = self.ahead(2).text
+        if opening != "(":
+            return opening in ("{", "-")
+        inside = self.ahead(3)
+        return inside.kind in (Kind.VAR, Kind.EOF) or inside.text in (")", "{")
 
     def _at_part(self) -> bool:
         """The next part of a read query stands here, so a brace is missing."""

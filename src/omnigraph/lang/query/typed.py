@@ -15,11 +15,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from omnigraph.lang.types import PropType, Scalar
 
+# The reserved name that the reference gives to `now()`; a caller may pass a value under it.
 NOW_PARAMETER = "__nanograph_now"
 ID_COLUMN = "id"
 
 Atom = None | bool | int | float | str | date | datetime
 Value = Atom | tuple[Atom, ...]
+
+
+def hidden_name(base: str, number: int) -> str:
+    """A name for a variable that nobody wrote; no text can spell it."""
+    return f"{base}~{number}"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a variable was made up here: an anonymous one or a temporary."""
+    return "~" in name
 
 
 class EntityKind(StrEnum):
@@ -262,7 +273,11 @@ class Aggregate(TypedExpr):
 
 
 def children(expr: TypedExpr) -> Iterator[TypedExpr]:
-    """The direct operands of an expression, in order."""
+    """The direct operands of an expression, in order.
+
+    Operands are fields that hold an expression or a flat tuple of them; anything deeper would be
+    overlooked by every rule, so it is refused.
+    """
     for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
@@ -271,6 +286,8 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
             for item in value:
                 if isinstance(item, TypedExpr):
                     yield item
+                elif isinstance(item, tuple):
+                    raise TypeError(f"{type(expr).__name__}.{slot} hides operands in a tuple")
 
 
 def walk(expr: TypedExpr) -> Iterator[TypedExpr]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.closest import closest
-from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
 
@@ -52,9 +52,9 @@ class Context:
         )
 
     def anonymous(self) -> str:
-        """A fresh name for ``$_``; users cannot write ``~``."""
+        """A fresh name for ``$_``."""
         self._anonymous += 1
-        return f"_~{self._anonymous}"
+        return hidden_name("_", self._anonymous)
 
     def param(self, name: str) -> PropType | None:
         """The type of a parameter, remembered as used."""
@@ -102,7 +102,7 @@ class Scope:
 
 def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
     """A hint naming the closest candidate, or the candidates if they are few."""
-    names = [known for known in candidates if "~" not in known]
+    names = [known for known in candidates if not is_hidden(known)]
     close = closest(name, names)
     if close:
         return f"did you mean `{show.format(close)}`?"

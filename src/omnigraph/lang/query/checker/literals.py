@@ -69,7 +69,8 @@ def constant(context: Context, literal: ast.Literal) -> typed.Constant | None:
             text = str(value)
             value = parse_date(text) if kind is ast.LiteralKind.DATE else parse_datetime(text)
         except ValueError:
-            context.error("T34", f"invalid {name} literal", literal.span, f"write {form}")
+            hint = f"write a real day as {form}"
+            context.error("T34", f"invalid {name} literal", literal.span, hint)
             return None
     return typed.Constant(value, PropType(_SCALARS[kind]))
 

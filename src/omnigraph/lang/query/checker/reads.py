@@ -48,9 +48,7 @@ def _column(
     if expr is None:
         return None
     if expr.type.is_blob:
-        context.error(
-            "T24", "a Blob cannot be read as a value", projection.span, "read it by its id"
-        )
+        context.error("T24", "a Blob cannot be read as a value", projection.span)
         return None
     if grouped and not isinstance(node, ast.Aggregate | ast.Property | ast.Variable):
         context.error(

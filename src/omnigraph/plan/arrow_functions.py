@@ -46,7 +46,7 @@ def _register(name: str, function: Callable[..., Any], types: dict[str, pa.DataT
 
 
 def _register_once(name: str, function: Callable[..., Any], types: dict[str, pa.DataType]) -> None:
-    doc = {"summary": name, "description": "See omnigraph.plan.list_functions."}
+    doc = {"summary": name, "description": "See omnigraph.plan.arrow_functions."}
     pc.register_scalar_function(function, name, doc, types, pa.bool_())
     _registered.add(name)
 
