@@ -6,8 +6,9 @@ PYTHON ?=
 WORKERS ?= 2
 
 PY := .venv/bin/python
-# One stamp per place and content: a moved checkout or a changed lock installs again.
-HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
+# One stamp per place and interpreter: a moved checkout, another PYTHON or a changed lock
+# installs again.
+HERE := $(shell printf '%s %s' "$(CURDIR)" "$(PYTHON)" | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.ready-$(HERE)
 
 .PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java
@@ -15,7 +16,7 @@ STAMP := .venv/.ready-$(HERE)
 demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
 
-test: lint
+test: java lint
 	$(PY) -m pytest -n $(WORKERS)
 
 lint: $(STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import date, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from omnigraph.diagnostics import Source
 from omnigraph.errors import InternalError, ParameterError
 from omnigraph.lang.query import typed
+from omnigraph.lang.query.expressions import MAX_OPERANDS
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan import ReadPlan, compile_query
@@ -26,6 +28,7 @@ from omnigraph.plan.arrow import (
     value_expression,
     wide_name,
 )
+from omnigraph.plan.arrow_functions import contains_function
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.nodes import Filter, NodeScan
@@ -433,3 +436,45 @@ def test_names_in_a_wide_table() -> None:
 def test_what_must_be_resolved_first_is_refused_by_name(expr: typed.TypedExpr) -> None:
     with pytest.raises(InternalError, match=type(expr).__name__):
         value_expression(expr)
+
+
+@pytest.mark.parametrize("join", [typed.Or, typed.And])
+def test_the_longest_chain_that_can_be_written_can_be_run(join: Any) -> None:
+    parts = tuple(typed.Compare(GE, I64, number(n)) for n in range(MAX_OPERANDS + 1))
+    condition = bind_expr(join(parts), {})
+    table = _table("a_i64", [5, -1, 40_000, None])
+    expected = [5, 40_000] if join is typed.Or else [40_000]
+    assert table.filter(filter_expression(condition))["a_i64"].to_pylist() == expected
+    assert table.filter(filter_expression(typed.Not(condition))).num_rows > 0
+
+
+def test_children_that_a_null_list_hides_are_not_seen() -> None:
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 2, 3, 3]),
+        pa.array([1, 2, 3], pa.int64()),
+        mask=pa.array([True, False, False]),
+    )
+    nums = typed.Column("p", "nums", PropType(Scalar.I64, nullable=True, is_list=True))
+    condition = typed.Membership(number(3), nums)
+    table = pa.table({"nums": hidden})
+    expression = value_expression(bind_expr(condition, {}))
+    found = ds.dataset(table).to_table(columns={"value": expression})["value"]
+    assert found.to_pylist() == [None, True, False]
+
+
+def test_functions_are_registered_once_whoever_asks_first() -> None:
+    names: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait()
+        names.append(contains_function(pa.list_(pa.uint16()), pa.uint16()))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 1
+    assert len(names) == 8
+    assert pc.list_functions().count(names[0]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan import compile_query
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import Operation, ReadPlan
+from omnigraph.plan.nodes import Operation, ReadPlan, Rewrite
 from omnigraph.plan.show import show, show_value
 from tests.lang.query.world import CATALOG, body, check_read, condition, outline, read
 
@@ -275,11 +276,32 @@ def test_json_of_a_mutation() -> None:
     }
 
 
+class Stranger(Operation):
+    """A step of a new kind."""
+
+    def exprs(self) -> Iterator[typed.TypedExpr]:
+        return iter(())
+
+    def map_exprs(self, change: Rewrite) -> Operation:
+        return self
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
+
+
 def test_a_step_that_explain_does_not_know_is_an_error() -> None:
-    plan = ReadPlan("q", {}, (Operation(),), ())
+    plan = ReadPlan("q", {}, (Stranger(),), ())
     for explain in (explain_text, explain_json):
-        with pytest.raises(TypeError, match="explain does not know Operation"):
+        with pytest.raises(TypeError, match="explain does not know Stranger"):
             explain(plan)
+
+
+def test_a_step_must_say_what_every_rule_asks_of_it() -> None:
+    class Silent(Operation):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Silent()  # type: ignore[abstract]
 
 
 # -- expressions read like the language -------------------------------------------------------

@@ -24,7 +24,6 @@ from omnigraph.plan.nodes import (
     NodeScan,
     Operation,
     ReadPlan,
-    introduced,
 )
 from omnigraph.plan.rules import optimize
 from omnigraph.plan.rules.push_filters import conjuncts
@@ -513,7 +512,7 @@ def assert_ordered(pipeline: Iterable[Operation], bound: set[str]) -> None:
     """Every step only looks at what was brought in before it, and brings in something new."""
     bound = set(bound)
     for step in pipeline:
-        new = set(introduced(step))
+        new = set(step.introduced())
         assert not new & bound, f"{new & bound} is brought in twice"
         if isinstance(step, Expand):
             assert step.src in bound

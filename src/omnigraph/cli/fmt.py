@@ -67,8 +67,8 @@ def format_text(source: Source, kind: str) -> str:
 
 def _format_one(path: str, arguments: argparse.Namespace) -> bool:
     """Format one file as asked, and tell whether its text changes by that."""
-    kind = arguments.kind or _kind_of(path)
     source = files.read_stdin() if path == files.STDIN else files.read_source(path)
+    kind = arguments.kind or _kind_of(path)
     formatted = format_text(source, kind)
     changed = formatted != source.text
     if arguments.stdout or (path == files.STDIN and not arguments.check):

@@ -63,7 +63,7 @@ def _show_report(report: LintReport) -> None:
             terminal.show(f"WARN  query `{result.name}`: {warning}")
     for finding in report.findings:
         terminal.show(f"{_LABELS[finding.severity]} {finding.message}")
-    _show_places([d for d in report.diagnostics if d.severity is Severity.ERROR])
+    _show_places(report.diagnostics)
     terminal.show(
         f"INFO  Lint complete: {len(report.results)} queries processed "
         f"({_counts(report.errors, report.warnings, report.infos)})"

@@ -30,6 +30,30 @@ class CommandParser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**options)  # type: ignore[arg-type]
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str], namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As usual, but an option that does not exist is named before what is missing."""
+        known = [option for action in self._actions for option in action.option_strings]
+        for arg in args:
+            if arg == "--":
+                break
+            option = arg.split("=", 1)[0]
+            if option.startswith("-") and option != "-" and self._is_stranger(option, known):
+                from omnigraph.lang.closest import closest
+
+                close = closest(option, known)
+                hint = f"; did you mean {close}?" if close else ""
+                self.error(f"unknown option {option}{hint}")
+        return super().parse_known_args(args, namespace)
+
+    def _is_stranger(self, option: str, known: list[str]) -> bool:
+        """Whether neither this parser nor a command below it has the option."""
+        has_commands = any(
+            isinstance(action, argparse._SubParsersAction) for action in self._actions
+        )
+        return option not in known and not has_commands
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""

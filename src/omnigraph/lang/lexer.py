@@ -76,6 +76,13 @@ _MASTER = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# Used once a string was found that is never closed: looking for its end again and again would take
+# quadratic time, so later strings must end on their line.
+_ONE_LINE_STRINGS = re.compile(
+    _MASTER.pattern.replace(r'"(?:[^"\\]|\\.)*"', r'"(?:[^"\\\n]|\\[^\n])*"'),
+    re.VERBOSE | re.DOTALL,
+)
+
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
 # Strings as other languages write them, on one line: an opening quote and what closes it.
 _FOREIGN_QUOTES = {"'": "'", "`": "`", "‘": "’", "’": "’", "“": "”", "”": "”"}
@@ -98,6 +105,8 @@ def lex(source: Source) -> Lexed:
     while position < end:
         match = match_at(text, position)
         if match is None:
+            if text[position] == '"':
+                match_at = _ONE_LINE_STRINGS.match
             position = _unreadable(source, position, tokens, diagnostics)
             continue
         group = match.lastgroup
@@ -152,7 +161,7 @@ def _unreadable(
         hint = "close it with `*/`; block comments do not nest"
     else:
         after = position + 1
-        code, message, hint = _stray(char, text[position + 1 : position + 2])
+        code, message, hint = _stray(char)
         while after < len(text) and text[after] == char:
             after += 1
     span = Span(position, min(after, position + 1) if code == "P003" else after)
@@ -170,7 +179,7 @@ def _closing_quote(text: str, position: int) -> int | None:
     return None if found < 0 else found + 1
 
 
-def _stray(char: str, following: str) -> tuple[str, str, str | None]:
+def _stray(char: str) -> tuple[str, str, str | None]:
     name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
     message = f"unexpected character {name}"
     hint: str | None = None

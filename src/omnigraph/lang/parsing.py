@@ -105,12 +105,8 @@ class Parser:
             self._tokens[self._index] = self.token = cut
 
     def save(self) -> int:
-        """A place to come back to with ``restore``; only for looking further ahead."""
+        """The place of the current token, to tell whether the cursor moved."""
         return self._index
-
-    def restore(self, place: int) -> None:
-        self._index = place
-        self.token = self._tokens[place]
 
     # -- values --------------------------------------------------------------------------
 
@@ -189,20 +185,7 @@ class Parser:
         finally:
             self._nesting -= 1
 
-    # -- recovery ------------------------------------------------------------------------
-
-    def skip_to_closing(self) -> None:
-        """Move to the ``}`` that closes the block the cursor is in (or to the end)."""
-        depth = 0
-        while self.token.kind is not Kind.EOF:
-            if self.token.kind is Kind.PUNCT:
-                if self.token.text == "{":
-                    depth += 1
-                elif self.token.text == "}":
-                    if depth == 0:
-                        return
-                    depth -= 1
-            self.advance()
+    # -- places --------------------------------------------------------------------------
 
     def before(self) -> Token:
         """The token before the current one; at the start, an empty one."""

@@ -7,15 +7,17 @@ Arrow is said in ``lang.schema.arrow``, so that this module stays free of import
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
+
+from omnigraph.lang.closest import closest
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
 I32_RANGE = (-(2**31), 2**31 - 1)
 I64_RANGE = (-(2**63), 2**63 - 1)
 U32_RANGE = (0, 2**32 - 1)
 U64_RANGE = (0, 2**64 - 1)
+F32_MAX = 3.4028234663852886e38
 
 
 class Scalar(StrEnum):
@@ -90,12 +92,7 @@ def suggest_scalar(name: str) -> str | None:
     >>> suggest_scalar("Int"), suggest_scalar("Strng"), suggest_scalar("Widget")
     ('I32', 'String', None)
     """
-    other = _OTHER_NAMES.get(name.lower())
-    if other is not None:
-        return other
-    by_folded = {known.lower(): known for known in (*SCALAR_NAMES, "Vector")}
-    close = get_close_matches(name.lower(), by_folded, 1)
-    return by_folded[close[0]] if close else None
+    return _OTHER_NAMES.get(name.lower()) or closest(name, (*SCALAR_NAMES, "Vector"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,9 @@ class PropType:
         """The inverse of ``to_json``."""
         scalar = value["scalar"]
         enum_values = value.get("enum_values")
-        dimension = scalar["Vector"] if isinstance(scalar, dict) else None
+        dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None
+        if enum_values is not None and not isinstance(enum_values, list):
+            raise TypeError("enum_values is no list")
         return PropType(
             Scalar.VECTOR if dimension is not None else Scalar(scalar),
             nullable=bool(value["nullable"]),

@@ -2,7 +2,7 @@
 
 Numbers of any type may be compared. Constants take the column's type when nothing is lost, so
 that an index on the column can answer; what can never be equal stays a comparison that is never
-true. Both engines get the result, so neither needs rules of its own.
+true. Every engine gets the result, so none needs rules of its own.
 """
 
 from __future__ import annotations

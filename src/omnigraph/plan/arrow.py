@@ -7,6 +7,7 @@ for values that are returned, the exact form is built.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -17,7 +18,7 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.list_functions import contains_function, text_function
+from omnigraph.plan.arrow_functions import contains_function, text_function
 
 _EPOCH = datetime(1970, 1, 1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -208,16 +209,20 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
         return ~self._operand(expr.operand)
 
     def visit_And(self, expr: typed.And) -> pc.Expression:  # noqa: N802
-        result = self.visit(expr.operands[0])
-        for operand in expr.operands[1:]:
-            result = result & self.visit(operand)
-        return result
+        return _balanced([self.visit(operand) for operand in expr.operands], operator.and_)
 
     def visit_Or(self, expr: typed.Or) -> pc.Expression:  # noqa: N802
-        result = self.visit(expr.operands[0])
-        for operand in expr.operands[1:]:
-            result = result | self.visit(operand)
-        return result
+        return _balanced([self.visit(operand) for operand in expr.operands], operator.or_)
+
+
+def _balanced(
+    parts: list[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]
+) -> pc.Expression:
+    """Parts joined as a shallow tree: Arrow walks expressions by recursion and has no limit."""
+    while len(parts) > 1:
+        paired = [join(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = paired + parts[len(paired) * 2 :]
+    return parts[0]
 
 
 def _is_null(expr: typed.TypedExpr) -> bool:

@@ -8,12 +8,11 @@ that reaches them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from omnigraph.diagnostics import Diagnostic, Phase, Source
 from omnigraph.errors import PlanError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import (
+    BoundNode,
     CheckedMutation,
     CheckedQuery,
     CheckedRead,
@@ -21,6 +20,8 @@ from omnigraph.lang.query.checked import (
     Pattern,
     StatementKind,
 )
+from omnigraph.lang.query.groups import Groups
+from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.plan.nodes import (
     AntiJoin,
     Expand,
@@ -80,7 +81,7 @@ class _Lowering:
             if node.variable in outer:
                 steps += [Filter(condition) for condition in node.filters]
         for component in _components(pattern):
-            root = _root(component, pattern, outer)
+            root = _root(component, outer)
             if root is not None:
                 variable, type_name = root
                 steps.append(NodeScan(variable, type_name, filters.get(variable, ())))
@@ -99,31 +100,27 @@ class _Lowering:
         filters: dict[str, tuple[typed.TypedExpr, ...]],
         steps: list[Operation],
     ) -> None:
-        """Sweep over the hops until all are placed; a component always has one to place next."""
-        waiting = hops
-        while waiting:
-            left: list[Hop] = []
-            for hop in waiting:
-                if hop.src in bound and hop.dst in bound:
-                    steps += self._closing(hop)
-                elif hop.src in bound:
-                    steps.append(_step(hop, filters.get(hop.dst, ())))
-                    bound.add(hop.dst)
-                elif hop.dst in bound:
-                    steps.append(_step_back(hop, filters.get(hop.src, ())))
-                    bound.add(hop.src)
-                else:
-                    left.append(hop)
-                    continue
-                if hop.edge_variable is not None:
-                    bound.add(hop.edge_variable)
-            assert len(left) < len(waiting), "a component without a bound variable"
-            waiting = left
+        """Place every hop of a component; one of its variables is bound."""
+        ends = [(hop.src, hop.dst) for hop in hops]
+        known = [name for pair in ends for name in pair if name in bound]
+        for position in sweep_order(ends, known):
+            hop = hops[position]
+            if hop.src in bound and hop.dst in bound:
+                steps += self._closing(hop)
+            elif hop.src in bound:
+                steps.append(_step(hop, filters.get(hop.dst, ())))
+                bound.add(hop.dst)
+            else:
+                assert hop.dst in bound, "a component without a bound variable"
+                steps.append(_step_back(hop, filters.get(hop.src, ())))
+                bound.add(hop.src)
+            if hop.edge_variable is not None:
+                bound.add(hop.edge_variable)
 
     def _closing(self, hop: Hop) -> list[Operation]:
         """Both ends are known: reach the target again under a name of its own, and compare."""
         self._temporaries += 1
-        temporary = f"{hop.dst}~{self._temporaries}"
+        temporary = typed.hidden_name(hop.dst, self._temporaries)
         step = Expand(
             hop.src,
             temporary,
@@ -175,47 +172,41 @@ def _step_back(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
 
 
 class _Component:
-    """Variables joined by traversals, with those traversals in the order written."""
+    """Variables joined by traversals: those traversals in the order written, and the bindings."""
 
-    __slots__ = ("hops", "variables")
+    __slots__ = ("hops", "nodes", "variables")
 
-    def __init__(self, variables: Iterable[str]) -> None:
-        self.variables = dict.fromkeys(variables)
+    def __init__(self) -> None:
+        self.variables: set[str] = set()
         self.hops: list[Hop] = []
-
-    def absorb(self, other: _Component) -> None:
-        self.variables.update(other.variables)
-        self.hops += other.hops
+        self.nodes: list[BoundNode] = []
 
 
 def _components(pattern: Pattern) -> list[_Component]:
     """The components of a block: those with bindings first, in the order of the bindings."""
-    of: dict[str, _Component] = {}
-    for node in pattern.nodes:
-        of[node.variable] = _Component([node.variable])
-    order = {id(hop): position for position, hop in enumerate(pattern.hops)}
+    groups = Groups()
     for hop in pattern.hops:
-        left = of.get(hop.src) or _Component([hop.src])
-        right = of.get(hop.dst) or _Component([hop.dst])
-        if left is not right:
-            left.absorb(right)
-        left.hops.append(hop)
-        for variable in left.variables:
-            of[variable] = left
-    components = list({id(component): component for component in of.values()}.values())
-    for component in components:
-        component.hops.sort(key=lambda hop: order[id(hop)])
-    return components
-
-
-def _root(component: _Component, pattern: Pattern, outer: frozenset[str]) -> tuple[str, str] | None:
-    """Where a component starts: a scan, or nothing when one of its variables is known."""
-    if any(variable in outer for variable in component.variables):
-        return None
+        groups.join((hop.src, hop.dst))
+    found: dict[str, _Component] = {}
     for node in pattern.nodes:
-        if node.variable in component.variables:
-            return node.variable, node.type_name
+        component = found.setdefault(groups.leader(node.variable), _Component())
+        component.nodes.append(node)
+        component.variables.add(node.variable)
+    for hop in pattern.hops:
+        component = found.setdefault(groups.leader(hop.src), _Component())
+        component.hops.append(hop)
+        component.variables.update((hop.src, hop.dst))
+    return list(found.values())
+
+
+def _root(component: _Component, outer: frozenset[str]) -> tuple[str, str] | None:
+    """Where a component starts: a scan, or nothing when one of its variables is known."""
+    if not outer.isdisjoint(component.variables):
+        return None
+    if component.nodes:
+        first_node = component.nodes[0]
+        return first_node.variable, first_node.type_name
     first = component.hops[0]
-    if "~" in first.src and "~" not in first.dst:
+    if typed.is_hidden(first.src) and not typed.is_hidden(first.dst):
         return first.dst, first.dst_type
     return first.src, first.src_type

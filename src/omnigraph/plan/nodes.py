@@ -7,8 +7,10 @@ A new kind of operation is a new class here, with its entry in lowering, explain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from omnigraph.lang.query.checked import (
     CheckedStatement,
@@ -21,6 +23,7 @@ from omnigraph.lang.query.typed import TypedExpr
 from omnigraph.lang.types import PropType
 
 Rewrite = Callable[[TypedExpr], TypedExpr]
+Pipeline: TypeAlias = "tuple[Operation, ...]"
 
 
 def _mapped(exprs: tuple[TypedExpr, ...], change: Rewrite) -> tuple[TypedExpr, ...]:
@@ -30,11 +33,23 @@ def _mapped(exprs: tuple[TypedExpr, ...], change: Rewrite) -> tuple[TypedExpr, .
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(ABC):
     """One step of a pipeline."""
 
+    @abstractmethod
+    def exprs(self) -> Iterator[TypedExpr]:
+        """Every expression of the step, those of an inner pipeline included."""
+
+    @abstractmethod
     def map_exprs(self, change: Rewrite) -> Operation:
         """The same step with its expressions rewritten."""
+
+    @abstractmethod
+    def introduced(self) -> tuple[str, ...]:
+        """The variables that the step brings in."""
+
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> Operation:
+        """The same step with its inner pipeline rewritten, if it has one."""
         return self
 
 
@@ -49,6 +64,12 @@ class NodeScan(Operation):
     def map_exprs(self, change: Rewrite) -> Operation:
         filters = _mapped(self.filters, change)
         return self if filters is self.filters else replace(self, filters=filters)
+
+    def exprs(self) -> Iterator[TypedExpr]:
+        yield from self.filters
+
+    def introduced(self) -> tuple[str, ...]:
+        return (self.variable,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,13 @@ class Expand(Operation):
             return self
         return replace(self, dst_filters=dst, edge_filters=edge)
 
+    def exprs(self) -> Iterator[TypedExpr]:
+        yield from self.dst_filters
+        yield from self.edge_filters
+
+    def introduced(self) -> tuple[str, ...]:
+        return (self.dst,) if self.edge_variable is None else (self.dst, self.edge_variable)
+
 
 @dataclass(frozen=True, slots=True)
 class Connect(Operation):
@@ -96,6 +124,12 @@ class Connect(Operation):
         edge = _mapped(self.edge_filters, change)
         return self if edge is self.edge_filters else replace(self, edge_filters=edge)
 
+    def exprs(self) -> Iterator[TypedExpr]:
+        yield from self.edge_filters
+
+    def introduced(self) -> tuple[str, ...]:
+        return () if self.edge_variable is None else (self.edge_variable,)
+
 
 @dataclass(frozen=True, slots=True)
 class Filter(Operation):
@@ -107,6 +141,12 @@ class Filter(Operation):
         condition = change(self.condition)
         return self if condition is self.condition else Filter(condition)
 
+    def exprs(self) -> Iterator[TypedExpr]:
+        yield self.condition
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class AntiJoin(Operation):
@@ -116,7 +156,17 @@ class AntiJoin(Operation):
     inner: tuple[Operation, ...]
 
     def map_exprs(self, change: Rewrite) -> Operation:
-        return replace(self, inner=tuple(step.map_exprs(change) for step in self.inner))
+        return self.map_inner(lambda inner: tuple(step.map_exprs(change) for step in inner))
+
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> Operation:
+        return replace(self, inner=change(self.inner))
+
+    def exprs(self) -> Iterator[TypedExpr]:
+        for step in self.inner:
+            yield from step.exprs()
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +216,3 @@ class MutationPlan:
 
 
 Plan = ReadPlan | MutationPlan
-
-
-def introduced(step: Operation) -> tuple[str, ...]:
-    """The variables that a step brings in."""
-    match step:
-        case NodeScan(variable=variable):
-            return (variable,)
-        case Expand(dst=dst, edge_variable=edge):
-            return (dst,) if edge is None else (dst, edge)
-        case Connect(edge_variable=str(edge)):
-            return (edge,)
-        case _:
-            return ()

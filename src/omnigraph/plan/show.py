@@ -1,4 +1,4 @@
-"""Expressions and steps as short texts, for people who read a plan."""
+"""Expressions as short texts, for people who read a plan."""
 
 from __future__ import annotations
 

@@ -339,3 +339,11 @@ def test_a_text_that_does_not_parse_is_refused_with_every_place() -> None:
         formatted("query a() { match { $p Person } return { $p } }\nquery b( { delete T }")
     assert [d.source.position(d.span.start)[0] for d in caught.value.diagnostics] == [1, 2]
     assert all(d.render() for d in caught.value.diagnostics)
+
+
+def test_words_that_look_like_the_head_of_a_query_are_read_back() -> None:
+    text = 'query q() { match { query contains (in) $p.x = "query q(" } return { $p.x } }'
+    file, problems = parse_queries(text)
+    assert problems == []
+    printed = format_query_file(file)
+    assert parse_queries(printed) == (file, [])

@@ -486,11 +486,12 @@ ERRORS: list[tuple[str, str, int, int, str, str, str | None]] = [
         "the `{` of `match`",
         "missing",
     ),
+    ("P008", read("$p.a = 1" + "\nor $p.a = 1" * 1001), 1003, 1, "or", "more than 1000", "in"),
     ("P010", read("$p: person"), 2, 5, "person", "expected a type name", "upper-case"),
     ("P010", read("$p: P { a }"), 2, 11, "}", "expected `:` after `a`, found `}`", None),
     ("P010", read("$p: P { a: $q.b }"), 2, 12, "$q", "expected a value for `a`", "parameters"),
     ("P010", read("$p: P { a: b }"), 2, 12, "b", "expected a value for `a`", "quotes"),
-    ("P010", read("$p: P { a: (1) }"), 2, 12, "(", "expected a value for `a`", None),
+    ("P010", read("$p: P { a: (1) }"), 2, 12, "(", "expected a value for `a`", "only literals"),
     ("P010", read("$p.a is 1"), 2, 9, "1", "expected `null` after `is`", None),
     (
         "P010",
@@ -519,7 +520,7 @@ ERRORS: list[tuple[str, str, int, int, str, str, str | None]] = [
         28,
         "$n",
         "expected a whole number",
-        "pass a number",
+        "only a number",
     ),
     ("P010", "query q() { insert P { } }", 1, 24, "}", "expected a property name", None),
     ("P010", "query q() { delete P }", 1, 22, "}", "expected `where` in `delete P`", "which rows"),
@@ -610,7 +611,10 @@ ERRORS: list[tuple[str, str, int, int, str, str, str | None]] = [
     ),
     ("P034", read("p: Person"), 2, 1, "p", "variables start with `$`", "write `$p`"),
     ("P034", read("p.age = 1"), 2, 1, "p", "variables start with `$`", "write `$p`"),
+    ("P034", read("$p: P", "p.name"), 3, 12, "p", "variables start with `$`", "write `$p`"),
     ("P035", read("$p Knows $q"), 2, 4, "Knows", "lower-case first letter", "write `knows`"),
+    ("P036", read('$p.name like "x"'), 2, 9, "like", "no operator `like`", "contains"),
+    ("P036", read("$p.age between 1 and 2"), 2, 8, "between", "no operator", ">="),
 ]
 
 
@@ -634,7 +638,8 @@ def test_errors(
     shown = first.render().split("\n")
     assert shown[0] == f"q.gq:{line}:{column}: parse error: {code}: {first.message}"
     assert shown[1] == f" {line} | {text.splitlines()[line - 1]}"
-    assert shown[2] == f"   | {' ' * (column - 1)}{'^' * len(marked)}"
+    gutter = " " * len(str(line))
+    assert shown[2] == f" {gutter} | {' ' * (column - 1)}{'^' * len(marked)}"
 
 
 def test_every_syntax_code_is_produced_by_a_test() -> None:

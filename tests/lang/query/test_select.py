@@ -28,7 +28,7 @@ def test_a_query_is_found_by_name():
 
 
 def test_several_queries_need_a_name():
-    with pytest.raises(InputError, match="query file contains multiple queries; pass --name"):
+    with pytest.raises(InputError, match="query file contains multiple queries; name one of them"):
         select_query(file(READ, WRITE))
 
 

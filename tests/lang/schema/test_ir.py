@@ -173,6 +173,7 @@ def test_an_id_of_zero_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         "", "{", "[]", "null", '{"ir_version":1}',
         '{"ir_version":2,"interfaces":[],"nodes":[],"edges":[]}',
         '{"ir_version":1,"interfaces":[],"nodes":[{"name":5}],"edges":[]}',
+        '{"ir_version":1e999,"interfaces":[],"nodes":[],"edges":[]}',
     ],
 )  # fmt: skip
 def test_a_stored_form_that_is_none_is_refused(text: str) -> None:
@@ -186,3 +187,21 @@ def test_building_does_not_depend_on_anything_but_the_tree() -> None:
 
     file, _ = parse_schema(Source("s.pg", EVERYTHING))
     assert build_ir(file) == build_ir(file) == compile_schema(EVERYTHING).ir
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ('"scalar":{"Vector":8}', '"scalar":{"Vector":"q"}'),
+        ('"enum_values":["a","b"]', '"enum_values":"ab"'),
+        ('{"Key":["k"]}', '{"Key":"k"}'),
+        ('"max":3', '"max":"many"'),
+    ],
+)
+def test_a_stored_form_with_a_wrong_part_is_refused(part: str, wrong: str) -> None:
+    text = """node A { k: String @key  e: enum(a, b)  v: Vector(8)? }
+    edge E: A -> A @card(0..3)"""
+    stored = compile_schema(text).ir.compact()
+    assert part in stored
+    with pytest.raises(InputError):
+        SchemaIR.parse(stored.replace(part, wrong))

@@ -342,3 +342,14 @@ def test_c70_lint_codes_are_well_formed() -> None:
             assert entry.severity is Severity.ERROR
         assert lint_code(entry.code) is entry
     assert lint_code("OG-XX-999") is None
+
+
+def test_bounds_of_another_kind_are_another_constraint() -> None:
+    old = compile_schema("node A { x: F64?  @range(x, 0..10) }")
+    new = compile_schema("node A { x: F64?  @range(x, 0.0..10.0) }")
+    assert old.schema_hash != new.schema_hash
+    plan = plan_migration(old, new)
+    assert [refusal.reason.split("@")[0] for refusal in plan.refusals] == [
+        "adding constraint ",
+        "removing constraint ",
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.query.checked import CheckedMutation, CheckedQuery, CheckedRead
 from omnigraph.lang.query.checker import check_query, examine_query
-from omnigraph.lang.query.describe import Operation, describe
+from omnigraph.lang.query.describe import Descriptor, describe
 from omnigraph.lang.query.lint import LintReport, lint_queries
 from omnigraph.lang.query.params import JsonMode, convert_params
 from omnigraph.lang.query.parser import parse_queries
@@ -16,7 +16,7 @@ __all__ = [
     "CheckedRead",
     "JsonMode",
     "LintReport",
-    "Operation",
+    "Descriptor",
     "check_query",
     "convert_params",
     "describe",

@@ -37,6 +37,13 @@ _KEYWORDS = frozenset(
         "where",
     }
 )
+# Operators of other languages, and what to write instead.
+FOREIGN_WORDS = {
+    "like": "write `contains` for a part of a text, `starts_with` for its start",
+    "between": "write `$p.x >= low and $p.x <= high`",
+    "matches": "write `contains`, or `search` for words",
+    "equals": "write `=`",
+}
 _BLOCKS = ("match", "return", "order")
 # (token before, token) -> hint; glued together they are an operator somewhere else
 _FOREIGN_OPERATORS = {
@@ -60,6 +67,8 @@ def advice(before: Token, token: Token) -> str | None:
             return foreign
     if before.kind is Kind.IDENT and before.text in _BLOCKS:
         return f"write `{before.text} {{ … }}`"
+    if text == "," and before.kind is not Kind.PUNCT:
+        return "clauses need no comma between them"
     if text == "where":
         return "conditions stand inside the match block"
     if before.text == "insert" and text == "into":

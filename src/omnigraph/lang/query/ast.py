@@ -8,7 +8,8 @@ parser, the checker and the formatter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from omnigraph.diagnostics import Span
@@ -78,7 +79,7 @@ class Name(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """``function(arguments)``; which functions exist is for the checker to say."""
+    """``function(arguments)``; the parser knows which exist, the checker what they mean."""
 
     function: str
     args: tuple[Expr, ...]
@@ -146,6 +147,16 @@ class And(Expr):
 class Or(Expr):
     operands: tuple[Expr, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+def walk(node: Expr) -> Iterator[Expr]:
+    """An expression and everything below it, parents first."""
+    yield node
+    for slot in fields(node):
+        value = getattr(node, slot.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Expr):
+                yield from walk(part)
 
 
 # -- clauses of a match -----------------------------------------------------------------------

@@ -15,6 +15,7 @@ SYNTAX: dict[str, str] = {
     "P005": "a number out of range",
     "P006": "nesting too deep",
     "P007": "a brace that is not closed",
+    "P008": "too many conditions in one expression",
     "P010": "something else was expected here",
     "P012": "chained comparisons",
     "P013": "an unknown function",
@@ -37,6 +38,7 @@ SYNTAX: dict[str, str] = {
     "P033": "`order` after `limit`",
     "P034": "a variable without `$`",
     "P035": "an edge with an upper-case first letter",
+    "P036": "an operator of another language",
 }
 
 TYPES: dict[str, str] = {

@@ -63,7 +63,7 @@ class ResultField:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Descriptor:
     """The columns of the result, and the types read and written, each list sorted."""
 
     result: tuple[ResultField, ...]
@@ -78,7 +78,7 @@ class Operation:
         }
 
 
-def describe(catalog: Catalog, checked: CheckedQuery) -> Operation:
+def describe(catalog: Catalog, checked: CheckedQuery) -> Descriptor:
     """The operation descriptor of a checked query."""
     if isinstance(checked, CheckedRead):
         return _read(checked)
@@ -93,11 +93,11 @@ def _edge(name: str) -> TypeUse:
     return TypeUse(EntityKind.EDGE, name)
 
 
-def _read(checked: CheckedRead) -> Operation:
+def _read(checked: CheckedRead) -> Descriptor:
     reads: set[TypeUse] = set()
     _pattern(checked.pattern, reads)
     fields = tuple(ResultField(column.name, column.expr.type) for column in checked.columns)
-    return Operation(fields, tuple(sorted(reads)), ())
+    return Descriptor(fields, tuple(sorted(reads)), ())
 
 
 def _pattern(pattern: Pattern, reads: set[TypeUse]) -> None:
@@ -108,7 +108,7 @@ def _pattern(pattern: Pattern, reads: set[TypeUse]) -> None:
         _pattern(absent.pattern, reads)
 
 
-def _mutation(catalog: Catalog, checked: CheckedMutation) -> Operation:
+def _mutation(catalog: Catalog, checked: CheckedMutation) -> Descriptor:
     reads: set[TypeUse] = set()
     writes: set[TypeUse] = set()
     for statement in checked.statements:
@@ -119,7 +119,7 @@ def _mutation(catalog: Catalog, checked: CheckedMutation) -> Operation:
         cascaded = _cascade(catalog, statement)
         reads.update(cascaded)
         writes.update(cascaded)
-    return Operation((), tuple(sorted(reads)), tuple(sorted(writes)))
+    return Descriptor((), tuple(sorted(reads)), tuple(sorted(writes)))
 
 
 def _endpoints(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:

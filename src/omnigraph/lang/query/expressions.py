@@ -7,15 +7,16 @@ one more level here, a new function one more row in ``FUNCTIONS``.
 from __future__ import annotations
 
 import math
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import Span
+from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.advice import advice
+from omnigraph.lang.query.advice import FOREIGN_WORDS, advice
 from omnigraph.lang.types import I64_RANGE
 
+MAX_OPERANDS = 1000
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 RANKS = ("nearest", "bm25")
 # function -> fewest and most arguments
@@ -39,7 +40,12 @@ _WORDS = {
 
 
 class ExpressionParser(Parser):
-    """Parses expressions; the clause parser builds on it."""
+    """Parses expressions; the clause parser builds on it.
+
+    ``operands`` counts the conditions of the expression at hand; who starts one resets it.
+    """
+
+    operands = 0
 
     def expression(self) -> ast.Expr:
         """A whole expression, conditions included."""
@@ -49,6 +55,10 @@ class ExpressionParser(Parser):
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
         return super().unexpected(wanted, context, hint or advice(self.before(), self.token))
 
+    def without_dollar(self, token: Token) -> Failure:
+        """A word stands where only a variable makes sense."""
+        return self.fail("P034", "variables start with `$`", token.span, f"write `${token.text}`")
+
     def value(self, context: str) -> ast.Expr:
         """A literal, a variable or ``now()``: what a property may be given or matched with."""
         token = self.token
@@ -56,8 +66,6 @@ class ExpressionParser(Parser):
             raise self.unexpected(
                 "a value", context, "only literals, parameters and now() may stand here"
             )
-        if self.at("("):
-            raise self.unexpected("a value", context)
         is_word = token.kind is Kind.IDENT and token.text not in _WORDS
         is_call = token.text in ("now", *_DATES) and self.ahead().text == "("
         if is_word and not is_call:
@@ -74,7 +82,7 @@ class ExpressionParser(Parser):
             return first
         operands = [first]
         while self._at_word("or"):
-            self.advance()
+            self._count_operand()
             operands.append(self._both())
         return ast.Or(tuple(operands), self._since(first))
 
@@ -84,9 +92,21 @@ class ExpressionParser(Parser):
             return first
         operands = [first]
         while self._at_word("and"):
-            self.advance()
+            self._count_operand()
             operands.append(self._negated())
         return ast.And(tuple(operands), self._since(first))
+
+    def _count_operand(self) -> None:
+        """Pass an ``and`` or ``or``; below us, conditions are walked by recursion."""
+        self.operands += 1
+        if self.operands > MAX_OPERANDS:
+            raise self.fail(
+                "P008",
+                f"more than {MAX_OPERANDS} conditions in one expression",
+                self.token.span,
+                "compare with a list: `$p.name in $names`",
+            )
+        self.advance()
 
     def _negated(self) -> ast.Expr:
         token = self.token
@@ -146,6 +166,10 @@ class ExpressionParser(Parser):
             negated = self.accept("not") is not None
             self.expect("null", "after `is`")
             return ast.IsNull(left, negated, self._since(left))
+        instead = FOREIGN_WORDS.get(token.text)
+        if instead is not None and self._starts_operand():
+            message = f"there is no operator `{token.text}`"
+            raise self.fail("P036", message, token.span, instead)
         for word in _WORD_OPERATORS:
             if self._at_glued(word):
                 self.accept_word(word)
@@ -154,9 +178,9 @@ class ExpressionParser(Parser):
         return left
 
     def _at_glued(self, word: str) -> bool:
-        """A word operator, also one glued to a number as in ``contains5``."""
+        """A word operator; the language lets `contains` be glued to what follows."""
         text = self.token.text
-        return text == word or (text.startswith(word) and text[len(word)].isdigit())
+        return text == word or (word == "contains" and text.startswith(word))
 
     # -- operands ------------------------------------------------------------------------
 
@@ -235,6 +259,8 @@ class ExpressionParser(Parser):
             return ast.Literal(kind, value, token.span)
         if self.ahead().text == "(":
             return self._call()
+        if self.ahead().text == "." and self.ahead().start == token.end:
+            raise self.without_dollar(token)
         self.advance()
         return ast.Name(text, token.span)
 
@@ -264,8 +290,8 @@ class ExpressionParser(Parser):
     def _function(self, token: Token) -> ast.Expr:
         name = token.text
         if name not in FUNCTIONS:
-            close = get_close_matches(name, [*FUNCTIONS, *AGGREGATES, *_DATES], 1)
-            hint = f"did you mean `{close[0]}`?" if close else None
+            close = closest(name, [*FUNCTIONS, *AGGREGATES, *_DATES])
+            hint = f"did you mean `{close}`?" if close else None
             raise self.fail("P013", f"unknown function `{name}`", token.span, hint)
         args: list[ast.Expr] = []
         while not self.at(")"):
@@ -310,6 +336,15 @@ class ExpressionParser(Parser):
 
     def _since(self, first: ast.Expr) -> Span:
         return Span(ast_span(first).start, self.previous_end())
+
+
+def edge_word(name: str) -> str:
+    """How a query writes an edge: with a lower-case first letter, or all lower-case.
+
+    >>> edge_word("WorksAt"), edge_word("ATTENDED")
+    ('worksAt', 'attended')
+    """
+    return name.lower() if name.isupper() else name[:1].lower() + name[1:]
 
 
 def ast_span(node: ast.Expr) -> Span:

@@ -15,7 +15,7 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery, CheckedRead, StatementKind
 from omnigraph.lang.query.checker import examine_query
 from omnigraph.lang.query.checker.connected import is_connected
-from omnigraph.lang.query.describe import Operation, describe
+from omnigraph.lang.query.describe import Descriptor, describe
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.query.select import duplicate_names
 from omnigraph.lang.query.typed import EntityKind
@@ -33,7 +33,7 @@ class QueryResult:
     kind: str
     warnings: tuple[str, ...]
     error: str | None
-    operation: Operation | None
+    operation: Descriptor | None
 
     @property
     def status(self) -> str:

@@ -16,10 +16,9 @@ from typing import Any
 from omnigraph.errors import ParameterError
 from omnigraph.lang.query.checker.literals import parse_date, parse_datetime
 from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
-from omnigraph.lang.types import I64_RANGE, INTEGER_RANGES, PropType, Scalar
+from omnigraph.lang.types import F32_MAX, I64_RANGE, INTEGER_RANGES, PropType, Scalar
 
 SAFE_INTEGER = 2**53 - 1
-_F32_MAX = 3.4028234663852886e38
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -209,7 +208,7 @@ def _finite(name: str, scalar: Scalar, value: int | float) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise _refuse(name, f"expected a finite number for {scalar}")
-    if scalar is Scalar.F32 and abs(number) > _F32_MAX:
+    if scalar is Scalar.F32 and abs(number) > F32_MAX:
         raise _refuse(name, f"value {number!r} exceeds F32")
     return number
 

@@ -7,14 +7,14 @@ Clauses follow one another without separators, so the first tokens decide what a
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import TypeVar
 
 from omnigraph.diagnostics import Diagnostic, Source, Span, first_in_source
+from omnigraph.lang.closest import closest
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.expressions import ExpressionParser
+from omnigraph.lang.query.expressions import ExpressionParser, edge_word
 from omnigraph.lang.types import (
     MAX_VECTOR_DIMENSION,
     SCALAR_NAMES,
@@ -196,6 +196,7 @@ class QueryParser(ExpressionParser):
         start = self.token.start
         if not self._after_separator():
             self._refuse_leading_minus("projection")
+        self.operands = 0
         expr = self.expression()
         alias: str | None = None
         if self.accept_word("as"):
@@ -258,7 +259,7 @@ class QueryParser(ExpressionParser):
         return limit, offset, Span(start, max(start, self.previous_end()))
 
     def _count(self, word: str) -> int:
-        hint = "pass a number" if self.at_kind(Kind.VAR) else None
+        hint = "parameters cannot stand here, only a number" if self.at_kind(Kind.VAR) else None
         if not self.at_kind(Kind.INT):
             raise self.unexpected("a whole number", f"after `{word}`", hint)
         return self.integer_value(self.advance())
@@ -276,16 +277,16 @@ class QueryParser(ExpressionParser):
             if self._is_traversal(following):
                 return self._traversal()
             self._refuse_upper_edge(following)
-        elif token.kind is Kind.IDENT and self.ahead().text in (":", "."):
-            hint = f"write `${token.text}`"
-            raise self.fail("P034", "variables start with `$`", token.span, hint)
+        elif token.kind is Kind.IDENT and self.ahead().text == ":":
+            raise self.without_dollar(token)
         self._refuse_leading_minus("clause")
+        self.operands = 0
         condition = self.expression()
         return ast.Filter(condition, Span(token.start, self.previous_end()))
 
     def _refuse_upper_edge(self, following: Token) -> None:
         if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
-            word = following.text[0].lower() + following.text[1:]
+            word = edge_word(following.text)
             message = "edges are written with a lower-case first letter in a query"
             raise self.fail("P035", message, following.span, f"write `{word}`")
 
@@ -408,8 +409,8 @@ class QueryParser(ExpressionParser):
                 self.token.span,
                 "put the read and the statements into two queries",
             )
-        close = get_close_matches(self.token.text, [*_STATEMENTS, "match"], 1)
-        hint = f"did you mean `{close[0]}`?" if close else None
+        close = closest(self.token.text, [*_STATEMENTS, "match"])
+        hint = f"did you mean `{close}`?" if close else None
         raise self.unexpected("`insert`, `update` or `delete`", "in a query body", hint)
 
     def _assignments(self, what: str) -> tuple[ast.Assignment, ...]:
@@ -431,6 +432,7 @@ class QueryParser(ExpressionParser):
     def _where(self, what: str) -> ast.Expr:
         if not self.accept_word("where"):
             raise self.unexpected("`where`", f"in `{what}`", "say which rows are meant")
+        self.operands = 0
         return self.expression()
 
     # -- lists of things, and how to go on after an error ---------------------------------
@@ -475,7 +477,11 @@ class QueryParser(ExpressionParser):
         """The start of a query, also of one whose head is wrong."""
         if not self.at("query") or self.ahead().kind is not Kind.IDENT:
             return False
-        return self.ahead(2).text in ("(", "{", "-")
+        opening = self.ahead(2).text
+        if opening != "(":
+            return opening in ("{", "-")
+        inside = self.ahead(3)
+        return inside.kind in (Kind.VAR, Kind.EOF) or inside.text in (")", "{")
 
     def _at_part(self) -> bool:
         """The next part of a read query stands here, so a brace is missing."""

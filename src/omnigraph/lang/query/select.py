@@ -39,7 +39,9 @@ def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
         if not file.queries:
             raise InputError("query file contains no queries")
         names = ", ".join(query.name for query in file.queries[:8])
-        raise InputError("query file contains multiple queries; pass --name", hint=names)
+        more = ", …" if len(file.queries) > 8 else ""
+        message = "query file contains multiple queries; name one of them"
+        raise InputError(message, hint=f"it has {names}{more}")
     for query in file.queries:
         if query.name == name:
             return query

@@ -15,11 +15,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from omnigraph.lang.types import PropType, Scalar
 
+# The reserved name that the reference gives to `now()`; a caller may pass a value under it.
 NOW_PARAMETER = "__nanograph_now"
 ID_COLUMN = "id"
 
 Atom = None | bool | int | float | str | date | datetime
 Value = Atom | tuple[Atom, ...]
+
+
+def hidden_name(base: str, number: int) -> str:
+    """A name for a variable that nobody wrote; no text can spell it."""
+    return f"{base}~{number}"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a variable was made up here: an anonymous one or a temporary."""
+    return "~" in name
 
 
 class EntityKind(StrEnum):
@@ -87,9 +98,10 @@ class Entity(TypedExpr):
 
 @dataclass(frozen=True, slots=True)
 class Output(TypedExpr):
-    """A column of the result, by name."""
+    """A column of the result, by its position; names may repeat."""
 
     name: str
+    position: int
     type: PropType
 
 
@@ -135,6 +147,12 @@ class Membership(Condition):
 
     item: TypedExpr
     options: TypedExpr
+
+    @property
+    def type(self) -> PropType:
+        """Stored lists may hold nulls, which make a miss unknown."""
+        known = isinstance(self.options, Constant) and not self.options.type.nullable
+        return BOOL.as_nullable(self.item.type.nullable or not known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +209,6 @@ class TextMatch(Condition):
     field: Column
     query: TypedExpr
     max_edits: TypedExpr | None = None
-
-    @property
-    def type(self) -> PropType:
-        return BOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +273,11 @@ class Aggregate(TypedExpr):
 
 
 def children(expr: TypedExpr) -> Iterator[TypedExpr]:
-    """The direct operands of an expression, in order."""
+    """The direct operands of an expression, in order.
+
+    Operands are fields that hold an expression or a flat tuple of them; anything deeper would be
+    overlooked by every rule, so it is refused.
+    """
     for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
@@ -268,6 +286,8 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
             for item in value:
                 if isinstance(item, TypedExpr):
                     yield item
+                elif isinstance(item, tuple):
+                    raise TypeError(f"{type(expr).__name__}.{slot} hides operands in a tuple")
 
 
 def walk(expr: TypedExpr) -> Iterator[TypedExpr]:

@@ -80,7 +80,7 @@ class Identity:
             }
             lives = {str(key): int(count) for key, count in value["lives"].items()}
             return Identity(types, lives, int(value["next_type"]), int(value["next_property"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"invalid schema identity: {type(error).__name__}: {error}") from None
 
 

@@ -30,6 +30,7 @@ from omnigraph.lang.schema.ir_json import compact_json, debug_float, parse_json,
 from omnigraph.lang.types import PropType
 
 IR_VERSION = 1
+_NOT_A_SCHEMA = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class SchemaIR:
         """The inverse of ``to_json``; raises ``InputError`` when the data is no schema."""
         try:
             ir = _schema_from_json(value)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except _NOT_A_SCHEMA as error:
             raise InputError(f"invalid schema IR: {type(error).__name__}: {error}") from None
         if ir.ir_version != IR_VERSION:
             raise InputError(f"schema IR version {ir.ir_version} is not supported")
@@ -326,7 +327,7 @@ def constraint_from_json(value: dict[str, Any]) -> Constraint:
     if tag == "Check":
         return Check(_text(body["property"]), _text(body["pattern"]))
     make = COLUMN_CONSTRAINTS[tag.lower()]
-    return make(tuple(_text(column) for column in body))
+    return make(tuple(_text(column) for column in _list(body)))
 
 
 def _bound_to_json(bound: int | float | None) -> dict[str, int | float] | None:
@@ -367,7 +368,7 @@ def _schema_from_json(value: Any) -> SchemaIR:
                 int(e["type_id"]),
                 _text(e["from_type"]),
                 _text(e["to_type"]),
-                Cardinality(int(e["cardinality"]["min"]), e["cardinality"]["max"]),
+                _cardinality_from_json(e["cardinality"]),
                 tuple(annotation_from_json(a) for a in e["annotations"]),
                 _properties_from_json(e),
                 tuple(constraint_from_json(c) for c in e["constraints"]),
@@ -388,6 +389,17 @@ def _properties_from_json(value: dict[str, Any]) -> tuple[PropertyIR, ...]:
         )
         for p in value["properties"]
     )
+
+
+def _cardinality_from_json(value: dict[str, Any]) -> Cardinality:
+    most = value["max"]
+    return Cardinality(int(value["min"]), None if most is None else int(most))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {type(value).__name__}")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import Diagnostic, Source, in_source_order
+from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.ast import (
     Annotation,
     Check,
@@ -147,13 +147,13 @@ def _misspelt(report: Report, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None
     own = () if isinstance(decl, InterfaceDecl) else decl.annotations
     nested = (a for prop in decl.properties for a in prop.annotations)
     for annotation in (*own, *nested):
-        close = get_close_matches(annotation.name, _KNOWN_ANNOTATIONS, 1, 0.75)
+        close = closest(annotation.name, _KNOWN_ANNOTATIONS, 0.75)
         if annotation.name not in _KNOWN_ANNOTATIONS and close:
             report.warn(
                 "OG-NM-103",
                 f"unknown annotation @{annotation.name} has no effect",
                 annotation.span,
-                f"did you mean `@{close[0]}`?",
+                f"did you mean `@{close}`?",
             )
 
 

@@ -21,6 +21,7 @@ from omnigraph.lang.schema.ir import (
     PropertyIR,
     SchemaIR,
     canonical_constraints,
+    constraint_key,
 )
 from omnigraph.lang.schema.render import human_type, render_constraint
 from omnigraph.lang.schema.steps import (
@@ -320,18 +321,21 @@ class _Planner:
         new: Sequence[Constraint],
         renames: Mapping[str, str],
     ) -> None:
-        before = canonical_constraints(_renamed(constraint, renames) for constraint in old)
+        # Compared by their text: as numbers, the bounds 0 and 0.0 would be the same.
+        renamed = canonical_constraints(_renamed(constraint, renames) for constraint in old)
+        before = {constraint_key(constraint): constraint for constraint in renamed}
+        after = {constraint_key(constraint): constraint for constraint in new}
         entity = f"{kind}:{owner}"
-        for constraint in dict.fromkeys(new):
-            if constraint in before:
+        for key, constraint in after.items():
+            if key in before:
                 continue
             if isinstance(constraint, Index):
                 self.steps.append(AddConstraint(kind, owner, constraint))
             else:
                 shown = render_constraint(constraint)
                 self._refuse(entity, f"adding constraint {shown} to '{owner}' is not supported")
-        for constraint in dict.fromkeys(before):
-            if constraint not in new:
+        for key, constraint in before.items():
+            if key not in after:
                 shown = render_constraint(constraint)
                 self._refuse(entity, f"removing constraint {shown} from '{owner}' is not supported")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source, Span
+from omnigraph.lang.closest import closest
 
 
 class Report:
@@ -46,6 +46,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     >>> did_you_mean("Persn", ["Person", "Company"])
     'did you mean `Person`?'
     """
-    folded = {word.lower(): word for word in sorted(known)}
-    close = get_close_matches(name.lower(), list(folded), 1, 0.6)
-    return f"did you mean `{folded[close[0]]}`?" if close else None
+    close = closest(name, known)
+    return f"did you mean `{close}`?" if close else None

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import (
-    AntiJoin,
     Connect,
     Expand,
     Filter,
@@ -30,12 +29,10 @@ def close_cycles(plan: Plan) -> Plan:
 def _close(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
     result: list[Operation] = []
     for step in steps:
-        if isinstance(step, AntiJoin):
-            step = replace(step, inner=_close(step.inner))
-        elif isinstance(step, Filter) and result:
-            last = result[-1]
-            target = _closed_by(last, step) if isinstance(last, Expand) else None
-            if target is not None and isinstance(last, Expand):
+        last = result[-1] if result else None
+        if isinstance(step, Filter) and isinstance(last, Expand):
+            target = _closed_by(last, step)
+            if target is not None:
                 result[-1] = Connect(
                     last.src,
                     target,
@@ -47,13 +44,13 @@ def _close(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
                     last.edge_filters,
                 )
                 continue
-        result.append(step)
+        result.append(step.map_inner(_close))
     return tuple(result)
 
 
 def _closed_by(step: Expand, following: Filter) -> str | None:
     """The variable that a filter equates with the temporary of an expansion."""
-    if step.dst_filters or "~" not in step.dst:
+    if step.dst_filters or not typed.is_hidden(step.dst):
         return None
     match following.condition:
         case typed.Compare(

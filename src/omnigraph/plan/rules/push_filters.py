@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import (
-    AntiJoin,
     Connect,
     Expand,
     Filter,
@@ -18,7 +17,6 @@ from omnigraph.plan.nodes import (
     Operation,
     Plan,
     ReadPlan,
-    introduced,
 )
 
 
@@ -34,9 +32,7 @@ def _push(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
     homes: dict[str, int] = {}
     moved: dict[str, list[typed.TypedExpr]] = {}
     for step in steps:
-        if isinstance(step, AntiJoin):
-            placed.append(replace(step, inner=_push(step.inner)))
-        elif isinstance(step, Filter):
+        if isinstance(step, Filter):
             for condition in conjuncts(step.condition):
                 names = typed.variables(condition)
                 if len(names) == 1 and names <= homes.keys():
@@ -45,8 +41,8 @@ def _push(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
                 else:
                     placed.append(Filter(condition))
         else:
-            homes.update(dict.fromkeys(introduced(step), len(placed)))
-            placed.append(step)
+            homes.update(dict.fromkeys(step.introduced(), len(placed)))
+            placed.append(step.map_inner(_push))
     for variable, conditions in moved.items():
         place = homes[variable]
         placed[place] = _filtered(placed[place], variable, conditions)

@@ -16,6 +16,7 @@ from omnigraph.lang.schema.catalog import Catalog
 
 __all__ = ["check_query", "examine_query"]
 
+# Here and not in `infer`, which the search rules themselves build on.
 CALLS.update(SEARCH_CALLS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Pattern
+from omnigraph.lang.query.groups import Groups
 
 
 def is_connected(pattern: Pattern) -> bool:
@@ -11,20 +12,12 @@ def is_connected(pattern: Pattern) -> bool:
 
     Patterns that are not connected give the product of their rows, which is rarely meant.
     """
-    group: dict[str, set[str]] = {}
-    for node in pattern.nodes:
-        group.setdefault(node.variable, {node.variable})
+    groups = Groups()
+    names = {node.variable for node in pattern.nodes}
     for hop in pattern.hops:
-        ends = {hop.src, hop.dst}
-        _join(group, ends if hop.edge_variable is None else ends | {hop.edge_variable})
+        ends = [hop.src, hop.dst, hop.edge_variable or hop.src]
+        groups.join(ends)
+        names.update(ends)
     for condition in pattern.conditions:
-        _join(group, set(typed.variables(condition)))
-    return len({id(members) for members in group.values()}) <= 1
-
-
-def _join(group: dict[str, set[str]], names: set[str]) -> None:
-    merged: set[str] = set()
-    for name in names:
-        merged |= group.get(name, {name})
-    for name in merged:
-        group[name] = merged
+        groups.join(sorted(typed.variables(condition)))
+    return len({groups.leader(name) for name in names}) <= 1

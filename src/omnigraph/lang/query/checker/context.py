@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
-from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source, Span
-from omnigraph.lang.query.typed import EntityKind
+from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
+from omnigraph.lang.closest import closest
+from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
 
@@ -41,7 +41,9 @@ class Context:
 
     def error(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         self.error_count += 1
-        self.diagnostics.append(Diagnostic(Phase.TYPE, code, message, self.source, span, hint))
+        if self.error_count <= MAX_REPORTED:
+            found = Diagnostic(Phase.TYPE, code, message, self.source, span, hint)
+            self.diagnostics.append(found)
 
     def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         """A finding that does not stop the query; only lint shows it."""
@@ -50,9 +52,9 @@ class Context:
         )
 
     def anonymous(self) -> str:
-        """A fresh name for ``$_``; users cannot write ``~``."""
+        """A fresh name for ``$_``."""
         self._anonymous += 1
-        return f"_~{self._anonymous}"
+        return hidden_name("_", self._anonymous)
 
     def param(self, name: str) -> PropType | None:
         """The type of a parameter, remembered as used."""
@@ -90,20 +92,20 @@ class Scope:
 
     def names(self) -> list[str]:
         """Every visible variable, nearest block first, in binding order."""
-        names: list[str] = []
+        names: dict[str, None] = {}
         scope: Scope | None = self
         while scope is not None:
-            names.extend(name for name in scope.bound if name not in names)
+            names.update(dict.fromkeys(scope.bound))
             scope = scope.parent
-        return names
+        return list(names)
 
 
 def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
     """A hint naming the closest candidate, or the candidates if they are few."""
-    names = [known for known in candidates if "~" not in known]
-    close = get_close_matches(name, names, 1, 0.6)
+    names = [known for known in candidates if not is_hidden(known)]
+    close = closest(name, names)
     if close:
-        return f"did you mean `{show.format(close[0])}`?"
+        return f"did you mean `{show.format(close)}`?"
     if 0 < len(names) <= _MAX_LISTED:
         return f"known: {', '.join(show.format(known) for known in names)}"
     return None

@@ -186,7 +186,7 @@ def _name(at: Inference, node: ast.Name) -> typed.TypedExpr | None:
 
 @rule(ast.Compare)
 def _compare(at: Inference, node: ast.Compare) -> typed.TypedExpr | None:
-    left, right = at.expr(node.left), at.expr(node.right)
+    left, right = at.expr(_named_like_a_literal(at, node.left)), at.expr(node.right)
     if left is None or right is None:
         return None
     if isinstance(left, typed.Entity) or isinstance(right, typed.Entity):
@@ -209,6 +209,16 @@ def _compare(at: Inference, node: ast.Compare) -> typed.TypedExpr | None:
     return typed.Compare(typed.Relation(node.op.value), left, right)
 
 
+def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
+    """Left of a comparison in a mutation stands a property, even one called `true` or `null`."""
+    if at.row is None or not isinstance(node, ast.Literal):
+        return node
+    if node.kind not in (ast.LiteralKind.BOOL, ast.LiteralKind.NULL):
+        return node
+    word = "null" if node.value is None else str(node.value).lower()
+    return ast.Name(word, node.span) if word in at.row else node
+
+
 def _mismatch_code(at: Inference, left: typed.TypedExpr, right: typed.TypedExpr) -> str:
     """In a mutation predicate a literal that does not fit its property is T3."""
     constants = isinstance(left, typed.Constant) or isinstance(right, typed.Constant)
@@ -220,7 +230,9 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
         is_text = isinstance(other, typed.Constant) and isinstance(other.value, str)
         if is_text and str(one.type.scalar) in ("Date", "DateTime"):
             return f'write {str(one.type.scalar).lower()}("…")'
-        if isinstance(other, typed.Parameter) and isinstance(one, typed.Column):
+        declared = isinstance(other, typed.Parameter) and other.name != typed.NOW_PARAMETER
+        if declared and isinstance(one, typed.Column):
+            assert isinstance(other, typed.Parameter)
             return f"declare `${other.name}: {one.type.scalar}`"
     return None
 

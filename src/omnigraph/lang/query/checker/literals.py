@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from omnigraph.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, suggest
-from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar, comparable
+from omnigraph.lang.types import F32_MAX, INTEGER_RANGES, PropType, Scalar, comparable
 
 _SCALARS = {
     ast.LiteralKind.BOOL: Scalar.BOOL,
@@ -42,7 +42,7 @@ def parse_datetime(text: str) -> datetime:
     datetime.datetime(2024, 5, 1, 10, 0, 0, 123000)
     """
     text = text.strip()
-    if _DAY.fullmatch(text[:10]) is None or not text.isascii():
+    if _DAY.fullmatch(text[:10]) is None or not text.isascii() or text[10:11] not in ("", "T", " "):
         raise ValueError(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -69,7 +69,8 @@ def constant(context: Context, literal: ast.Literal) -> typed.Constant | None:
             text = str(value)
             value = parse_date(text) if kind is ast.LiteralKind.DATE else parse_datetime(text)
         except ValueError:
-            context.error("T34", f"invalid {name} literal", literal.span, f"write {form}")
+            hint = f"write a real day as {form}"
+            context.error("T34", f"invalid {name} literal", literal.span, hint)
             return None
     return typed.Constant(value, PropType(_SCALARS[kind]))
 
@@ -82,7 +83,7 @@ def list_constant(
 ) -> typed.TypedExpr | None:
     """A list literal from its typed items: one element type, numbers widen to 64 bits."""
     known = [item.type for item in items if not is_null(item)]
-    nullable = len(known) < len(items)
+    nullable = len(known) < len(items) or any(type_.nullable for type_ in known)
     if any(type_.is_list or type_.is_vector for type_ in known):
         context.error("T27", "list literals cannot be nested", literal.span)
         return None
@@ -165,7 +166,11 @@ def assignable(
 
 
 def _lossless(context: Context, item: typed.Atom, target: PropType, label: str, span: Span) -> bool:
-    if not target.scalar.is_integer or item is None:
+    if item is None:
+        return True
+    if target.scalar is Scalar.F32:
+        return _fits_f32(context, item, target, label, span)
+    if not target.scalar.is_integer:
         return True
     if isinstance(item, float):
         if not item.is_integer():
@@ -181,6 +186,13 @@ def _lossless(context: Context, item: typed.Atom, target: PropType, label: str, 
     return True
 
 
+def _fits_f32(context: Context, item: typed.Atom, target: PropType, label: str, span: Span) -> bool:
+    if not isinstance(item, int | float) or abs(item) <= F32_MAX:
+        return True
+    context.error("T3", f"a number is out of range for {label}: {target}", span)
+    return False
+
+
 def _vector(
     context: Context, value: typed.Constant, target: PropType, label: str, span: Span
 ) -> bool:
@@ -194,4 +206,5 @@ def _vector(
         message = f"property {label} is {target}, got a list of {count} numbers"
         context.error("T3", message, span)
         return False
-    return True
+    items = value.value if isinstance(value.value, tuple) else ()
+    return all(_fits_f32(context, item, target, label, span) for item in items)

@@ -118,6 +118,9 @@ def _value(
     span = ast_span(node.value)
     if isinstance(value, typed.Constant):
         return value if assignable(context, value, type_, label, span) else None
+    if isinstance(value, typed.ListOf) and any(item.type.nullable for item in value.items):
+        context.error("T7", f"the items of {label} cannot be null", span)
+        return None
     text_into_blob = type_.is_blob and value.type.as_nullable(False) == typed.STRING
     if text_into_blob or comparable(value.type, type_):
         return value
@@ -132,6 +135,10 @@ def _required(context: Context, node: ast.Insert, target: NodeType | EdgeType) -
     embeds = target.embeds if isinstance(target, NodeType) else {}
     missing = [f"`{end}`" for end in ends if end not in given]
     for name, prop in target.properties.items():
+        if not prop.type.nullable and name in ends:
+            message = f"required property `{name}` of `{target.name}` cannot be given a value"
+            hint = f"`{name}:` names an end of the edge; make the property nullable or rename it"
+            context.error("T12", message, node.type_span, hint)
         if prop.type.nullable or name in given or name in ends:
             continue
         embed = embeds.get(name)

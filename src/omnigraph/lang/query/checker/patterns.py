@@ -1,8 +1,9 @@
 """Checking the clauses of a match block.
 
-Bindings give variables their types first, then traversals give types to the variables they meet,
-in the order written; conditions and negations see the result. So the order of clauses never
-decides whether a query is right.
+Bindings give variables their types first. Then traversals with a known end give a type to their
+other end, and only where no end is known does the first one guess, from source to target.
+Conditions and negations see the result. So the order of clauses never decides whether a query is
+right, unless it has to guess.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Patt
 from omnigraph.lang.query.checker.context import Bound, Context, Scope, suggest
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import fits
-from omnigraph.lang.query.expressions import ast_span
+from omnigraph.lang.query.expressions import ast_span, edge_word
+from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, comparable
 
@@ -27,14 +29,7 @@ def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...
     for binding in bindings:
         _bind_type(context, scope, binding)
     named_blank = scope.get(ast.ANONYMOUS) is not None
-    hops: list[Hop] = []
-    for clause in clauses:
-        if isinstance(clause, ast.Traversal):
-            hop = _hop(context, scope, clause, named_blank)
-            if hop is not None:
-                hops.append(hop)
-            else:
-                scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
+    hops = _hops(context, scope, clauses, named_blank)
     nodes = _nodes(context, scope, bindings)
     at = Inference(context, scope)
     conditions = [
@@ -65,7 +60,7 @@ def _bind_type(context: Context, scope: Scope, binding: ast.Binding) -> None:
             hint = None
         elif context.catalog.edge(name) is not None:
             message = f"`{name}` is an edge type; only node types can be bound"
-            hint = f"write it between two variables: `$a {_edge_word(name)} $b`"
+            hint = f"write it between two variables: `$a {edge_word(name)} $b`"
         context.error("T1", message, binding.type_span, hint)
         scope.broken.add(binding.variable)
         return
@@ -75,10 +70,6 @@ def _bind_type(context: Context, scope: Scope, binding: ast.Binding) -> None:
     elif known.kind is not _NODE or known.type_name != name:
         message = f"variable `${binding.variable}` already bound to type `{known.type_name}`"
         context.error("T26", f"{message}, cannot rebind to `{name}`", binding.type_span)
-
-
-def _edge_word(name: str) -> str:
-    return name[:1].lower() + name[1:]
 
 
 def _nodes(context: Context, scope: Scope, bindings: list[ast.Binding]) -> list[BoundNode]:
@@ -152,6 +143,32 @@ def _value_fits(
 # -- traversals -------------------------------------------------------------------------------
 
 
+def _hops(
+    context: Context, scope: Scope, clauses: tuple[ast.Clause, ...], named_blank: bool
+) -> list[Hop]:
+    """The traversals of a block, in the order written."""
+    written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+    ends = [
+        (clause.src, clause.dst)
+        if named_blank
+        else tuple(
+            typed.hidden_name(f"_{end}", position) if name == ast.ANONYMOUS else name
+            for end, name in enumerate((clause.src, clause.dst))
+        )
+        for position, clause in enumerate(written)
+    ]
+    known = [name for pair in ends for name in pair if scope.get(name) is not None]
+    found: dict[int, Hop] = {}
+    for position in sweep_order([(src, dst) for src, dst in ends], known):
+        clause = written[position]
+        hop = _hop(context, scope, clause, named_blank)
+        if hop is not None:
+            found[position] = hop
+        else:
+            scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
+    return [found[position] for position in sorted(found)]
+
+
 def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool) -> Hop | None:
     edge = _edge_type(context, clause)
     _check_hops(context, clause)
@@ -193,7 +210,7 @@ def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: boo
 def _edge_type(context: Context, clause: ast.Traversal) -> EdgeType | None:
     edge = context.catalog.edge(clause.edge)
     if edge is None:
-        words = [_edge_word(name) for name in context.catalog.edge_types]
+        words = [edge_word(name) for name in context.catalog.edge_types]
         hint = suggest(clause.edge, words)
         if clause.edge in ("in", "contains", "starts_with"):
             hint = f"to compare, write a property on the left: `${clause.src}.property …`"
@@ -317,7 +334,7 @@ def _negation(context: Context, scope: Scope, clause: ast.Negation) -> Absent:
     pattern = check_pattern(context, inner, clause.clauses)
     outer = tuple(name for name in _mentioned(clause.clauses) if scope.get(name) is not None)
     if not outer and context.error_count == before:
-        message = "a negation must mention a variable that is bound outside it"
+        message = "a negation must itself mention a variable that is bound outside it"
         context.error("T9", message, clause.span)
     return Absent(pattern, outer)
 
@@ -336,17 +353,8 @@ def _mentioned(clauses: tuple[ast.Clause, ...]) -> list[str]:
 
 
 def _expression_variables(node: ast.Expr) -> list[str]:
-    match node:
-        case ast.Variable(name=name) | ast.Property(variable=name):
-            return [name]
-        case ast.Compare(left=left, right=right):
-            parts: tuple[ast.Expr, ...] = (left, right)
-        case ast.In(item=item, options=options):
-            parts = (item, options)
-        case ast.IsNull(operand=operand) | ast.Not(operand=operand):
-            parts = (operand,)
-        case ast.And(operands=parts) | ast.Or(operands=parts) | ast.Call(args=parts):
-            pass
-        case _:
-            parts = ()
-    return [name for part in parts for name in _expression_variables(part)]
+    return [
+        part.name if isinstance(part, ast.Variable) else part.variable
+        for part in ast.walk(node)
+        if isinstance(part, ast.Variable | ast.Property)
+    ]

@@ -48,9 +48,7 @@ def _column(
     if expr is None:
         return None
     if expr.type.is_blob:
-        context.error(
-            "T24", "a Blob cannot be read as a value", projection.span, "read it by its id"
-        )
+        context.error("T24", "a Blob cannot be read as a value", projection.span)
         return None
     if grouped and not isinstance(node, ast.Aggregate | ast.Property | ast.Variable):
         context.error(
@@ -114,10 +112,12 @@ def _order(
         key = _sort_key(context, scope, entry, known, complete)
         if key is None:
             continue
-        if isinstance(key.expr, typed.Nearest) and by_column:
-            pass  # refused as T18, wherever it stands
-        elif isinstance(key.expr, typed.Score):
-            if not _leads(context, entry, position, grouped):
+        if isinstance(key.expr, typed.Score):
+            # Beside a column, `nearest` is refused wherever it stands (T18).
+            refused = isinstance(key.expr, typed.Nearest) and by_column
+            if not refused and not _leads(context, entry, position, grouped):
+                continue
+            if body.distinct and not _returned(context, entry, key.expr, known, complete):
                 continue
         elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
             output = _returned(context, entry, key.expr, known, complete)
@@ -138,9 +138,9 @@ def _sort_key(
 ) -> SortKey | None:
     node = entry.expr
     if isinstance(node, ast.Name):
-        for column in columns:
+        for position, column in enumerate(columns):
             if column.name == node.name:
-                return _by_column(context, entry, column)
+                return _by_column(context, entry, column, position)
         if complete:
             names = [column.name for column in columns]
             message = f"`{node.name}` is no column of the result"
@@ -164,11 +164,14 @@ def _sort_key(
     return SortKey(expr, entry.descending)
 
 
-def _by_column(context: Context, entry: ast.Ordering, column: OutputColumn) -> SortKey | None:
+def _by_column(
+    context: Context, entry: ast.Ordering, column: OutputColumn, position: int
+) -> SortKey | None:
     if not column.expr.type.is_plain:
         context.error("T29", f"cannot order by {column.expr.type}", entry.span)
         return None
-    return SortKey(typed.Output(column.name, column.expr.type), entry.descending)
+    output = typed.Output(column.name, position, column.expr.type)
+    return SortKey(output, entry.descending)
 
 
 def _leads(context: Context, entry: ast.Ordering, position: int, grouped: bool) -> bool:
@@ -191,9 +194,9 @@ def _returned(
     complete: bool,
 ) -> typed.Output | None:
     """Groups and distinct rows can only be ordered by what is returned."""
-    for column in columns:
+    for position, column in enumerate(columns):
         if column.expr == expr:
-            return typed.Output(column.name, expr.type)
+            return typed.Output(column.name, position, expr.type)
     if complete:
         message = "groups and distinct rows can only be ordered by returned columns"
         context.error("T31", message, entry.span, "return this property too")

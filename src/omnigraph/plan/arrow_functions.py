@@ -5,14 +5,16 @@ They exist only in this process: storage cannot run them (see ``plan.arrow.pusha
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Registering a name twice is an error that also releases the function that is in use.
+_lock = threading.Lock()
 _registered: set[str] = set()
 
 
@@ -37,24 +39,29 @@ def text_function(function: str) -> str:
 
 
 def _register(name: str, function: Callable[..., Any], types: dict[str, pa.DataType]) -> None:
-    if name in _registered:
-        return
-    doc = {"summary": name, "description": "See omnigraph.plan.list_functions."}
-    with suppress(pa.ArrowKeyError):  # another thread was faster
-        pc.register_scalar_function(function, name, doc, types, pa.bool_())
+    with _lock:
+        if name in _registered or name in pc.list_functions():
+            return
+        _register_once(name, function, types)
+
+
+def _register_once(name: str, function: Callable[..., Any], types: dict[str, pa.DataType]) -> None:
+    doc = {"summary": name, "description": "See omnigraph.plan.arrow_functions."}
+    pc.register_scalar_function(function, name, doc, types, pa.bool_())
     _registered.add(name)
 
 
 def _contains(context: Any, lists: Any, item: Any) -> pa.Array:
     lists = _as_array(lists, context.batch_length)
     items = _as_array(item, context.batch_length)
-    parents = np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0), dtype=np.int64)
+    # Not `list_parent_indices`: it counts children that a null list may hide, flattening does not.
+    parents = np.repeat(np.arange(len(lists)), lengths)
     flat = pc.list_flatten(lists)
     equal = _equal(flat, items.take(pa.array(parents)))
     hit = np.zeros(len(lists), dtype=bool)
     hit[parents[np.asarray(equal.fill_null(False))]] = True
-    empty = np.asarray(pc.equal(pc.list_value_length(lists), 0).fill_null(False))
-    unknown = np.asarray(lists.is_null()) | (np.asarray(items.is_null()) & ~empty)
+    unknown = np.asarray(lists.is_null()) | (np.asarray(items.is_null()) & (lengths > 0))
     unknown[parents[np.asarray(flat.is_null())]] = True
     return pa.array(hit, mask=unknown & ~hit)
 
