@@ -1,0 +1,107 @@
+"""Leases: one holder in any thread or process; none left by the dead, none lost by sleepers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+
+import pytest
+
+from omnigraph.errors import Conflict
+from omnigraph.storage.leases import LocalLeases
+from omnigraph.storage.roots import parse_root
+
+NAME = "node:Person@main"
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def leases(tmp_path):
+    return LocalLeases(parse_root(str(tmp_path / "g.omni")))
+
+
+def hold(uri, ready):
+    with LocalLeases(parse_root(uri)).held([NAME], timeout=10):
+        ready.set()
+        signal.pause()
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the lease until it is killed."""
+    ready = SPAWN.Event()
+    process = SPAWN.Process(target=hold, args=(str(tmp_path / "g.omni"), ready))
+    process.start()
+    assert ready.wait(30)
+    yield process
+    process.kill()
+    process.join(30)
+
+
+def test_a_lease_has_one_holder_among_threads(leases):
+    with leases.held([NAME], timeout=1):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(leases.is_free(NAME)))
+        thread.start()
+        thread.join()
+        assert found == [False]
+    assert leases.is_free(NAME)
+
+
+def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
+    with pytest.raises(Conflict, match="being written") as caught, leases.held([NAME], 0.05):
+        pass
+    assert caught.value.details == {"lease": NAME}
+    assert leases.is_free("node:Company@main")
+
+
+def test_a_killed_holder_leaves_its_lease_free(leases, holder):
+    assert not leases.is_free(NAME)
+    holder.kill()
+    holder.join(30)
+    assert leases.is_free(NAME)
+
+
+def test_a_stopped_holder_keeps_its_lease(leases, holder):
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        assert not leases.is_free(NAME)
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+
+
+def test_nothing_is_held_when_one_of_several_is_taken(leases, holder):
+    with pytest.raises(Conflict), leases.held(["a", NAME, "z"], timeout=0):
+        pass
+    assert leases.is_free("a")
+
+
+def test_a_released_lease_leaves_no_file(leases, tmp_path):
+    with leases.held(["a", "b"], timeout=1):
+        assert len(os.listdir(tmp_path / "g.omni" / "__recovery")) == 2
+    assert os.listdir(tmp_path / "g.omni" / "__recovery") == []
+
+
+def count_up(uri, path, times):
+    leases = LocalLeases(parse_root(uri))
+    for _ in range(times):
+        with leases.held([NAME], timeout=60):
+            with open(path) as file:
+                value = int(file.read())
+            with open(path, "w") as file:
+                file.write(str(value + 1))
+
+
+def test_no_two_processes_hold_a_lease_at_once(tmp_path):
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    arguments = (str(tmp_path / "g.omni"), str(counter), 50)
+    workers = [SPAWN.Process(target=count_up, args=arguments) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert counter.read_text() == "200"
