@@ -42,8 +42,10 @@ fmt: $(STAMP)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The console blocks of the documentation with what the commands print now.
+# The page of codes, and the console blocks of the documentation with what the commands print now.
 docs: $(STAMP)
+	$(PY) tools/codes_page.py >.venv/codes.md
+	mv .venv/codes.md docs/codes.md
 	$(PY) -m tests.pages
 
 java:

@@ -84,8 +84,8 @@ class Parser:
         Only call this where nothing but the keyword may stand.
         """
         token = self.token
-        if token.kind is Kind.IDENT and token.text != word and token.text.startswith(word):
-            rest = token.text[len(word) :]
+        rest = token.text[len(word) :]
+        if token.kind is Kind.IDENT and token.text.startswith(word) and _is_token(rest):
             middle = token.start + len(word)
             self.token = _glued_rest(rest, middle, token.end)
             self._tokens[self._index] = self.token
@@ -196,13 +196,15 @@ class Parser:
         return self._tokens[self._index - 1].end if self._index else 0
 
 
+def _is_token(rest: str) -> bool:
+    """Whether what is glued to a keyword can stand alone: a name or a whole number."""
+    return bool(rest) and (not rest[0].isdigit() or rest.isdigit())
+
+
 def _glued_rest(rest: str, start: int, end: int) -> Token:
-    first = rest[0]
-    if first.isdigit():
-        kind = Kind.INT if rest.isdigit() else Kind.IDENT
-    else:
-        kind = Kind.TYPE if first.isupper() else Kind.IDENT
-    return Token(kind, rest, start, end)
+    if rest.isdigit():
+        return Token(Kind.INT, rest, start, end)
+    return Token(Kind.TYPE if rest[0].isupper() else Kind.IDENT, rest, start, end)
 
 
 def _short(text: str) -> str:

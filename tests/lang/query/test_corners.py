@@ -293,3 +293,9 @@ def test_groups_are_what_can_be_reached(ends):
             reached |= {n for pair in ends if not reached.isdisjoint(pair) for n in pair}
         same = {other for other in "abcdef" if groups.leader(other) == groups.leader(name)}
         assert same == reached
+
+
+def test_the_hint_for_an_unknown_column_can_be_written_as_it_stands() -> None:
+    source = Source("q.gq", f"query q() {{ {read('$p: Person', rest='order { name }')} }}")
+    _, (found,) = examine_query(CATALOG, source, parse_queries(source)[0].queries[0])
+    assert (found.code, found.hint) == ("T29", "did you mean `$p.name`?")

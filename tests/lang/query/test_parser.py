@@ -711,3 +711,13 @@ def test_comments_may_hold_anything() -> None:
 )
 def test_fragments_never_raise(text: str) -> None:
     parse_queries(text)
+
+
+@pytest.mark.parametrize("result", ["$p.name as0x", "$p.name asx0", "$p.name as x0"])
+def test_what_is_glued_to_a_keyword_must_be_a_name_of_its_own(result: str) -> None:
+    queries, problems = parse(read("$p: P", result))
+    assert problems == []
+    found = queries[0].body
+    assert isinstance(found, ast.Read)
+    aliases = [projection.alias for projection in found.projections]
+    assert aliases == ([None, None] if "0x" in result else ["x0"])

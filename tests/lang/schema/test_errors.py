@@ -640,3 +640,11 @@ def test_every_code_is_used_and_every_used_code_is_registered() -> None:
 def test_every_code_but_the_collisions_has_an_example_here() -> None:
     shown = {case[1] for case in CASES.values()}
     assert set(SCHEMA_CODES) - shown == {"S106", "S107"}
+
+
+def test_two_interfaces_of_a_node_must_agree() -> None:
+    text = "interface I { a: String } interface J { a: I32 } node A implements I, J { }"
+    source = Source("s.pg", text)
+    (found,) = analyze_schema(source)[1]
+    assert (found.code, text[found.span.start : found.span.end]) == ("S052", "J")
+    assert "has type String but interface J declares it as I32" in found.message

@@ -102,7 +102,7 @@ class ExpressionParser(Parser):
         if self.operands > MAX_OPERANDS:
             raise self.fail(
                 "P008",
-                f"more than {MAX_OPERANDS} conditions in one expression",
+                f"more than {MAX_OPERANDS} `and` and `or` in one expression",
                 self.token.span,
                 "compare with a list: `$p.name in $names`",
             )

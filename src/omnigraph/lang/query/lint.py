@@ -192,7 +192,7 @@ def _warnings(source: Source, query: ast.Query, checked: CheckedQuery) -> list[D
         found.append(warn("L101", NO_PARAMS))
     kinds = {statement.kind is StatementKind.DELETE for statement in checked.statements}
     if len(kinds) == 2:
-        message = "this mixes inserts/updates and deletes and will be refused when it runs"
+        message = "this mixes inserts/updates and deletes, which is refused before it runs"
         found.append(warn("L102", message, "split into separate mutations"))
     return found
 

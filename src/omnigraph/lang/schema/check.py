@@ -81,7 +81,7 @@ def _check_node(
         interface = interfaces.get(ref.name)
         if interface is not None:
             known = known and interface.complete
-            _check_interface_types(report, decl, interface)
+            _check_interface_types(report, node, interface, ref.span)
             continue
         known = False
         if file.complete:
@@ -106,21 +106,26 @@ def _check_node(
             _check_key_nullable(report, decl.name, constraint, node.by_name)
 
 
-def _check_interface_types(report: Report, node: NodeDecl, interface: InterfaceDecl) -> None:
-    declared = {p.name: p for p in node.properties}
+def _check_interface_types(
+    report: Report, node: ExpandedNode, interface: InterfaceDecl, implements: Span
+) -> None:
+    """Every interface must agree with the node, and so with the interfaces before it."""
+    brought = {prop.name for prop, _ in node.injected}
     for prop in interface.properties:
-        own = declared.get(prop.name)
-        if own is None:
+        effective = node.by_name[prop.name]
+        mine, theirs = canonical_type(effective.type), canonical_type(prop.type)
+        if mine == theirs:
             continue
-        mine, theirs = canonical_type(own.type), canonical_type(prop.type)
-        if mine != theirs:
-            report.parse(
-                "S052",
-                f"node {node.name} property '{own.name}' has type {mine} "
-                f"but interface {interface.name} declares it as {theirs}",
-                own.type_span,
-                f"declare it as `{theirs}`, or leave it out: the interface brings it",
-            )
+        hint = f"declare it as `{theirs}`, or leave it out: the interface brings it"
+        if prop.name in brought:
+            hint = "two interfaces of one node must declare it the same"
+        report.parse(
+            "S052",
+            f"node {node.decl.name} property '{prop.name}' has type {mine} "
+            f"but interface {interface.name} declares it as {theirs}",
+            implements if prop.name in brought else effective.type_span,
+            hint,
+        )
 
 
 def _check_edge(report: Report, decl: EdgeDecl) -> None:

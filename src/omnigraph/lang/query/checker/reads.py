@@ -142,7 +142,7 @@ def _sort_key(
             if column.name == node.name:
                 return _by_column(context, entry, column, position)
         if complete:
-            names = [column.name for column in columns]
+            names = [f"${c.name}" if "." in c.name else c.name for c in columns]
             message = f"`{node.name}` is no column of the result"
             context.error("T29", message, node.span, suggest(node.name, names))
         return None
