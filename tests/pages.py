@@ -1,4 +1,4 @@
-"""The documentation as data: fenced blocks, and the sessions in them.
+"""The documentation as data: fenced blocks, and the dialogues in them.
 
 Run as a program (`make docs`) it writes into every console block what its commands print now;
 read the difference before you commit it.
@@ -92,8 +92,8 @@ def refreshed(page: Path, directory: Path) -> str:
             (directory / block.file).write_text(block.text, "utf-8")
         if block.language != "console":
             return match[0]
-        session = (f"$ {s.command}\n{run(s.command, directory)}" for s in steps(block))
-        return f"```console\n{''.join(session)}```"
+        dialogue = (f"$ {s.command}\n{run(s.command, directory)}" for s in steps(block))
+        return f"```console\n{''.join(dialogue)}```"
 
     return _FENCE.sub(block_again, page.read_text("utf-8"))
 
