@@ -87,6 +87,14 @@ def test_k216_coverage_needs_a_valid_update_and_leaves_keys_out(query):
     assert lint(query).findings == ()
 
 
+def test_an_uncovered_property_is_shown_at_the_first_update_query():
+    report = lint(READ, "query u($n: String) { update Company set { name: $n } where size = 1 }")
+    assert report.findings == ()
+    report = lint(READ, "query u($n: I32) { update Person set { age: $n } where age is null }")
+    assert {d.code for d in report.diagnostics} == {"L201"}
+    assert {d.source.position(d.span.start) for d in report.diagnostics} == {(2, 7)}
+
+
 def test_k217_findings_and_query_names_are_sorted():
     report = lint(
         "query z($n: String) { update Person set { age: 1 } where name = $n }",

@@ -153,8 +153,24 @@ def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, s
             found += _warnings(source, query, checked)
         diagnostics += found
         results.append(_result(catalog, query, checked, found))
-    findings += _uncovered(catalog, valid)
+    uncovered = _uncovered(catalog, valid)
+    findings += uncovered
     findings.sort(key=lambda finding: finding.rank)
+    places = {query.name: query.name_span for query in file.queries}
+    for finding in uncovered:
+        # The property is in the schema; what may be missing an assignment is in this file.
+        span = places[finding.query_names[0]]
+        diagnostics.append(
+            Diagnostic(
+                Phase.LINT,
+                finding.code,
+                finding.message,
+                source,
+                span,
+                f"set it in an update of {finding.type_name}, if it may change",
+                finding.severity,
+            )
+        )
     return LintReport(
         source.name, schema_source, tuple(results), tuple(findings), tuple(diagnostics)
     )
