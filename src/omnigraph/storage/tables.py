@@ -152,12 +152,6 @@ class TableStore:
             found = self._open(ref).read_transaction(version)
         return None if found is None else str(found.uuid)
 
-    def forget(self, ref: TableRef) -> None:
-        """Drop the handles of a table, when its branch is gone or made anew."""
-        with self._lock:
-            for key in [key for key in self._handles if key[0] == ref.path]:
-                del self._handles[key]
-
     def _handle(self, ref: TableRef, version: int) -> LanceDataset:
         key = (ref.path, version)
         with self._lock:

@@ -27,7 +27,10 @@ def test_b48_the_catalog_holds_every_type() -> None:
     catalog = compile_schema(FIXTURE)
     assert list(catalog.node_types) == ["Company", "Note", "Person"]
     assert list(catalog.edge_types) == ["Knows", "WorksAt"]
-    assert catalog.table_keys()[-2:] == ("edge:Knows", "edge:WorksAt")
+    assert [edge.table_key for edge in catalog.edge_types.values()] == [
+        "edge:Knows",
+        "edge:WorksAt",
+    ]
 
 
 def test_b49_edge_lookup_ignores_case() -> None:

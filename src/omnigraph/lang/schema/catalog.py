@@ -149,11 +149,6 @@ class Catalog:
         """An edge type by its exact name, else by the whole name in any casing."""
         return self.edge_types.get(word) or self._folded.get(word.lower())
 
-    def table_keys(self) -> tuple[str, ...]:
-        """The keys of all tables, nodes before edges, each in alphabetical order."""
-        nodes = tuple(node.table_key for node in self.node_types.values())
-        return nodes + tuple(edge.table_key for edge in self.edge_types.values())
-
 
 def catalog_from_ir(ir: SchemaIR) -> Catalog:
     """The catalog of a canonical schema, which must be a valid one.

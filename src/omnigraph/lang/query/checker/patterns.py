@@ -148,20 +148,16 @@ def _hops(
 ) -> list[Hop]:
     """The traversals of a block, in the order written."""
     written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
-    ends = [
-        (clause.src, clause.dst)
-        if named_blank
-        else tuple(
-            typed.hidden_name(f"_{end}", position) if name == ast.ANONYMOUS else name
-            for end, name in enumerate((clause.src, clause.dst))
-        )
-        for position, clause in enumerate(written)
-    ]
+
+    def end(name: str) -> str:
+        return context.anonymous() if name == ast.ANONYMOUS and not named_blank else name
+
+    ends = [(end(clause.src), end(clause.dst)) for clause in written]
     known = [name for pair in ends for name in pair if scope.get(name) is not None]
     found: dict[int, Hop] = {}
-    for position in sweep_order([(src, dst) for src, dst in ends], known):
+    for position in sweep_order(ends, known):
         clause = written[position]
-        hop = _hop(context, scope, clause, named_blank)
+        hop = _hop(context, scope, clause, *ends[position])
         if hop is not None:
             found[position] = hop
         else:
@@ -169,7 +165,7 @@ def _hops(
     return [found[position] for position in sorted(found)]
 
 
-def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: bool) -> Hop | None:
+def _hop(context: Context, scope: Scope, clause: ast.Traversal, src: str, dst: str) -> Hop | None:
     edge = _edge_type(context, clause)
     _check_hops(context, clause)
     if edge is None:
@@ -179,10 +175,6 @@ def _hop(context: Context, scope: Scope, clause: ast.Traversal, named_blank: boo
         shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}` is not"
         context.error("T22", f"{message}, {shape}", clause.edge_span, "leave `<` and `>` out")
         return None
-    src, dst = (
-        context.anonymous() if name == ast.ANONYMOUS and not named_blank else name
-        for name in (clause.src, clause.dst)
-    )
     direction = _orient(context, scope, clause, edge, src, dst)
     if direction is None:
         return None
