@@ -151,8 +151,11 @@ class Parser:
 
     def after_unreadable(self) -> bool:
         """Whether something unreadable stands between the token before and the current one."""
-        first, last = self.previous_end(), self.token.start
-        return any(first <= start <= last for start in self._unreadable)
+        return self.unreadable_since(self.previous_end())
+
+    def unreadable_since(self, offset: int) -> bool:
+        """Whether something unreadable stands between a place and the current token."""
+        return any(offset <= start <= self.token.start for start in self._unreadable)
 
     def _runaway_string(self) -> Failure | None:
         """A string over several lines just before an error has most likely lost its quote."""

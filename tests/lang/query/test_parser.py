@@ -721,3 +721,11 @@ def test_what_is_glued_to_a_keyword_must_be_a_name_of_its_own(result: str) -> No
     assert isinstance(found, ast.Read)
     aliases = [projection.alias for projection in found.projections]
     assert aliases == ([None, None] if "0x" in result else ["x0"])
+
+
+def test_an_empty_block_is_reported_after_other_mistakes_too() -> None:
+    wrong = "query a() { match { $p: person } return { $p } }"
+    empty = "query b() { match { } return { } }"
+    _, problems = parse(f"{wrong}\n{empty}\nquery c() {{ }}")
+    found = [(problem.code, problem.source.position(problem.span.start)[0]) for problem in problems]
+    assert found == [("P010", 1), ("P025", 2), ("P026", 2), ("P010", 3)]

@@ -71,7 +71,7 @@ class QueryParser(ExpressionParser):
         params = self._params()
         notes = self._annotations(name.text)
         opening = self.expect("{", f"to open the body of query `{name.text}`")
-        body = self._body()
+        body = self._body(opening)
         self._close(opening, f"query `{name.text}`")
         return ast.Query(
             name.text,
@@ -158,32 +158,32 @@ class QueryParser(ExpressionParser):
             notes.setdefault(word.text, text)
         return notes
 
-    def _body(self) -> ast.Body:
-        if self.token.text.startswith("match") and not self._at_statement():
+    def _body(self, opening: Token) -> ast.Body:
+        if self.token.text.startswith("match"):
             return self._read()
-        statements = self._block(self._statement, closed_by=self._ends_body)
-        if not statements and not self.diagnostics:
+        problems = len(self.diagnostics)
+        statements = self._block(self._statement, closed_by=self._at_query)
+        if not statements and self._blank(opening, problems):
             raise self.unexpected("`match`, `insert`, `update` or `delete`", "in a query body")
         return ast.Mutation(tuple(statements))
-
-    def _ends_body(self) -> bool:
-        return self._at_query()
 
     # -- reads ---------------------------------------------------------------------------
 
     def _read(self) -> ast.Read:
         self.accept_word("match")
         opening = self.expect("{", "after `match`")
+        problems = len(self.diagnostics)
         clauses = self._block(self._clause, closed_by=self._at_part)
-        if not clauses and not self.diagnostics:
+        if not clauses and self._blank(opening, problems):
             self.report("P025", "a match block needs at least one clause", opening.span)
         self._close(opening, "`match`")
         if not self.accept_word("return"):
             raise self.unexpected("`return`", "after the match block")
         distinct = self.accept("distinct") is not None
         opening = self.expect("{", "after `return`")
+        problems = len(self.diagnostics)
         projections = self._block(self._projection, closed_by=self._at_part)
-        if not projections and not self.diagnostics:
+        if not projections and self._blank(opening, problems):
             self.report("P026", "a return block needs at least one projection", opening.span)
         self._close(opening, "`return`")
         order = self._order({p.alias for p in projections if p.alias})
@@ -294,8 +294,9 @@ class QueryParser(ExpressionParser):
         start = self.advance().start
         with self.nested():
             opening = self.advance()
+            problems = len(self.diagnostics)
             clauses = self._block(self._clause, closed_by=self._at_part)
-            if not clauses and not self.diagnostics:
+            if not clauses and self._blank(opening, problems):
                 self.report("P025", "a negation needs at least one clause", opening.span)
             self._close(opening, "`not`")
         return ast.Negation(tuple(clauses), Span(start, self.previous_end()))
@@ -382,9 +383,6 @@ class QueryParser(ExpressionParser):
 
     # -- statements ----------------------------------------------------------------------
 
-    def _at_statement(self) -> bool:
-        return any(self.token.text.startswith(word) for word in _STATEMENTS)
-
     def _statement(self) -> ast.Statement:
         start = self.token.start
         if self.accept_word("insert"):
@@ -447,6 +445,10 @@ class QueryParser(ExpressionParser):
             except Failure:
                 self._skip_item(place)
         return items
+
+    def _blank(self, opening: Token, problems: int) -> bool:
+        """Whether a block without items has nothing wrong in it, so that it is really empty."""
+        return len(self.diagnostics) == problems and not self.unreadable_since(opening.start)
 
     def _skip_item(self, place: int) -> None:
         """Move to where the next item may begin: a new line on the level of the broken one.
