@@ -1,0 +1,151 @@
+"""The record of recoveries: one row for every sidecar that was rolled forward, back or dropped.
+
+The table lies beside the graph's own tables and no manifest pins it; its columns are those of
+the reference. How rows reach the disk is the business of the ``RowLog`` that is handed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from omnigraph.errors import StorageCorrupt
+
+AUDIT_TABLE = "_graph_commit_recoveries.lance"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("recovery_kind", pa.string(), nullable=False),
+        pa.field("recovery_for_actor", pa.string()),
+        pa.field("operation_id", pa.string(), nullable=False),
+        pa.field("sidecar_writer_kind", pa.string(), nullable=False),
+        pa.field("per_table_outcomes_json", pa.string(), nullable=False),
+        pa.field("created_at", pa.timestamp("us"), nullable=False),
+    ]
+)
+
+
+class RecoveryKind(StrEnum):
+    """How a recovery ended."""
+
+    ROLLED_FORWARD = "RolledForward"
+    ROLLED_BACK = "RolledBack"
+    ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+
+
+class TableOutcome(NamedTuple):
+    """Where a recovery found a table and to which version it took it."""
+
+    table_key: str
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One recovery. ``graph_commit_id`` is its own commit, the actor the interrupted writer's.
+
+    ``created_at`` is in microseconds.
+    """
+
+    graph_commit_id: str
+    recovery_kind: RecoveryKind
+    recovery_for_actor: str | None
+    operation_id: str
+    sidecar_writer_kind: str
+    per_table_outcomes: tuple[TableOutcome, ...]
+    created_at: int
+
+
+class RowLog(Protocol):
+    """A table that only grows."""
+
+    def append(self, table: pa.Table) -> None:
+        """Add rows, making the table when there is none yet; durable when this returns."""
+
+    def read(self) -> pa.Table | None:
+        """All rows; ``None`` when there is no table yet."""
+
+
+class AuditLog:
+    """The recoveries of one graph. Who writes holds the leases of the sidecar it records."""
+
+    def __init__(self, log: RowLog) -> None:
+        self._log = log
+
+    def rows(self) -> list[AuditRow]:
+        """Every recovery, oldest first."""
+        table = self._log.read()
+        found = [] if table is None else from_arrow(table)
+        return sorted(found, key=lambda row: row.created_at)
+
+    def record_once(self, row: AuditRow) -> bool:
+        """Add a row, unless this kind of recovery of its operation is there already.
+
+        Says whether it was added. A recovery that failed after its row was written comes here
+        again.
+        """
+        same = (row.operation_id, row.recovery_kind)
+        if any((known.operation_id, known.recovery_kind) == same for known in self.rows()):
+            return False
+        self._log.append(to_arrow([row]))
+        return True
+
+
+def to_arrow(rows: Iterable[AuditRow]) -> pa.Table:
+    """Rows as a table with the columns of the audit table."""
+    records = [
+        {
+            "graph_commit_id": row.graph_commit_id,
+            "recovery_kind": row.recovery_kind.value,
+            "recovery_for_actor": row.recovery_for_actor,
+            "operation_id": row.operation_id,
+            "sidecar_writer_kind": str(row.sidecar_writer_kind),
+            "per_table_outcomes_json": _outcomes_json(row.per_table_outcomes),
+            "created_at": row.created_at,
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(records, schema=SCHEMA)
+
+
+def from_arrow(table: pa.Table) -> list[AuditRow]:
+    """The rows of an audit table, in its order."""
+    try:
+        # As numbers, since datetimes do not reach as far as the column does.
+        plain = table.select(SCHEMA.names).cast(
+            pa.schema([*list(SCHEMA)[:-1], pa.field("created_at", pa.int64(), nullable=False)])
+        )
+        return [_row(record) for record in plain.to_pylist()]
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise StorageCorrupt(
+            f"the recovery audit table '{AUDIT_TABLE}' cannot be read",
+            hint="move the table away to go on without its records; the graph does not need them",
+        ) from error
+
+
+def _outcomes_json(outcomes: Iterable[TableOutcome]) -> str:
+    content = [TableOutcome(*outcome)._asdict() for outcome in outcomes]
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+
+def _row(record: dict[str, Any]) -> AuditRow:
+    outcomes = tuple(
+        TableOutcome(str(entry["table_key"]), int(entry["from_version"]), int(entry["to_version"]))
+        for entry in json.loads(record["per_table_outcomes_json"])
+    )
+    return AuditRow(
+        record["graph_commit_id"],
+        RecoveryKind(record["recovery_kind"]),
+        record["recovery_for_actor"],
+        record["operation_id"],
+        record["sidecar_writer_kind"],
+        outcomes,
+        int(record["created_at"]),
+    )

@@ -1,0 +1,132 @@
+"""The named boundaries between the phases of an operation, where a test may stop the process.
+
+Product code says ``reached(Failpoint.X)`` when it has passed a boundary; that does nothing
+unless a test has installed a hook. The catalogue is complete: a test proves that every name in
+it is crossed somewhere and that nothing else is. No setting turns a hook on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Failpoint(StrEnum):
+    """Every boundary, named ``<operation>.<where>``."""
+
+    INIT_AFTER_CLAIM = "init.after_claim"
+    """The root belongs to this process and holds nothing else yet."""
+    INIT_AFTER_CONTRACT = "init.after_contract"
+    """The schema files are written."""
+    INIT_AFTER_TABLES = "init.after_tables"
+    """The empty tables exist; no manifest names them."""
+    INIT_AFTER_MANIFEST = "init.after_manifest"
+    """The manifest exists; the graph can be opened."""
+
+    WRITE_AFTER_LEASES = "write.after_leases"
+    """The writer alone may move its tables."""
+    WRITE_AFTER_FORK = "write.after_fork"
+    """The tables that the branch did not own yet are forked."""
+    WRITE_AFTER_SIDECAR = "write.after_sidecar"
+    """The intent is durable; no table has moved."""
+    WRITE_BETWEEN_TABLES = "write.between_tables"
+    """One table has moved and another has not; crossed once for each gap."""
+    WRITE_AFTER_TABLES = "write.after_tables"
+    """Every table has moved; readers see none of it."""
+    WRITE_AFTER_PUBLISH = "write.after_publish"
+    """Readers see the write; its sidecar still stands."""
+    WRITE_AFTER_SIDECAR_DELETE = "write.after_sidecar_delete"
+    """The sidecar is gone; the leases are still held."""
+
+    PUBLISH_BEFORE = "publish.before"
+    """An attempt is checked and about to commit to the manifest; crossed for each attempt."""
+    PUBLISH_AFTER = "publish.after"
+    """The manifest has the rows; nothing has been told so."""
+    PUBLISH_COMPACT = "publish.compact"
+    """The manifest is about to be compacted by one overwrite."""
+
+    UNDO_BEFORE_RESTORE = "undo.before_restore"
+    """A living writer lost its publish and is about to restore a table; crossed for each."""
+    UNDO_AFTER_RESTORE = "undo.after_restore"
+    """Its tables are restored; the manifest does not name the restored heads."""
+    UNDO_AFTER_PUBLISH = "undo.after_publish"
+    """The restored heads are published; the sidecar still stands."""
+
+    BRANCH_AFTER_CREATE = "branch.after_create"
+    """The branch of the manifest exists; the caller has not been told."""
+    BRANCH_BEFORE_REF_DELETE = "branch.before_ref_delete"
+    """A branch passed every refusal and is about to lose its name."""
+    BRANCH_BEFORE_TABLE_CLEANUP = "branch.before_table_cleanup"
+    """The name is gone; the branch's forks of tables are not."""
+
+    FORK_BEFORE_RECLAIM = "fork.before_reclaim"
+    """A fork that no manifest names is about to be removed."""
+    FORK_BEFORE_CREATE = "fork.before_create"
+    """A table is about to be forked for the first write of a branch."""
+
+    TAG_BEFORE_WRITE = "tag.before_write"
+    """A tag is about to be written to the manifest."""
+
+    RECOVERY_AFTER_LEASES = "recovery.after_leases"
+    """The writer of a sidecar is proven dead and its tables are held."""
+    RECOVERY_BEFORE_RESTORE = "recovery.before_restore"
+    """A table is about to be rolled back; crossed for each."""
+    RECOVERY_AFTER_RESTORE = "recovery.after_restore"
+    """Every table is rolled back; the manifest does not name the restored heads."""
+    RECOVERY_BEFORE_PUBLISH = "recovery.before_publish"
+    """The commit of the recovery is about to be published."""
+    RECOVERY_AFTER_PUBLISH = "recovery.after_publish"
+    """The recovery is visible; it is not audited yet."""
+    RECOVERY_AFTER_AUDIT = "recovery.after_audit"
+    """The recovery is audited; the sidecar still stands."""
+    RECOVERY_AFTER_DELETE = "recovery.after_delete"
+    """The sidecar is gone; the leases are still held."""
+
+    STAGING_BEFORE_PROMOTE = "staging.before_promote"
+    """Staged schema files are complete and about to replace the live ones."""
+    STAGING_BETWEEN_RENAMES = "staging.between_renames"
+    """Some schema files are promoted and others are not; crossed once for each gap."""
+
+    INDEXES_AFTER_STAGE = "indexes.after_stage"
+    """Index files are built; no table names them."""
+
+
+Hook = Callable[[Failpoint], None]
+
+_hook: Hook | None = None
+
+
+def reached(point: Failpoint) -> None:
+    """Say that a boundary was passed.
+
+    >>> reached(Failpoint.PUBLISH_BEFORE)
+    """
+    hook = _hook
+    if hook is not None:
+        hook(point)
+
+
+def install(hook: Hook | None) -> None:
+    """Call ``hook`` at every boundary, in the thread that passes it; ``None`` stops that."""
+    global _hook
+    _hook = hook
+
+
+@contextmanager
+def hooked(hook: Hook) -> Iterator[None]:
+    """Install a hook for the length of a block, then whatever was installed before.
+
+    >>> passed = []
+    >>> with hooked(passed.append):
+    ...     reached(Failpoint.PUBLISH_AFTER)
+    >>> reached(Failpoint.PUBLISH_AFTER)
+    >>> [str(point) for point in passed]
+    ['publish.after']
+    """
+    before = _hook
+    install(hook)
+    try:
+        yield
+    finally:
+        install(before)

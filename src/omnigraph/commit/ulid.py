@@ -1,0 +1,114 @@
+"""Ids that sort by time: 48 bits of milliseconds, then 80 random bits, as 26 characters.
+
+Commits and operations are named by them, so files and rows come in the order they were made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from omnigraph.errors import InputError
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LENGTH = 26
+_RANDOM_BITS = 80
+_RANDOM_LIMIT = 1 << _RANDOM_BITS
+# 26 characters hold 130 bits, an id has 128: the first character cannot go beyond 7.
+_SHAPE = re.compile(f"[0-7][{_ALPHABET}]{{{_LENGTH - 1}}}")
+
+
+def now_micros() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+def _now_millis() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _random() -> int:
+    return secrets.randbits(_RANDOM_BITS)
+
+
+class UlidSource:
+    """Makes ids of which each is greater than the one before, also when the clock steps back."""
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = _now_millis,
+        entropy: Callable[[], int] = _random,
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = threading.Lock()
+        self._millis = -1
+        self._random = 0
+
+    def new(self) -> str:
+        """The next id."""
+        with self._lock:
+            now = self._clock()
+            if now > self._millis:
+                self._millis, self._random = now, self._entropy()
+            else:
+                self._random += 1
+                if self._random == _RANDOM_LIMIT:
+                    self._millis, self._random = self._millis + 1, self._entropy()
+            return _encode(self._millis << _RANDOM_BITS | self._random)
+
+    def forget(self) -> None:
+        """Start anew: for a forked child, which would otherwise count on from its parent's id.
+
+        The lock is new too, since a thread that does not exist in the child may have held it.
+        """
+        self._lock = threading.Lock()
+        self._millis = -1
+
+
+_SOURCE = UlidSource()
+os.register_at_fork(after_in_child=_SOURCE.forget)
+
+
+def new_ulid() -> str:
+    """A new id, greater than every id that this process made before.
+
+    >>> first, second = new_ulid(), new_ulid()
+    >>> len(first), first < second
+    (26, True)
+    """
+    return _SOURCE.new()
+
+
+def is_ulid(text: str) -> bool:
+    """Whether a text is an id as we write it.
+
+    >>> is_ulid("01ARZ3NDEKTSV4RRFFQ69G5FAV"), is_ulid("01arz3ndektsv4rrffq69g5fav")
+    (True, False)
+    """
+    return _SHAPE.fullmatch(text) is not None
+
+
+def ulid_time(text: str) -> int:
+    """The milliseconds since 1970 that an id carries.
+
+    >>> ulid_time("01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    1469922850259
+    """
+    if not is_ulid(text):
+        raise InputError(
+            f"'{text}' is not an id of a commit or operation",
+            hint="an id has 26 characters, such as 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        )
+    value = 0
+    for character in text:
+        value = value << 5 | _ALPHABET.index(character)
+    return value >> _RANDOM_BITS
+
+
+def _encode(value: int) -> str:
+    return "".join(_ALPHABET[value >> 5 * place & 31] for place in reversed(range(_LENGTH)))

@@ -1,0 +1,53 @@
+"""strace at a living process: it stops after every call of interest, and the trace says which.
+
+Measured with strace 6.1: an injected SIGSTOP does not keep the call from taking effect; the line
+of a call is in the trace before the stop is reported to the parent of the process; and the stop
+comes when no thread is inside a call any more.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.crash.steps import Step, Trace
+
+
+class Tracer:
+    """Attached to one process, stopped or not, until that process ends."""
+
+    def __init__(self, pid: int, root: Path, calls: Iterable[str], file: Path) -> None:
+        chosen = ",".join(sorted(f"?{call}" for call in calls))  # ? is for "if this machine has it"
+        file.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [
+                *("strace", "-f", "-y", "-s", "0", "-o", str(file)),
+                *("-e", "signal=none", "-e", f"trace={chosen}"),
+                *("-e", f"inject={chosen}:signal=SIGSTOP", "-p", str(pid)),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stderr is not None
+        said = self._process.stderr.readline()
+        if "attached" not in said:
+            said += self._process.communicate()[1]
+            raise AssertionError(f"strace could not attach: {said}")
+        self._lines = file.open()
+        self._trace = Trace(str(root))
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step until now."""
+        return self._trace.steps
+
+    def read(self) -> list[Step]:
+        """The steps since the last reading."""
+        return self._trace.feed(self._lines.read())
+
+    def close(self) -> None:
+        """Wait for the end, which must be near, and read what is left."""
+        self._process.communicate()
+        self.read()
+        self._lines.close()
