@@ -18,6 +18,16 @@ HEAVY = {"lance", "numpy", "obstore", "pandas", "pyarrow", "pyspark"}
 def test_all_is_pinned():
     assert omnigraph.__all__ == [
         "__version__",
+        "Graph",
+        "GraphSnapshot",
+        "Receipt",
+        "TableCounts",
+        "Commit",
+        "Tag",
+        "Recovered",
+        "IndexReport",
+        "IndexState",
+        "Durability",
         "compile_schema",
         "compile_query",
         "Source",
@@ -30,6 +40,13 @@ def test_all_is_pinned():
         "QueryError",
         "PlanError",
         "InputError",
+        "IntegrityError",
+        "NotFound",
+        "AlreadyExists",
+        "Conflict",
+        "VersionMismatch",
+        "OutcomePending",
+        "StorageError",
         "InternalError",
     ]
 

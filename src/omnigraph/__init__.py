@@ -1,8 +1,8 @@
 """OmniGraph: a lakehouse-native typed property graph with git-style workflows.
 
-The public surface as far as it exists: compile a schema, compile a query against it, and the
-tree of errors. Importing this package is cheap: a name that needs a library is loaded when it
-is first used.
+The public surface as far as it exists: a graph with its branches, commits and snapshots, the
+compilers of both languages, and the tree of errors (all of it in ``omnigraph.errors``).
+Importing this package is cheap: a name that needs a library is loaded when it is first used.
 
 >>> from omnigraph import Source, compile_schema
 >>> catalog = compile_schema(Source("people.pg", "node Person { name: String @key }"))
@@ -17,23 +17,46 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
 from omnigraph.errors import (
+    AlreadyExists,
+    Conflict,
     InputError,
+    IntegrityError,
     InternalError,
     LanguageError,
+    NotFound,
     OmniGraphError,
+    OutcomePending,
     PlanError,
     QueryError,
     SchemaError,
+    StorageError,
+    VersionMismatch,
 )
 
 if TYPE_CHECKING:
+    from omnigraph.commit.history import Commit, Tag
+    from omnigraph.commit.receipts import Receipt, TableCounts
+    from omnigraph.commit.recovery import Recovered
+    from omnigraph.graph import Graph, GraphSnapshot
     from omnigraph.lang.schema import compile_schema
+    from omnigraph.maintain.indexes import IndexReport, IndexState
     from omnigraph.plan import compile_query
+    from omnigraph.storage.durable import Durability
 
 __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "Graph",
+    "GraphSnapshot",
+    "Receipt",
+    "TableCounts",
+    "Commit",
+    "Tag",
+    "Recovered",
+    "IndexReport",
+    "IndexState",
+    "Durability",
     "compile_schema",
     "compile_query",
     "Source",
@@ -46,10 +69,27 @@ __all__ = [
     "QueryError",
     "PlanError",
     "InputError",
+    "IntegrityError",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "VersionMismatch",
+    "OutcomePending",
+    "StorageError",
     "InternalError",
 ]
 
 _LAZY = {
+    "Graph": "omnigraph.graph",
+    "GraphSnapshot": "omnigraph.graph",
+    "Receipt": "omnigraph.commit.receipts",
+    "TableCounts": "omnigraph.commit.receipts",
+    "Commit": "omnigraph.commit.history",
+    "Tag": "omnigraph.commit.history",
+    "Recovered": "omnigraph.commit.recovery",
+    "IndexReport": "omnigraph.maintain.indexes",
+    "IndexState": "omnigraph.maintain.indexes",
+    "Durability": "omnigraph.storage.durable",
     "compile_schema": "omnigraph.lang.schema",
     "compile_query": "omnigraph.plan",
 }

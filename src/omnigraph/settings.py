@@ -1,7 +1,7 @@
 """The one place that reads the environment.
 
 A setting exists here only when something uses it. Whoever needs one takes a ``Settings`` from
-its caller; only the edges of the program (the command line today) build one.
+its caller; only the edges of the program build one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from typing import Any
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
-def _variable(name: str) -> Any:
-    return field(default=False, metadata={"variable": name})
+def _switch(variable: str) -> Any:
+    return field(default=False, metadata={"variables": (variable,)})
+
+
+def _text(*variables: str, is_secret: bool = False) -> Any:
+    """A text; of several variables the first that is set counts."""
+    return field(default="", repr=not is_secret, metadata={"variables": variables})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +31,52 @@ class Settings:
     True
     """
 
-    debug: bool = _variable("OMNIGRAPH_DEBUG")
+    debug: bool = _switch("OMNIGRAPH_DEBUG")
     """Show the Python traceback when OmniGraph itself fails."""
+
+    s3_access_key_id: str = _text("AWS_ACCESS_KEY_ID", is_secret=True)
+    s3_secret_access_key: str = _text("AWS_SECRET_ACCESS_KEY", is_secret=True)
+    s3_session_token: str = _text("AWS_SESSION_TOKEN", is_secret=True)
+    s3_region: str = _text("AWS_REGION", "AWS_DEFAULT_REGION")
+
+    s3_endpoint: str = _text("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    """Where the S3 server is, when it is not Amazon's."""
+
+    s3_allow_http: bool = _switch("AWS_ALLOW_HTTP")
+    """Speak to the server without encryption."""
+
+    s3_path_style: bool = _switch("AWS_S3_FORCE_PATH_STYLE")
+    """Name the bucket in the path of an address, not in its host."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings of this process, or those of the given mapping."""
         values = os.environ if environ is None else environ
-        return cls(
-            **{
-                setting.name: values.get(setting.metadata["variable"], "").strip().lower() in _TRUE
-                for setting in fields(cls)
-            }
-        )
+        found: dict[str, bool | str] = {}
+        for setting in fields(cls):
+            texts = (values.get(name, "").strip() for name in setting.metadata["variables"])
+            text = next(filter(None, texts), "")
+            found[setting.name] = text.lower() in _TRUE if setting.default is False else text
+        return cls(**found)  # type: ignore[arg-type]
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
         """The names of every environment variable that is read."""
-        return tuple(setting.metadata["variable"] for setting in fields(cls))
+        return tuple(name for setting in fields(cls) for name in setting.metadata["variables"])
+
+    def storage_options(self) -> dict[str, str]:
+        """How to reach S3, in the words that Lance and the object store share.
+
+        >>> Settings.from_environ({"AWS_REGION": "eu-central-1"}).storage_options()
+        {'aws_region': 'eu-central-1'}
+        """
+        options = {
+            "aws_access_key_id": self.s3_access_key_id,
+            "aws_secret_access_key": self.s3_secret_access_key,
+            "aws_session_token": self.s3_session_token,
+            "aws_region": self.s3_region,
+            "aws_endpoint": self.s3_endpoint,
+            "allow_http": "true" if self.s3_allow_http else "",
+            "aws_virtual_hosted_style_request": "false" if self.s3_path_style else "",
+        }
+        return {name: value for name, value in options.items() if value}

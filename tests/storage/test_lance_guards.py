@@ -9,8 +9,8 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
 from omnigraph.errors import AlreadyExists, Conflict, StorageMissing
+from omnigraph.storage.datasets import manifest_name
 from omnigraph.storage.lance_failures import translate_lance
-from omnigraph.storage.tables import manifest_name
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(

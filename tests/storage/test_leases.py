@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from omnigraph.errors import Conflict
-from omnigraph.storage.leases import LocalLeases
+from omnigraph.storage.leases import LocalLeases, open_leases
+from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import parse_root
 
 NAME = "node:Person@main"
@@ -20,6 +22,13 @@ SPAWN = multiprocessing.get_context("spawn")
 @pytest.fixture
 def leases(tmp_path):
     return LocalLeases(parse_root(str(tmp_path / "g.omni")))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def hold(uri, ready):
@@ -55,6 +64,41 @@ def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
         pass
     assert caught.value.details == {"lease": NAME}
     assert leases.is_free("node:Company@main")
+
+
+def test_a_lease_that_is_held_stays_ours(leases):
+    with leases.held([NAME], timeout=1) as held:
+        held.check()
+
+
+def test_a_graph_on_local_disk_has_local_leases(tmp_path):
+    root = parse_root(str(tmp_path / "g.omni"))
+    assert isinstance(open_leases(root, ObjectStore(root)), LocalLeases)
+
+
+def test_threads_get_a_lease_in_the_order_in_which_they_came(leases):
+    came: list[int] = []
+
+    def take(number: int) -> None:
+        with leases.held([NAME], timeout=30):
+            came.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(5)]
+    with leases.held([NAME], timeout=1):
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_until(lambda queued=number + 2: leases._turns.waiting(NAME) == queued)
+    for thread in threads:
+        thread.join()
+    assert came == [0, 1, 2, 3, 4]
+
+
+def test_a_thread_that_gave_up_does_not_keep_the_others_waiting(leases):
+    with leases.held([NAME], timeout=1):
+        with pytest.raises(Conflict), leases.held([NAME], timeout=0.01):
+            pass
+        assert leases._turns.waiting(NAME) == 1
+    assert leases.is_free(NAME)
 
 
 def test_a_killed_holder_leaves_its_lease_free(leases, holder):

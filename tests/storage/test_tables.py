@@ -9,7 +9,9 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing, VersionMismatch
+from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
+from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table_types import Change, IndexKind, IndexSpec, TableRef
 from omnigraph.storage.tables import TableStore
@@ -48,7 +50,7 @@ def store(tmp_path, request):
     LanceDataset.commit(
         root.path(REF.path), LanceOperation.Overwrite(SCHEMA, []), enable_stable_row_ids=True
     )
-    store = TableStore(root, request.param)
+    store = TableStore(Datasets(ObjectStore(root, request.param), request.param))
     store.commit_staged(store.stage_append(store.open(REF, 1), rows(ana=30, bo=40)))
     return store
 
@@ -63,8 +65,8 @@ STAGES = {
     Change.UPSERT: lambda store, table: store.stage_upsert(table, rows(bo=41, cy=50)),
     Change.OVERWRITE: lambda store, table: store.stage_overwrite(table, rows(dee=1)),
     Change.DELETE: lambda store, table: store.stage_delete(table, pc.field("age") > 30),
-    Change.INDEX: lambda store, table: store.stage_index(
-        table, IndexSpec("age", IndexKind.EQUALITY)
+    Change.INDEX: lambda store, table: store.stage_indexes(
+        table, [IndexSpec("age", IndexKind.EQUALITY)]
     ),
 }
 RESULTS = {
@@ -83,7 +85,7 @@ def test_a_staged_write_moves_nothing_until_it_is_committed(store, change):
     assert (staged.change, staged.base) == (change, 2)
     assert (staged.inserted, staged.updated, staged.deleted) == counts
     assert store.head(REF) == 2
-    assert store.commit_staged(staged) == 3
+    assert store.commit_staged(staged).version == 3
     assert content(store, 3) == expected
     assert content(store, 2) == {"ana": 30, "bo": 40}
     assert store.landed(staged, 3)
@@ -102,7 +104,7 @@ def test_a_commit_that_lance_rebased_is_reported_as_lost(store, change):
 
 def test_an_overwrite_with_nothing_leaves_an_empty_table(store):
     staged = store.stage_overwrite(store.open(REF, 2), SCHEMA.empty_table())
-    assert store.commit_staged(staged) == 3
+    assert store.commit_staged(staged).version == 3
     assert content(store, 3) == {}
 
 
@@ -148,18 +150,18 @@ def test_what_is_not_there_is_a_typed_error(store):
     ids=lambda spec: spec.name,
 )
 def test_an_index_covers_the_rows_it_was_built_on_and_can_be_built_again(store, spec):
-    store.commit_staged(store.stage_index(store.open(REF, 2), spec))
+    store.commit_staged(store.stage_indexes(store.open(REF, 2), [spec]))
     assert store.open(REF, 3).indexes()[spec.name].complete
     store.commit_staged(store.stage_append(store.open(REF, 3), rows(cy=50)))
     assert not store.open(REF, 4).indexes()[spec.name].complete
-    store.commit_staged(store.stage_index(store.open(REF, 4), spec))
+    store.commit_staged(store.stage_indexes(store.open(REF, 4), [spec]))
     assert list(store.open(REF, 5).indexes()) == [spec.name]
     assert store.open(REF, 5).indexes()[spec.name].complete
     assert len(content(store, 5)) == 3
 
 
-def test_a_branch_is_written_without_touching_main(store):
-    lance.dataset(store.root.path(REF.path), version=2).create_branch("review/x")
+def test_a_branch_is_written_without_touching_main(store, tmp_path):
+    lance.dataset(str(tmp_path / "g.omni" / REF.path), version=2).create_branch("review/x")
     branch = TableRef(REF.location, "review/x")
     assert store.head(branch) == 2
     store.commit_staged(store.stage_upsert(store.open(branch, 2), rows(ana=31)))

@@ -173,6 +173,52 @@ class HeadRow(Row):
         return {"table_key": "", "metadata": _json(payload)}
 
 
+@dataclass(frozen=True, slots=True)
+class TagRow(Row):
+    """A name for a commit. A kind of our own; a tag that was deleted names no commit."""
+
+    kind: ClassVar[str] = "graph_tag"
+    name: str
+    commit_id: str | None
+    created_at: int
+    actor: str | None = None
+
+    @property
+    def object_id(self) -> str:
+        return f"graph_tag:{self.name}"
+
+    def columns(self) -> dict[str, Any]:
+        payload = {
+            "commit_id": self.commit_id,
+            "created_at": self.created_at,
+            "actor_id": self.actor,
+        }
+        return {"table_key": "", "metadata": _json(payload)}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRow(Row):
+    """The schema from a manifest version on, with its stable ids. A kind of our own."""
+
+    kind: ClassVar[str] = "graph_schema"
+    manifest_version: int
+    schema_hash: str
+    source: str
+    identity: Mapping[str, Any]
+
+    @property
+    def object_id(self) -> str:
+        return f"graph_schema:{self.manifest_version:0{_VERSION_DIGITS}d}"
+
+    def columns(self) -> dict[str, Any]:
+        payload = {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
+        return {
+            "table_key": "",
+            "table_version": self.manifest_version,
+            "metadata": _json(payload),
+        }
+
+
 def to_arrow(rows: Iterable[Row]) -> pa.Table:
     """Rows as a table with the columns of the manifest."""
     records = [
@@ -249,10 +295,26 @@ def _read_head(record: Mapping[str, Any]) -> Row:
     return HeadRow(branch, str(payload["head_commit_id"]), payload.get("parent_commit_id"))
 
 
+def _read_tag(record: Mapping[str, Any]) -> Row:
+    payload = _payload(record)
+    name = str(record["object_id"]).removeprefix("graph_tag:")
+    created_at = int(payload["created_at"])
+    return TagRow(name, payload.get("commit_id"), created_at, payload.get("actor_id"))
+
+
+def _read_schema(record: Mapping[str, Any]) -> Row:
+    payload = _payload(record)
+    return SchemaRow(
+        int(record["table_version"]), payload["hash"], payload["source"], payload["identity"]
+    )
+
+
 _READERS = {
     TableRow.kind: _read_table,
     VersionRow.kind: _read_version,
     TombstoneRow.kind: _read_tombstone,
     CommitRow.kind: _read_commit,
     HeadRow.kind: _read_head,
+    TagRow.kind: _read_tag,
+    SchemaRow.kind: _read_schema,
 }

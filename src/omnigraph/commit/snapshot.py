@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from omnigraph.commit.rows import CommitRow, Row, TableRow, TombstoneRow, VersionRow
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.rows import (
+    CommitRow,
+    Row,
+    SchemaRow,
+    TableRow,
+    TagRow,
+    TombstoneRow,
+    VersionRow,
+    from_arrow,
+)
 from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.table_types import TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +35,29 @@ class Pin:
     row_count: int
     metadata: Mapping[str, Any]
 
+    @property
+    def ref(self) -> TableRef:
+        return TableRef(self.location, self.branch)
+
+    @property
+    def e_tag(self) -> str | None:
+        found = self.metadata.get("e_tag")
+        return None if found is None else str(found)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An immutable view of the graph; pins are in the order of their table keys."""
+    """An immutable view of the graph; pins are in the order of their table keys.
+
+    ``e_tag`` tells this life of a branch from an earlier one of the same name.
+    """
 
     manifest_version: int
     branch: str | None
     pins: Mapping[str, Pin]
     head: CommitRow | None
+    schema: SchemaRow | None = None
+    e_tag: str | None = None
 
     def pin(self, table_key: str) -> Pin | None:
         return self.pins.get(table_key)
@@ -43,43 +71,86 @@ class ManifestState:
     """
 
     def __init__(self) -> None:
-        self._locations: dict[str, str] = {}
-        self._versions: dict[str, VersionRow] = {}
-        self._tombstones: dict[str, int] = {}
-        self._head: CommitRow | None = None
+        self.locations: dict[str, str] = {}
+        self.versions: dict[str, VersionRow] = {}
+        self.tombstones: dict[str, int] = {}
+        self.tags: dict[str, TagRow] = {}
+        self.head: CommitRow | None = None
+        self.schema: SchemaRow | None = None
+        self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take rows in, in any order."""
         for row in rows:
+            self.rows += 1
             match row:
                 case TableRow():
-                    self._locations[row.table_key] = row.location
+                    self.locations[row.table_key] = row.location
                 case VersionRow():
-                    known = self._versions.get(row.table_key)
+                    known = self.versions.get(row.table_key)
                     if known is None or row.version >= known.version:
-                        self._versions[row.table_key] = row
+                        self.versions[row.table_key] = row
                 case TombstoneRow():
-                    hidden = self._tombstones.get(row.table_key, 0)
-                    self._tombstones[row.table_key] = max(hidden, row.version)
+                    hidden = self.tombstones.get(row.table_key, 0)
+                    self.tombstones[row.table_key] = max(hidden, row.version)
                 case CommitRow():
-                    if self._head is None or row.order > self._head.order:
-                        self._head = row
+                    if self.head is None or row.order > self.head.order:
+                        self.head = row
+                case TagRow():
+                    self.tags[row.name] = row
+                case SchemaRow():
+                    newest = self.schema
+                    if newest is None or row.manifest_version > newest.manifest_version:
+                        self.schema = row
 
-    def snapshot(self, manifest_version: int, branch: str | None) -> Snapshot:
+    def add_arrow(self, table: pa.Table) -> None:
+        """Take in many rows; only those that can still count are read one by one."""
+        kinds = table["object_type"]
+        many = pc.is_in(kinds, pa.array([VersionRow.kind, CommitRow.kind]))
+        self.rows += table.num_rows
+        before = self.rows
+        self.add(from_arrow(table.filter(pc.invert(many))))
+        self.add(from_arrow(_newest(table.filter(pc.equal(kinds, VersionRow.kind)), "table_key")))
+        self.add(from_arrow(_newest(table.filter(pc.equal(kinds, CommitRow.kind)), None)))
+        self.rows = before
+
+    def snapshot(
+        self, manifest_version: int, branch: str | None, e_tag: str | None = None
+    ) -> Snapshot:
         """The view at the version whose rows were added."""
         pins: dict[str, Pin] = {}
-        for key in sorted(self._versions):
-            row = self._versions[key]
-            if self._tombstones.get(key, 0) >= row.version:
+        for key in sorted(self.versions):
+            row = self.versions[key]
+            if self.tombstones.get(key, 0) >= row.version:
                 continue
-            location = self._locations.get(key)
+            location = self.locations.get(key)
             if not location:
                 raise StorageCorrupt(f"the manifest pins '{key}' but does not say where it lies")
             pins[key] = Pin(key, location, row.version, row.branch, row.row_count, row.metadata)
-        return Snapshot(manifest_version, branch, pins, self._head)
+        return Snapshot(
+            manifest_version, branch, MappingProxyType(pins), self.head, self.schema, e_tag
+        )
 
     def visible_version(self, table_key: str) -> int:
         """What a publish compares expectations with: 0 for a table that never was."""
-        row = self._versions.get(table_key)
-        hidden = self._tombstones.get(table_key, 0)
+        row = self.versions.get(table_key)
+        hidden = self.tombstones.get(table_key, 0)
         return max(row.version if row else 0, hidden)
+
+
+def _newest(table: pa.Table, group: str | None) -> pa.Table:
+    """The rows of the greatest ``table_version`` of each group, or of all."""
+    if not table.num_rows:
+        return table
+    versions = [version or 0 for version in table["table_version"].to_pylist()]
+    groups = table[group].to_pylist() if group else [None] * len(versions)
+    best: dict[Any, int] = {}
+    for name, version in zip(groups, versions, strict=True):
+        if version >= best.get(name, 0):
+            best[name] = version
+    keep = [
+        position
+        for position, (name, version) in enumerate(zip(groups, versions, strict=True))
+        if version == best[name]
+    ]
+    return table.take(keep)

@@ -2,52 +2,149 @@
 
 On local disk a lease is a lock of the operating system on a small file: it ends with the process
 that holds it, however that ends, and a process that is merely stopped keeps it. So whoever can
-take the lease of a writer knows that this writer is finished or dead.
+take the lease of a writer knows that this writer is finished or dead. On S3 it is an object that
+expires unless its holder renews it, see ``s3_leases``.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import random
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Protocol
 
 from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.failures import translated
+from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
 
 LEASE_SUFFIX = ".lease"
-_FOLDER = "__recovery"
-_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = 0.1
+LEASE_FOLDER = "__recovery"
+_PAUSE_SECONDS = 0.001
+_LONGEST_PAUSE_SECONDS = 0.025
+
+
+class Held(Protocol):
+    """Leases that are held."""
+
+    def check(self) -> None:
+        """Raise ``Conflict`` when one of them is not ours any more."""
+
+
+class Leases(Protocol):
+    """The leases of one graph, by name."""
+
+    def held(self, names: Iterable[str], timeout: float) -> AbstractContextManager[Held]:
+        """Hold several leases, taken in sorted order so that no two writers wait in a circle.
+
+        Raises ``Conflict`` when one of them is not free in time; then none is held.
+        """
+
+    def is_free(self, name: str) -> bool:
+        """Whether nobody alive holds a lease at this moment."""
+
+
+def open_leases(root: Root, objects: ObjectStore) -> Leases:
+    """The leases of a graph, of the kind that its storage can keep."""
+    if root.is_local:
+        return LocalLeases(root)
+    # Imported here because the S3 leases build on this module.
+    from omnigraph.storage.s3_leases import S3Leases
+
+    return S3Leases(objects)
+
+
+def lease_path(name: str) -> str:
+    """Where a lease lies under the root.
+
+    >>> lease_path("node:Person@main")
+    '__recovery/bc33766910a97e5d.lease'
+    """
+    return f"{LEASE_FOLDER}/{fnv1a_64(name):016x}{LEASE_SUFFIX}"
+
+
+def busy(name: str) -> Conflict:
+    """The error of a lease that somebody else holds."""
+    return Conflict(
+        f"'{name}' is being written by somebody else",
+        hint="repeat later, or raise the time to wait",
+        details={"lease": name},
+    )
+
+
+def jittered(pause: float) -> float:
+    """About this pause, but not the same one for everybody who waits."""
+    return pause * random.uniform(0.5, 1.5)
+
+
+class Turns:
+    """The threads of one process that want a lease: one has the turn, the others queue.
+
+    The locks behind a lease do not tell threads apart, and only one thread of a process needs to
+    ask for it. First come, first served.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._queues: dict[str, deque[threading.Lock]] = {}
+
+    @contextmanager
+    def turn(self, name: str, deadline: float) -> Iterator[None]:
+        mine = threading.Lock()
+        with self._guard:
+            queue = self._queues.setdefault(name, deque())
+            queue.append(mine)
+            if queue[0] is not mine:
+                mine.acquire()
+        try:
+            if queue[0] is not mine and not mine.acquire(
+                timeout=max(deadline - time.monotonic(), 0.0)
+            ):
+                raise busy(name)
+            yield
+        finally:
+            self._leave(name, queue, mine)
+
+    def waiting(self, name: str) -> int:
+        """How many threads have the turn or queue for it."""
+        with self._guard:
+            return len(self._queues.get(name, ()))
+
+    def _leave(self, name: str, queue: deque[threading.Lock], mine: threading.Lock) -> None:
+        with self._guard:
+            was_first = queue[0] is mine
+            queue.remove(mine)
+            if not queue:
+                del self._queues[name]
+            elif was_first:
+                queue[0].release()
 
 
 class LocalLeases:
     """Leases of a graph on local disk, by name."""
 
     def __init__(self, root: Root) -> None:
-        self._folder = Path(root.uri, _FOLDER)
-        self._guard = threading.Lock()
-        self._threads: dict[str, threading.Lock] = {}
+        self._top = root.uri
+        self._turns = Turns()
 
     @contextmanager
-    def held(self, names: Iterable[str], timeout: float) -> Iterator[None]:
-        """Hold several leases, taken in sorted order so that no two writers wait in a circle.
-
-        Raises ``Conflict`` when one of them is not free in time; then none is held.
-        """
+    def held(self, names: Iterable[str], timeout: float) -> Iterator[Held]:
+        """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
             for name in sorted(set(names)):
-                stack.enter_context(self._one(name, deadline))
-            yield
+                stack.enter_context(self._turns.turn(name, deadline))
+                stack.enter_context(self._file(name, deadline))
+            yield _HELD
 
     def is_free(self, name: str) -> bool:
-        """Whether nobody holds a lease at this moment."""
+        """See ``Leases``."""
         try:
             with self.held([name], timeout=0.0):
                 return True
@@ -55,60 +152,61 @@ class LocalLeases:
             return False
 
     @contextmanager
-    def _one(self, name: str, deadline: float) -> Iterator[None]:
-        # Locks of the operating system do not tell threads of one process apart.
-        with self._guard:
-            own = self._threads.setdefault(name, threading.Lock())
-        if not own.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
-            raise _busy(name)
+    def _file(self, name: str, deadline: float) -> Iterator[None]:
+        path = f"{self._top}/{lease_path(name)}"
+        descriptor = self._lock(path, name, deadline)
         try:
-            path = self._path(name)
-            descriptor = self._lock(path, name, deadline)
-            try:
-                yield
-            finally:
-                # Removed while still held: who waits for it notices and makes it anew.
-                path.unlink(missing_ok=True)
-                os.close(descriptor)
+            yield
         finally:
-            own.release()
+            # Removed while still held: who waits for it notices and makes it anew.
+            try:
+                with translated("release", path), suppress(FileNotFoundError):
+                    os.unlink(path)
+            finally:
+                os.close(descriptor)
 
-    def _lock(self, path: Path, name: str, deadline: float) -> int:
+    def _lock(self, path: str, name: str, deadline: float) -> int:
         pause = _PAUSE_SECONDS
         while True:
-            with translated("lease", str(path)):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            with translated("lease", path):
+                descriptor = _open(path)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                if time.monotonic() >= deadline:
-                    raise _busy(name) from None
-                time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+                left = deadline - time.monotonic()
+                if left <= 0.0:
+                    raise busy(name) from None
+                time.sleep(min(jittered(pause), left))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 continue
             if _is_at(path, descriptor):
-                os.truncate(descriptor, 0)
-                os.write(descriptor, f"{os.getpid()} {name}\n".encode())
                 return descriptor
             os.close(descriptor)
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{fnv1a_64(name):016x}{LEASE_SUFFIX}"
+
+class _LocalHeld:
+    """Locks of the operating system are lost with the process only."""
+
+    def check(self) -> None:
+        return None
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+_HELD = _LocalHeld()
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o644)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
     """Whether the file that was locked is still the one that others will find."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _busy(name: str) -> Conflict:
-    return Conflict(
-        f"'{name}' is being written by somebody else",
-        hint="repeat later, or raise the time to wait",
-        details={"lease": name},
-    )

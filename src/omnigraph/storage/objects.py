@@ -11,17 +11,21 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import random
+import stat
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from obstore import exceptions as store_errors
 from obstore.store import LocalStore, S3Store
 
-from omnigraph.errors import StorageCorrupt, StorageMissing
+from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability, sync_directory, sync_file
 from omnigraph.storage.failures import translated
 from omnigraph.storage.roots import Root
@@ -29,12 +33,50 @@ from omnigraph.storage.roots import Root
 _TEMPORARY = ".tmp~"
 _LOCK = ".lock~"
 
+# A dead S3 endpoint is an error after about ten seconds, whichever way it is dead: it refuses,
+# it does not let us connect, or it takes a request and never answers.
+_CONNECT_TIMEOUT = timedelta(seconds=3)
+_REQUEST_TIMEOUT = timedelta(seconds=6)
+_RETRY_TIMEOUT = timedelta(seconds=4)
+_RETRIES = 6
+_FIRST_BACKOFF = timedelta(milliseconds=50)
+_LONGEST_BACKOFF = timedelta(seconds=1)
+_CREATE_ATTEMPTS = 5
+_IDLE_TIMEOUT = timedelta(seconds=4)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+# How S3 says that an object is not what it was: changed, gone, or being changed right now.
+_LOST = (
+    store_errors.PreconditionError,
+    store_errors.AlreadyExistsError,
+    store_errors.NotFoundError,
+    FileNotFoundError,
+    FileExistsError,
+)
+
 
 class Versioned(NamedTuple):
     """A text with what identifies this state of it."""
 
     text: str
     version: str
+
+
+class Stamped(NamedTuple):
+    """A text with its version and when the store, by its own clock, received it."""
+
+    text: str
+    version: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store knows of an object without its content."""
+
+    size: int
+    e_tag: str
+    modified: datetime
 
 
 @dataclass(slots=True)
@@ -59,6 +101,9 @@ class ObjectStore:
         self.traffic = Traffic()
         self._synced = root.is_local and durability is Durability.DISK
         self._store = _open(root)
+        # A condition that failed at the second try may have been met by the first one, so the
+        # library must not repeat conditional writes on its own.
+        self._unrepeated = self._store if root.is_local else _open_s3(root, retries=0)
 
     # -- reading -------------------------------------------------------------------------
 
@@ -68,17 +113,70 @@ class ObjectStore:
 
     def read_versioned(self, path: str) -> Versioned:
         """The text of an object and its version, for a later ``replace``."""
+        found = self.read_stamped(path)
+        return Versioned(found.text, found.version)
+
+    def read_stamped(self, path: str) -> Stamped:
+        """The text of an object, its version and its time, all of the same moment."""
         self.traffic.reads += 1
         with translated("read", self.root.path(path)):
             found = self._store.get(path)
             data = bytes(found.bytes())
-            tag = found.meta["e_tag"]
+            meta = found.meta
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             raise StorageCorrupt(f"'{self.root.path(path)}' is not UTF-8 text") from None
-        version = _digest(data) if self.root.is_local else (tag or "")
-        return Versioned(text, version)
+        version = _digest(data) if self.root.is_local else (meta["e_tag"] or "")
+        return Stamped(text, version, meta["last_modified"])
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """What is known of an object, or ``None`` when there is none; one stat or request.
+
+        On local disk the tag is the one that Lance gives to files: it changes with the content.
+        """
+        self.traffic.reads += 1
+        if self.root.is_local:
+            found = self._stat(path)
+            if found is None:
+                return None
+            micros = found.st_mtime_ns // 1000
+            tag = f"{found.st_ino:x}-{micros:x}-{found.st_size:x}"
+            return ObjectInfo(found.st_size, tag, _EPOCH + timedelta(microseconds=micros))
+        try:
+            with translated("look at", self.root.path(path)):
+                meta = self._store.head(path)
+        except StorageMissing:
+            return None
+        return ObjectInfo(meta["size"], meta["e_tag"] or "", meta["last_modified"])
+
+    def identity(self, path: str) -> str | None:
+        """What identifies the present state of an object, ``None`` when it is missing."""
+        found = self.head(path)
+        return None if found is None else found.e_tag
+
+    def signatures(self, paths: Iterable[str]) -> tuple[str | None, ...]:
+        """What identifies the present state of several objects, ``None`` for a missing one.
+
+        One stat each on local disk; on S3 one request for all that lie in one directory. Only
+        comparable with what this method gave before.
+        """
+        wanted = tuple(paths)
+        if self.root.is_local:
+            self.traffic.reads += len(wanted)
+            return tuple(_signature(self._stat(path)) for path in wanted)
+        folders: dict[str, list[str]] = {}
+        for path in wanted:
+            folders.setdefault(path.rpartition("/")[0], []).append(path)
+        found: dict[str, str | None] = {}
+        for folder, inside in folders.items():
+            if len(inside) == 1:
+                found[inside[0]] = self.identity(inside[0])
+                continue
+            self.traffic.reads += 1
+            for entry in self._entries(folder):
+                found[str(entry["path"])] = entry["e_tag"]
+        return tuple(found.get(path) for path in wanted)
 
     def exists(self, path: str) -> bool:
         """Whether there is an object, or anything below it; loud when that cannot be seen."""
@@ -93,11 +191,9 @@ class ObjectStore:
     def list(self, path: str) -> list[str]:
         """The names of the objects directly in a directory, sorted; none when it is missing."""
         self.traffic.lists += 1
-        with translated("list", self.root.path(path)):
-            if self.root.is_local and not self._local(path).is_dir():
-                return []
-            found = self._store.list_with_delimiter(f"{path}/" if path else None)
-            names = [str(entry["path"]).rsplit("/", 1)[-1] for entry in found["objects"]]
+        if self.root.is_local and not self._local(path).is_dir():
+            return []
+        names = [str(entry["path"]).rsplit("/", 1)[-1] for entry in self._entries(path)]
         return sorted(name for name in names if not _is_internal(name))
 
     # -- writing -------------------------------------------------------------------------
@@ -114,7 +210,22 @@ class ObjectStore:
                 self._store.put(path, text.encode("utf-8"))
 
     def create(self, path: str, text: str) -> bool:
-        """Create an object unless it exists; of several that try, exactly one gets ``True``."""
+        """Create an object unless it exists; of several that try, exactly one gets ``True``.
+
+        ``StorageUnknown`` when the answer was lost: who can tell its own text reads it back.
+        """
+        for _ in range(_CREATE_ATTEMPTS):
+            if self._create(path, text):
+                return True
+            # S3 also refuses when two creations collide, and then possibly both of them.
+            if self.root.is_local or self.head(path) is not None:
+                return False
+        raise StorageUnavailable(
+            f"cannot create '{self.root.path(path)}': others keep creating and deleting it",
+            hint="repeat later",
+        )
+
+    def _create(self, path: str, text: str) -> bool:
         self.traffic.writes += 1
         with translated("create", self.root.path(path), writes=True):
             try:
@@ -123,7 +234,7 @@ class ObjectStore:
                         self._store.rename(temporary, path, overwrite=False)
                         self._sync_entry(path)
                 else:
-                    self._store.put(path, text.encode("utf-8"), mode="create")
+                    self._put_if(path, text, "create")
             except (FileExistsError, store_errors.AlreadyExistsError):
                 return False
         return True
@@ -142,10 +253,24 @@ class ObjectStore:
         self.traffic.writes += 1
         with translated("replace", self.root.path(path), writes=True):
             try:
-                self._store.put(path, text.encode("utf-8"), mode={"e_tag": expected})
-            except (store_errors.PreconditionError, FileNotFoundError, store_errors.NotFoundError):
+                self._put_if(path, text, {"e_tag": expected})
+            except _LOST:
                 return False
         return True
+
+    def _put_if(self, path: str, text: str, mode: Any) -> None:
+        """Write on a condition; again only when the store says that it is too busy to look."""
+        deadline = time.monotonic() + _RETRY_TIMEOUT.total_seconds()
+        pause = _FIRST_BACKOFF.total_seconds()
+        while True:
+            try:
+                self._unrepeated.put(path, text.encode("utf-8"), mode=mode)
+                return
+            except store_errors.GenericError as error:
+                if "503 Service Unavailable" not in str(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, _LONGEST_BACKOFF.total_seconds())
 
     def rename(self, source: str, target: str) -> None:
         """Move an object over another: at once locally, by copy and delete on S3."""
@@ -220,9 +345,25 @@ class ObjectStore:
     def _local(self, path: str) -> Path:
         return Path(self.root.uri, path)
 
+    def _stat(self, path: str) -> os.stat_result | None:
+        with translated("look at", self.root.path(path)):
+            try:
+                found = os.stat(f"{self.root.uri}/{path}")
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return found if stat.S_ISREG(found.st_mode) else None
+
+    # -- listings ------------------------------------------------------------------------
+
+    def _entries(self, folder: str) -> Sequence[Any]:
+        """The objects directly in a directory, as the store describes them."""
+        with translated("list", self.root.path(folder)), _refusals():
+            found = self._store.list_with_delimiter(f"{folder}/" if folder else None)
+            return cast(Sequence[Any], found["objects"])
+
     def _walk(self, path: str) -> Iterator[str]:
         self.traffic.lists += 1
-        with translated("list", self.root.path(path)):
+        with translated("list", self.root.path(path)), _refusals():
             if self.root.is_local and not self._local(path).is_dir():
                 return
             for batch in self._store.list(f"{path}/" if path else None):
@@ -231,12 +372,53 @@ class ObjectStore:
 
 
 def _open(root: Root) -> LocalStore | S3Store:
-    if root.is_local:
-        with translated("open", root.uri):
-            return LocalStore(root.uri, mkdir=True)
+    if not root.is_local:
+        return _open_s3(root, _RETRIES)
     with translated("open", root.uri):
-        config = cast(Any, dict(root.options))
-        return S3Store(root.bucket, prefix=root.prefix or None, config=config)
+        return LocalStore(root.uri, mkdir=True)
+
+
+def _open_s3(root: Root, retries: int) -> S3Store:
+    options = dict(root.options)
+    client = {
+        "allow_http": options.pop("allow_http", "false"),
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "timeout": _REQUEST_TIMEOUT,
+        # A server may end an idle connection just when it is used again.
+        "pool_idle_timeout": _IDLE_TIMEOUT,
+    }
+    with translated("open", root.uri):
+        return S3Store(
+            root.bucket,
+            prefix=root.prefix or None,
+            config=cast(Any, options),
+            client_options=cast(Any, client),
+            retry_config={
+                "max_retries": retries,
+                "retry_timeout": _RETRY_TIMEOUT,
+                "backoff": {"init_backoff": _FIRST_BACKOFF, "max_backoff": _LONGEST_BACKOFF},
+            },
+        )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Tell why S3 refused a listing: the library only says so in the text of its error."""
+    try:
+        yield
+    except store_errors.GenericError as error:
+        text = str(error)
+        if "401 Unauthorized" in text or "403 Forbidden" in text:
+            raise PermissionError from error
+        if "404 Not Found" in text:
+            raise FileNotFoundError from error
+        raise
+
+
+def _signature(found: os.stat_result | None) -> str | None:
+    if found is None:
+        return None
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
 
 def _digest(data: bytes) -> str:

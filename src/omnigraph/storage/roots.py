@@ -34,6 +34,10 @@ class Root:
         """The path inside the bucket, without slashes at its ends."""
         return urlsplit(self.uri).path.strip("/")
 
+    def is_missing(self) -> bool:
+        """Whether there is surely nothing here: a local directory that does not exist."""
+        return self.is_local and not os.path.isdir(self.uri)
+
     def path(self, *parts: str) -> str:
         """The address of something under the root, as Lance and people read it.
 
@@ -41,6 +45,17 @@ class Root:
         '/data/g.omni/nodes/40d7'
         """
         return "/".join((self.uri, *parts))
+
+    def object_path(self, path: str) -> str:
+        """Something under the root as object stores name it: no scheme, no slash in front.
+
+        >>> parse_root("/data/g.omni").object_path("nodes/40d7")
+        'data/g.omni/nodes/40d7'
+        >>> parse_root("s3://bucket/a").object_path("nodes/40d7")
+        'a/nodes/40d7'
+        """
+        top = self.uri if self.is_local else self.prefix
+        return "/".join(part for part in (top.strip("/"), path) if part)
 
 
 def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:

@@ -30,6 +30,35 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """The file that makes a version of a table: where it lies and what identifies it."""
+
+    version: int
+    manifest_path: str
+    manifest_size: int
+    e_tag: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """As the graph's manifest records it beside the pin."""
+        return {
+            "manifest_path": self.manifest_path,
+            "manifest_size": self.manifest_size,
+            "e_tag": self.e_tag,
+            "naming_scheme": "V2",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTable:
+    """A version that is there now, with what a pin says about it."""
+
+    ref: TableRef
+    version: int
+    row_count: int
+    info: VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
 class StagedTable:
     """A write whose files lie on storage and whose commit is still to come.
 

@@ -8,29 +8,27 @@ is in ``storage.inline``.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.fragment import write_fragments
 
-from omnigraph.errors import InternalError, StorageMissing, VersionMismatch
-from omnigraph.storage.durable import Durability, sync_tree
+from omnigraph.errors import InternalError, StorageMissing, StorageUnknown, VersionMismatch
+from omnigraph.storage.blobs import stored_data
+from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.roots import Root
 from omnigraph.storage.table_types import (
     Change,
+    CommittedTable,
     Coverage,
     IndexKind,
     IndexSpec,
     StagedTable,
     TableRef,
+    VersionInfo,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 KEY = "id"
 # Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
 ROWS_PER_FRAGMENT = 50_000
-_HANDLES = 64
-_INDEX_CACHE = 64 << 20
-_METADATA_CACHE = 64 << 20
 
 Data: TypeAlias = pa.Table | pa.RecordBatchReader
 
@@ -107,6 +102,13 @@ class Table:
         with lance_call("count", self.ref.path):
             return int(self._dataset.count_rows(filter=condition))
 
+    def has_values(self, column: str) -> bool:
+        """Whether some row has a value there; stops at the first batch that does.
+
+        Lance takes no condition on vectors, so the column itself is looked at.
+        """
+        return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
+
     def indexes(self) -> dict[str, Coverage]:
         """Every index by name, with how much of the table it covers."""
         with lance_call("read", self.ref.path):
@@ -125,55 +127,33 @@ class Table:
 class TableStore:
     """Opens tables and stages writes. One for each graph, shared by its threads."""
 
-    def __init__(self, root: Root, durability: Durability = Durability.DISK) -> None:
-        self.root = root
-        self._synced = root.is_local and durability is Durability.DISK
-        self._options = dict(root.options) or None
-        self._session = lance.Session(  # type: ignore[attr-defined]
-            index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
-        )
-        self._lock = threading.Lock()
-        self._handles: OrderedDict[tuple[str, int], LanceDataset] = OrderedDict()
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+        self._options = datasets.options
 
     # -- reading -------------------------------------------------------------------------
 
-    def open(self, ref: TableRef, version: int) -> Table:
+    def open(self, ref: TableRef, version: int, e_tag: str | None = None) -> Table:
         """A table at a known version; handles are kept and shared."""
-        return Table(ref, self._handle(ref, version))
+        return Table(ref, self._datasets.shared(ref, version, e_tag))
 
-    def head(self, ref: TableRef) -> int:
-        """The newest version of a table on its branch."""
+    def head(self, ref: TableRef, known: int | None = None) -> int:
+        """The newest version of a table on its branch; cheap when an older one is known."""
+        if known is not None:
+            return self._datasets.newest(ref, known)
         with lance_call("open", ref.path):
-            return int(self._open(ref).latest_version)
+            return int(self._datasets.open(ref).version)
+
+    def info(self, ref: TableRef, version: int) -> VersionInfo | None:
+        """The file of a version, or ``None`` when there is no such version."""
+        return self._datasets.info(ref, version)
 
     def transaction_id(self, ref: TableRef, version: int) -> str | None:
         """Which write made a version; ``None`` when that is not recorded."""
+        dataset = self._datasets.shared(ref, version)
         with lance_call("read", ref.path):
-            found = self._open(ref).read_transaction(version)
+            found = dataset.read_transaction(version)
         return None if found is None else str(found.uuid)
-
-    def _handle(self, ref: TableRef, version: int) -> LanceDataset:
-        key = (ref.path, version)
-        with self._lock:
-            found = self._handles.get(key)
-            if found is not None:
-                self._handles.move_to_end(key)
-                return found
-        with lance_call("open", ref.path):
-            opened = self._open(ref, version)
-        with self._lock:
-            self._handles[key] = opened
-            while len(self._handles) > _HANDLES:
-                self._handles.popitem(last=False)
-        return opened
-
-    def _open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
-        return lance.dataset(
-            self.root.path(ref.path),
-            version=version,
-            session=self._session,
-            storage_options=self._options,
-        )
 
     # -- staging -------------------------------------------------------------------------
 
@@ -181,7 +161,7 @@ class TableStore:
         """Add rows; keys are not looked at."""
         with lance_call("stage an append to", table.ref.path):
             transaction = write_fragments(
-                data,
+                stored_data(data),
                 table._dataset,
                 mode="append",
                 return_transaction=True,
@@ -198,7 +178,7 @@ class TableStore:
                 table._dataset.merge_insert(KEY)
                 .when_matched_update_all()
                 .when_not_matched_insert_all()
-                .execute_uncommitted(data)
+                .execute_uncommitted(stored_data(data))
             )
         return self._staged(
             table,
@@ -213,7 +193,7 @@ class TableStore:
         before = table.count()
         with lance_call("stage an overwrite of", table.ref.path):
             transaction = write_fragments(
-                data,
+                stored_data(data),
                 table._dataset,
                 mode="overwrite",
                 return_transaction=True,
@@ -247,30 +227,18 @@ class TableStore:
         found = table.read([KEY], condition)
         return self.stage_delete_keys(table, found[KEY].combine_chunks())
 
-    def stage_index(self, table: Table, spec: IndexSpec) -> StagedTable:
-        """Build an index over all rows of a version, replacing one of the same name."""
-        dataset = table._dataset
-        with lance_call(f"build the {spec.name} index of", table.ref.path):
-            fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
-            settings: dict[str, Any] = {}
-            if spec.kind is IndexKind.TEXT:
-                settings["with_position"] = True
-            elif spec.kind is IndexKind.VECTOR:
-                settings.update(metric=spec.metric, num_partitions=spec.partitions)
-            built = dataset.create_index_uncommitted(
-                spec.column,
-                spec.kind.value,
-                name=spec.name,
-                replace=True,
-                fragment_ids=fragments,
-                **settings,
-            )
-            if spec.kind is IndexKind.TEXT:
-                # Without this step the commit succeeds and every text query fails.
-                built = dataset.merge_existing_index_segments([built])
-            old = _index_segments(dataset, spec.name)
-            operation = LanceOperation.CreateIndex([built], old)
-        transaction = Transaction(table.version, operation)
+    def stage_indexes(self, table: Table, specs: Sequence[IndexSpec]) -> StagedTable:
+        """Build indexes over all rows of a version, replacing those of the same names.
+
+        They become one commit, however many there are.
+        """
+        built: list[Index] = []
+        replaced: list[Index] = []
+        for spec in specs:
+            with lance_call(f"build the {spec.name} index of", table.ref.path):
+                built.append(_build_index(table._dataset, spec))
+                replaced.extend(_index_segments(table._dataset, spec.name))
+        transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
         return self._staged(table, Change.INDEX, transaction)
 
     def _staged(
@@ -291,41 +259,54 @@ class TableStore:
             inserted,
             updated,
             deleted,
-            tuple(_new_files(transaction.operation, table.version)),
+            tuple(new_files(transaction.operation, table.version)),
             transaction,
         )
 
     # -- committing ----------------------------------------------------------------------
 
-    def commit_staged(self, staged: StagedTable) -> int:
+    def commit_staged(self, staged: StagedTable, after: int | None = None) -> CommittedTable:
         """Make a staged write the next version of its table.
 
-        Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
-        what Lance may have rebased, and nothing of the write is published.
+        ``after`` is the version that it has to follow: the one it was staged on, unless earlier
+        steps of the same write come between. Raises ``VersionMismatch`` when the table moved
+        meanwhile; then the caller has to undo what Lance may have rebased, and nothing of the
+        write is published.
         """
         if not isinstance(staged._transaction, Transaction):
             raise InternalError("a staged write was committed that this process did not stage")
         ref = staged.ref
-        if self._synced:
-            self._sync(ref, staged.files)
-        with lance_call("commit to", ref.path, writes=True):
-            committed = LanceDataset.commit(
-                self._handle(ref, staged.base),
-                staged._transaction,
-                max_retries=0,
-                storage_options=self._options,
-            )
+        before = staged.base if after is None else after
+        self._datasets.sync_files(ref, staged.files)
+        try:
+            with lance_call("commit to", ref.path, writes=True):
+                committed = LanceDataset.commit(
+                    self._datasets.shared(ref, staged.base),
+                    staged._transaction,
+                    max_retries=0,
+                    storage_options=self._options,
+                )
+        except StorageUnknown:
+            # It may have arrived all the same: the version that it would have made tells.
+            if not self.landed(staged, before + 1):
+                raise
+            committed = self._datasets.shared(ref, before + 1)
         version = int(committed.version)
-        if self._synced:
-            self._sync_commit(ref, version)
-        if version != staged.base + 1 or not self.landed(staged, version):
+        self._datasets.sync_version(ref, version)
+        with lance_call("read", ref.path):
+            found = committed.read_transaction(version)
+            rows = int(committed.count_rows())
+        info = self._datasets.info(ref, version)
+        ours = found is not None and str(found.uuid) == staged.transaction_id
+        if version != before + 1 or not ours or info is None:
             raise VersionMismatch(
-                f"stale view of '{ref.path}': expected to write version {staged.base + 1}, "
+                f"stale view of '{ref.path}': expected to write version {before + 1}, "
                 f"but the table is at {version}",
                 hint="refresh and retry",
-                details={"expected": staged.base, "actual": version - 1},
+                details={"expected": before, "actual": version - 1},
             )
-        return version
+        self._datasets.keep(ref, info, committed)
+        return CommittedTable(ref, version, rows, info)
 
     def landed(self, staged: StagedTable, version: int) -> bool:
         """Whether a version is the work of this staged write."""
@@ -334,37 +315,44 @@ class TableStore:
         except StorageMissing:
             return False
 
-    def _sync(self, ref: TableRef, files: Iterable[str]) -> None:
-        top = Path(self.root.path(ref.path))
-        sync_tree((path for pattern in files for path in top.glob(pattern)), top)
-
-    def _sync_commit(self, ref: TableRef, version: int) -> None:
-        """Sync the manifest of a version, its transaction file and their directories."""
-        top = Path(self.root.path(ref.path))
-        manifest = top / "_versions" / manifest_name(version)
-        transactions = (top / "_transactions").glob(f"{version - 1}-*.txn")
-        sync_tree([manifest, *transactions], top)
-
-
-def manifest_name(version: int) -> str:
-    """How Lance calls the manifest of a version: newest first in a listing."""
-    return f"{2**64 - 1 - version:020d}.manifest"
-
 
 def _added_rows(operation: Any) -> int:
     return sum(fragment.physical_rows for fragment in operation.fragments)
 
 
-def _new_files(operation: Any, base: int) -> Iterator[str]:
+def new_files(operation: Any, base: int) -> Iterator[str]:
     """Patterns of the files that a staged write added, relative to its table."""
     for name in ("fragments", "new_fragments"):
         for fragment in getattr(operation, name, None) or ():
-            yield from (f"data/{data.path}" for data in fragment.files)
+            for data in fragment.files:
+                yield f"data/{data.path}"
+                # Large blobs lie in a directory of their own beside the data file.
+                yield f"data/{data.path.removesuffix('.lance')}/*"
     if getattr(operation, "updated_fragments", None):
         # Deletion files are called <fragment>-<version they were staged on>-<random>.
         yield f"_deletions/*-{base}-*"
     for index in getattr(operation, "new_indices", None) or ():
         yield f"_indices/{index.uuid}/*"
+
+
+def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
+    settings: dict[str, Any] = {}
+    if spec.kind is IndexKind.TEXT:
+        settings["with_position"] = True
+    elif spec.kind is IndexKind.VECTOR:
+        settings.update(metric=spec.metric, num_partitions=spec.partitions)
+    built = dataset.create_index_uncommitted(
+        spec.column,
+        spec.kind.value,
+        name=spec.name,
+        replace=True,
+        fragment_ids=[fragment.fragment_id for fragment in dataset.get_fragments()],
+        **settings,
+    )
+    if spec.kind is IndexKind.TEXT:
+        # Without this step the commit succeeds and every text query fails.
+        built = dataset.merge_existing_index_segments([built])
+    return built
 
 
 def _index_segments(dataset: LanceDataset, name: str) -> list[Index]:

@@ -1,0 +1,140 @@
+"""Branches of the graph. One is a branch of the manifest; no table is copied to make it.
+
+Creating and deleting take one lease, so that the rules about names hold between processes. The
+reference of the manifest's branch is the authority: a branch exists from the moment it is there
+until the moment it is gone, whatever its tables' forks look like.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.forks import reclaim_fork
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.names import (
+    BRANCHES_LEASE,
+    SCHEMA_LOCK,
+    check_new_branch,
+    normal_branch,
+    publish_lease,
+)
+from omnigraph.commit.rows import MAIN
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import (
+    BranchExists,
+    BranchInUse,
+    BranchNotFound,
+    InputError,
+    OmniGraphError,
+    SchemaChanging,
+)
+from omnigraph.storage.inline import BranchInfo
+
+_LOG = logging.getLogger(__name__)
+
+
+class Branches:
+    """Creates, lists and deletes the branches of one graph."""
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+
+    def list(self) -> list[str]:
+        """``main`` first, then the others in alphabetical order; internal ones are hidden."""
+        return [MAIN, *sorted(set(self._known()) - {SCHEMA_LOCK})]
+
+    def create(self, name: str, source: str | None) -> None:
+        """Fork a branch from the newest state of another."""
+        branch = check_new_branch(name)
+        origin = normal_branch(source)
+        store = self._store
+        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+            refuse_while_schema_changes(store)
+            known = self._known()
+            _check_name_is_free(branch, known)
+            snapshot = store.manifest(origin).current()
+            # Files without a reference are what a crash left of an earlier attempt.
+            store.inline.delete_branch(MANIFEST, branch)
+            store.inline.create_branch(
+                store.manifest(origin).ref, snapshot.manifest_version, branch
+            )
+            reached(Failpoint.BRANCH_AFTER_CREATE)
+            store.manifests.forget(branch)
+
+    def delete(self, name: str) -> None:
+        """Remove a branch that nobody depends on."""
+        branch = normal_branch(name)
+        if branch is None:
+            raise InputError("cannot delete branch 'main'")
+        store = self._store
+        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+            known = self._known()
+            if branch not in known:
+                raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
+            with store.leases.held([publish_lease(branch)], store.patience.lease):
+                self._refuse_dependents(branch, known)
+                owned = self._owned(branch)
+                reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
+                store.inline.delete_branch(MANIFEST, branch)
+                store.manifests.forget(branch)
+            reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
+            self._remove_forks(branch, owned, set(known) - {branch})
+
+    def _known(self) -> dict[str, BranchInfo]:
+        return self._store.inline.branches(MANIFEST)
+
+    def _refuse_dependents(self, branch: str, known: dict[str, BranchInfo]) -> None:
+        for other, info in known.items():
+            if info.parent == branch:
+                raise _needed(branch, other, "descendant branch")
+        for other in (MAIN, *known):
+            if other == branch:
+                continue
+            pins = self._store.manifest(normal_branch(other)).current().pins
+            if any(pin.branch == branch for pin in pins.values()):
+                raise _needed(branch, other, "branch")
+
+    def _owned(self, branch: str) -> tuple[str, ...]:
+        """The tables that the branch has a copy of."""
+        pins = self._store.manifest(branch).current().pins
+        return tuple(pin.location for pin in pins.values() if pin.branch == branch)
+
+    def _remove_forks(self, branch: str, locations: tuple[str, ...], live: set[str]) -> None:
+        """Best effort: what stays is removed by the next writer of that name, or by cleanup."""
+        for location in locations:
+            try:
+                reclaim_fork(self._store, location, branch, live)
+            except OmniGraphError as error:
+                _LOG.warning("the fork '%s' of '%s' stays: %s", branch, location, error)
+
+
+def refuse_while_schema_changes(store: GraphStore) -> None:
+    """A schema apply announces itself by a branch of the manifest."""
+    if store.objects.head(branch_reference(SCHEMA_LOCK)) is not None:
+        raise SchemaChanging(
+            "a schema apply is under way", hint="repeat when it is done, or reopen read-write"
+        )
+
+
+def _check_name_is_free(branch: str, known: dict[str, BranchInfo]) -> None:
+    if branch in known:
+        raise BranchExists(f"branch '{branch}' exists already", details={"branch": branch})
+    for other in known:
+        if other.startswith(f"{branch}/") or branch.startswith(f"{other}/"):
+            raise BranchExists(
+                f"branch '{branch}' cannot live beside '{other}': "
+                "no name may be a path prefix of another",
+                hint="choose another name",
+                details={"branch": branch, "other": other},
+            )
+    if branch.split("/", 1)[0] == MAIN:
+        raise InputError(f"branch '{branch}' cannot live below 'main'", hint="choose another name")
+
+
+def _needed(branch: str, other: str, what: str) -> BranchInUse:
+    return BranchInUse(
+        f"cannot delete branch '{branch}' because {what} '{other}' still depends on it",
+        hint=f"delete '{other}' first",
+        details={"branch": branch, "dependent": other},
+    )

@@ -1,0 +1,155 @@
+"""Commits, tags, and the snapshots they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.names import branch_label, check_tag, normal_branch
+from omnigraph.commit.publisher import Publication
+from omnigraph.commit.rollback import COMPLETES
+from omnigraph.commit.rows import CommitRow, TagRow
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import now_micros
+from omnigraph.errors import (
+    AlreadyExists,
+    BranchNotFound,
+    CommitNotFound,
+    HistoryGone,
+    NotFound,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of the graph. ``created_at`` is in microseconds since 1970."""
+
+    commit_id: str
+    branch: str
+    version: int
+    created_at: int
+    parent: str | None
+    merged_parent: str | None
+    actor: str | None
+    completes: str | None = None
+    """The interrupted commit that a recovery finished by this one."""
+
+    @staticmethod
+    def of(row: CommitRow) -> Commit:
+        completes = row.extra.get(COMPLETES)
+        return Commit(
+            row.commit_id,
+            branch_label(row.branch),
+            row.manifest_version,
+            row.created_at,
+            row.parent,
+            row.merged_parent,
+            row.actor,
+            str(completes) if completes else None,
+        )
+
+
+class History:
+    """Looks commits up, on any branch."""
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+
+    def commits(self, branch: str | None) -> list[Commit]:
+        """Every commit that is visible on a branch, inherited ones too, newest first."""
+        return [Commit.of(row) for row in reversed(self._store.manifest(branch).commits())]
+
+    def commit(self, commit_id: str) -> Commit:
+        """A commit by its id, or the recovery that finished it, on whatever branch."""
+        return Commit.of(self._find(commit_id)[1])
+
+    def snapshot_of(self, commit_id: str) -> Snapshot:
+        """The graph as a commit left it."""
+        manifest, row = self._find(commit_id)
+        manifest = self._store.manifest(row.branch) if row.branch != manifest.branch else manifest
+        version = row.manifest_version
+        newest = manifest.current().manifest_version
+        # The recorded version is where the commit meant to land; a writer that does not commit
+        # may have come between, and then the row is a little further on.
+        while version <= newest:
+            snapshot = manifest.at_version(version)
+            if snapshot.head is not None and snapshot.head.order >= row.order:
+                return snapshot
+            version += 1
+        raise HistoryGone(
+            f"the state of commit '{commit_id}' is not there any more",
+            hint="it was removed by cleanup",
+            details={"commit_id": commit_id},
+        )
+
+    def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
+        for name in Branches(self._store).list():
+            manifest = self._store.manifest(normal_branch(name))
+            try:
+                found = manifest.commit(commit_id) or self._completing(manifest, commit_id)
+            except BranchNotFound:
+                continue
+            if found is not None:
+                return manifest, found
+        raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
+
+    def _completing(self, manifest: Manifest, commit_id: str) -> CommitRow | None:
+        rows = manifest.commits()
+        return next((row for row in rows if row.extra.get(COMPLETES) == commit_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for a commit."""
+
+    name: str
+    commit_id: str
+    created_at: int
+    actor: str | None
+
+
+class Tags:
+    """Names for commits, kept in the manifest of main. Cleanup spares what they name."""
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+        self._main = store.manifest(None)
+
+    def list(self) -> list[Tag]:
+        """All tags in alphabetical order."""
+        return [_tag(row) for row in self._main.tags().values()]
+
+    def get(self, name: str) -> Tag:
+        found = self._main.tags().get(name.strip())
+        if found is None:
+            raise NotFound(f"tag '{name}' not found", details={"tag": name})
+        return _tag(found)
+
+    def create(self, name: str, commit_id: str, actor: str | None, *, move: bool = False) -> Tag:
+        """Name a commit; an existing tag is only moved when asked for."""
+        tag = check_tag(name)
+        commit = History(self._store).commit(commit_id)
+        if not move and tag in self._main.tags():
+            raise AlreadyExists(
+                f"tag '{tag}' exists already", hint="pass move=True", details={"tag": tag}
+            )
+        row = TagRow(tag, commit.commit_id, now_micros(), actor)
+        self._write(row)
+        return _tag(row)
+
+    def delete(self, name: str) -> None:
+        """Let a name go; the commit stays."""
+        tag = self.get(name)
+        self._write(TagRow(tag.name, None, now_micros()))
+
+    def _write(self, row: TagRow) -> None:
+        reached(Failpoint.TAG_BEFORE_WRITE)
+        self._store.publisher.publish(self._main, Publication({}, others=[row]))
+
+
+def _tag(row: TagRow) -> Tag:
+    assert row.commit_id is not None
+    return Tag(row.name, row.commit_id, row.created_at, row.actor)

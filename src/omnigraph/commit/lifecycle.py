@@ -1,0 +1,160 @@
+"""The beginning of a graph, and what opening one has to put right first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.recovery import Recovered, Recovery
+from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, to_arrow
+from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_staging import Reconciled, SchemaStaging, reconcile_staging
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import AlreadyInitialized, Conflict, GraphNotFound
+from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.identity import initial_identity
+from omnigraph.storage.inline import Ledger
+
+# The lock branch of a schema apply by the reference program says nothing about its holder.
+_ABANDONED_SECONDS = 600
+
+
+def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contract:
+    """Create a graph. Of several that try at one root, exactly one succeeds.
+
+    The manifest is written last and in one piece: until then there is no graph, and what a
+    crash leaves can be initialised over with ``force``.
+    """
+    files = store.schema_files
+    if not force and files.present():
+        raise _initialized(store)
+    catalog = compile_schema(source)
+    with store.leases.held([INIT_LEASE], store.patience.lease):
+        if store.objects.exists(MANIFEST):
+            raise (
+                _initialized(store)
+                if not force
+                else AlreadyInitialized(
+                    f"there is a graph with data at '{store.root.uri}'",
+                    hint="choose another place, or remove that graph first",
+                )
+            )
+        if not files.claim(source, force=force):
+            raise _initialized(store)
+        try:
+            reached(Failpoint.INIT_AFTER_CLAIM)
+            SchemaStaging(store.objects).discard()
+            files.write_contract(catalog)
+            reached(Failpoint.INIT_AFTER_CONTRACT)
+            rows = _first_rows(store, catalog, source)
+            reached(Failpoint.INIT_AFTER_TABLES)
+            Ledger.create(store.datasets, MANIFEST, to_arrow(rows))
+            reached(Failpoint.INIT_AFTER_MANIFEST)
+        except BaseException:
+            files.remove()
+            raise
+    return files.load()
+
+
+def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
+    rows: list[Row] = []
+    for kind in _types(catalog):
+        location = table_location(kind)
+        # Left by an attempt that never came to its manifest.
+        store.objects.delete_prefix(location)
+        created = store.inline.create(location, kind.arrow_schema())
+        rows.append(TableRow(kind.table_key, location))
+        rows.append(version_row(kind.table_key, created))
+    genesis = CommitRow(new_ulid(), 1, None, now_micros())
+    identity = initial_identity(catalog).to_json()
+    return [
+        *rows,
+        genesis,
+        HeadRow(None, genesis.commit_id),
+        SchemaRow(1, catalog.schema_hash, source, identity),
+    ]
+
+
+def _types(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
+    yield from catalog.node_types.values()
+    yield from catalog.edge_types.values()
+
+
+def table_location(kind: NodeType | EdgeType) -> str:
+    """Where the table of a type lies, relative to the root.
+
+    >>> table_location(compile_schema("node Person { x: I32? }").node("Person"))
+    'nodes/40d76f1f51639ec0'
+    """
+    folder = "nodes" if isinstance(kind, NodeType) else "edges"
+    return f"{folder}/{fnv1a_64(kind.name):016x}"
+
+
+def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
+    """What opening does: check the format, and on a writable handle settle what crashes left."""
+    if store.root.is_local and not store.objects.exists(MANIFEST):
+        raise GraphNotFound(
+            f"there is no graph at '{store.root.uri}'",
+            hint="create one with Graph.init; after an interrupted init, with force=True",
+        )
+    store.manifest(None).current()
+    if not writable:
+        only_main = Branches(store).list() == ["main"]
+        return store.schema_files.load(allow_missing=only_main), []
+    recovered = settle(store, full=True)
+    _remove_abandoned_lock(store)
+    if len(store.schema_files.present()) < 3:
+        return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
+    return store.schema_files.load(), recovered
+
+
+def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
+    """Finish or take back what dead writers left: staging files first, then sidecars."""
+    promoted = _reconcile(store) is Reconciled.PROMOTED
+    return Recovery(store).heal(full=full, promoted=promoted)
+
+
+def _reconcile(store: GraphStore) -> Reconciled:
+    """Decide about staging files, unless the schema apply that wrote them lives."""
+    if not SchemaStaging(store.objects).present():
+        return Reconciled.NOTHING
+    try:
+        with store.leases.held([SCHEMA_LEASE], timeout=0.0):
+            pending = any(
+                sidecar.writer_kind is WriterKind.SCHEMA_APPLY
+                for sidecar in store.sidecars.load_all()
+            )
+            reached(Failpoint.STAGING_BEFORE_PROMOTE)
+            return reconcile_staging(
+                store.objects,
+                apply_pending=pending,
+                live_tables=store.manifest(None).current().pins,
+            )
+    except Conflict:
+        return Reconciled.NOTHING
+
+
+def _remove_abandoned_lock(store: GraphStore) -> None:
+    """A schema apply that died holding its lock branch would keep every writer out for ever."""
+    found = store.objects.head(branch_reference(SCHEMA_LOCK))
+    if found is None or time.time() - found.modified.timestamp() < _ABANDONED_SECONDS:
+        return
+    with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
+        store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+
+
+def _initialized(store: GraphStore) -> AlreadyInitialized:
+    return AlreadyInitialized(
+        f"graph already initialized at '{store.root.uri}'; pass --force to overwrite",
+        hint="open it with Graph.open",
+    )

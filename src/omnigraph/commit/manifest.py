@@ -1,0 +1,261 @@
+"""The manifest of a graph, one dataset with one branch for each branch of the graph, kept warm.
+
+A repeated read asks once whether there is a newer version and opens nothing. A newer version is
+reached by reading only the parts of the table that it added. Nothing here decides what may be
+published; that is ``publisher``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import pyarrow.compute as pc
+
+from omnigraph.commit.names import branch_label
+from omnigraph.commit.rows import (
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    CommitRow,
+    Row,
+    TagRow,
+    from_arrow,
+)
+from omnigraph.commit.snapshot import ManifestState, Snapshot
+from omnigraph.errors import (
+    BranchNotFound,
+    FormatRefused,
+    GraphNotFound,
+    HistoryGone,
+    InputError,
+    StorageMissing,
+)
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.inline import Ledger
+from omnigraph.storage.table_types import TableRef
+
+MANIFEST = "__manifest"
+KEY = "object_id"
+_HISTORY = 16
+_T = TypeVar("_T")
+
+
+class Manifest:
+    """The manifest of one branch. Safe to share between threads."""
+
+    def __init__(self, datasets: Datasets, branch: str | None) -> None:
+        self.branch = branch
+        self.ref = TableRef(MANIFEST, branch)
+        self._datasets = datasets
+        self._lock = threading.RLock()
+        self._reader: Ledger | None = None
+        self._state = ManifestState()
+        self._version = 0
+        self._fragments: frozenset[int] = frozenset()
+        self._life: str | None = None
+        self._snapshot: Snapshot | None = None
+        self._history: OrderedDict[int, Snapshot] = OrderedDict()
+
+    # -- reading -------------------------------------------------------------------------
+
+    def current(self) -> Snapshot:
+        """The newest snapshot, also when another process published it."""
+        with self._lock:
+            self._refresh()
+            assert self._snapshot is not None
+            return self._snapshot
+
+    def with_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
+        """Run something short on the newest state and its version."""
+        with self._lock:
+            self._refresh()
+            return work(self._state, self._version)
+
+    def fragments(self) -> frozenset[int]:
+        """The parts of the newest version that is known."""
+        return self._fragments
+
+    def tags(self) -> dict[str, TagRow]:
+        """The tags that name a commit, in alphabetical order."""
+        found = self.with_state(lambda state, _: dict(state.tags))
+        return {name: found[name] for name in sorted(found) if found[name].commit_id}
+
+    def at_version(self, version: int) -> Snapshot:
+        """The snapshot at an earlier version of this branch."""
+        newest = self.current()
+        if version == newest.manifest_version:
+            return newest
+        with self._lock:
+            found = self._history.get(version)
+        if found is None:
+            ledger = self._open_at(version)
+            state = ManifestState()
+            state.add_arrow(ledger.read())
+            found = state.snapshot(version, self.branch, newest.e_tag)
+            with self._lock:
+                self._history[version] = found
+                while len(self._history) > _HISTORY:
+                    self._history.popitem(last=False)
+        return found
+
+    def commits(self) -> list[CommitRow]:
+        """Every commit that is visible here, inherited ones too, oldest first."""
+        return sorted(self._commits(pc.field("object_type") == CommitRow.kind), key=_order)
+
+    def commit(self, commit_id: str) -> CommitRow | None:
+        """A commit by its id."""
+        condition = (pc.field(KEY) == commit_id) & (pc.field("object_type") == CommitRow.kind)
+        return next(iter(self._commits(condition)), None)
+
+    def has_row(self, object_id: str) -> bool:
+        """Whether there is a row with this key."""
+        ledger = self._newest()
+        return bool(ledger.read([KEY], pc.field(KEY) == object_id).num_rows)
+
+    def _commits(self, condition: pc.Expression) -> list[CommitRow]:
+        rows = from_arrow(self._newest().read(condition=condition))
+        return [row for row in rows if isinstance(row, CommitRow)]
+
+    def _newest(self) -> Ledger:
+        version = self.with_state(lambda _, version: version)
+        return Ledger.open(self._datasets, self.ref, version)
+
+    def _open_at(self, version: int) -> Ledger:
+        newest = self.current().manifest_version
+        if not 1 <= version <= newest:
+            raise InputError(
+                f"branch '{branch_label(self.branch)}' has no version {version}",
+                hint=f"its newest version is {newest}",
+            )
+        try:
+            ledger = Ledger.open(self._datasets, self.ref, version)
+        except StorageMissing:
+            raise HistoryGone(
+                f"version {version} of branch '{branch_label(self.branch)}' is not there any more",
+                hint="it was removed by cleanup, or it is older than the branch",
+                details={"version": version},
+            ) from None
+        check_stamp(ledger)
+        return ledger
+
+    # -- staying warm --------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        life = self._probe_life()
+        if self._reader is None or life != self._life:
+            self._load(life)
+            return
+        newest = self._datasets.newest(self.ref, self._version)
+        if newest == self._version:
+            return
+        self._reader.advance(newest)
+        check_stamp(self._reader)
+        fragments = self._reader.fragments
+        added = self._reader.read(fragments=fragments - self._fragments)
+        self._state.add_arrow(added)
+        self._settle(newest, fragments)
+
+    def _load(self, life: str | None) -> None:
+        """Read everything: on the first use, and when the branch is another one of that name."""
+        try:
+            ledger = Ledger.open(self._datasets, self.ref)
+        except StorageMissing:
+            raise self._missing() from None
+        check_stamp(ledger)
+        state = ManifestState()
+        state.add_arrow(ledger.read())
+        self._reader, self._state, self._life = ledger, state, life
+        self._history.clear()
+        self._settle(ledger.version, ledger.fragments)
+
+    def _settle(self, version: int, fragments: frozenset[int]) -> None:
+        self._version, self._fragments = version, fragments
+        self._snapshot = self._state.snapshot(version, self.branch, self._life)
+
+    def _probe_life(self) -> str | None:
+        """What tells this branch from a later one of the same name: the file of its reference.
+
+        The reference is the authority: a branch without one is gone, whatever files it left.
+        """
+        if self.branch is None:
+            return None
+        found = self._datasets.objects.head(branch_reference(self.branch))
+        if found is None:
+            self._reader = None
+            raise self._missing()
+        return found.e_tag
+
+    def _missing(self) -> BranchNotFound | GraphNotFound:
+        if self.branch is not None:
+            return BranchNotFound(
+                f"branch '{self.branch}' not found", details={"branch": self.branch}
+            )
+        return GraphNotFound(
+            f"there is no graph at '{self._datasets.root.uri}'",
+            hint="create one with Graph.init",
+        )
+
+    # -- for the publisher ---------------------------------------------------------------
+
+    def published(self, rows: Iterable[Row], version: int, fragments: frozenset[int]) -> None:
+        """Take over what this process just published, without reading it back."""
+        with self._lock:
+            if version == self._version + 1:
+                self._state.add(rows)
+                self._settle(version, fragments)
+
+
+class Manifests:
+    """The manifests of all branches of a graph, each made when it is first asked for."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+        self._lock = threading.Lock()
+        self._known: dict[str | None, Manifest] = {}
+
+    def of(self, branch: str | None) -> Manifest:
+        with self._lock:
+            found = self._known.get(branch)
+            if found is None:
+                found = self._known[branch] = Manifest(self._datasets, branch)
+            return found
+
+    def forget(self, branch: str | None = None) -> None:
+        """Drop what is known of a branch, or of all."""
+        with self._lock:
+            if branch is None:
+                self._known.clear()
+            else:
+                self._known.pop(branch, None)
+
+
+def branch_reference(branch: str) -> str:
+    """The file that makes a branch of the manifest exist."""
+    return f"{MANIFEST}/_refs/branches/{branch.replace('/', '%2F')}.json"
+
+
+def check_stamp(ledger: Ledger) -> None:
+    """Refuse a graph that another format wrote."""
+    text = ledger.stamp.get(FORMAT_KEY, "1")
+    version = int(text) if text.isdecimal() else 0
+    if version == FORMAT_VERSION:
+        return
+    details = {"found": text, "supported": FORMAT_VERSION}
+    if version > FORMAT_VERSION:
+        raise FormatRefused(
+            f"this graph has format {text}, this program knows {FORMAT_VERSION}: "
+            "upgrade omnigraph before opening this graph",
+            hint="nothing was changed",
+            details=details,
+        )
+    raise FormatRefused(
+        f"this graph has format {text}, which is older than {FORMAT_VERSION}",
+        hint="run `omnigraph export` with the release that wrote it, then init and load here",
+        details=details,
+    )
+
+
+def _order(row: CommitRow) -> tuple[int, int, str]:
+    return row.order

@@ -1,0 +1,91 @@
+"""Names of branches, tags and leases: what is allowed, and how they are written."""
+
+from __future__ import annotations
+
+import re
+
+from omnigraph.commit.rows import MAIN
+from omnigraph.errors import InputError
+
+SCHEMA_LOCK = "__schema_apply_lock__"
+"""The branch whose existence says that a schema is being applied; hidden from users."""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+_LONGEST = 200
+
+
+def normal_branch(name: str | None) -> str | None:
+    """A branch as the manifest names it: ``None`` for main.
+
+    >>> normal_branch(" main "), normal_branch("review/x")
+    (None, 'review/x')
+    """
+    if name is None:
+        return None
+    trimmed = name.strip()
+    if not trimmed:
+        raise InputError("the name of a branch cannot be empty")
+    if trimmed.lstrip("/") == SCHEMA_LOCK:
+        raise InputError(
+            f"branch '{trimmed}' is internal", hint="choose another name", details={"name": trimmed}
+        )
+    return None if trimmed == MAIN else trimmed
+
+
+def branch_label(branch: str | None) -> str:
+    """A branch as people call it."""
+    return branch or MAIN
+
+
+def check_new_branch(name: str) -> str:
+    """The name of a branch that is to be created, or ``InputError`` with what is wrong.
+
+    >>> check_new_branch("review/2026-05")
+    'review/2026-05'
+    """
+    branch = normal_branch(name)
+    if branch is None:
+        raise InputError("cannot create branch 'main'", hint="it is always there")
+    _check_path(branch, "branch")
+    return branch
+
+
+def check_tag(name: str) -> str:
+    """The name of a tag, or ``InputError`` with what is wrong."""
+    trimmed = name.strip()
+    if not trimmed:
+        raise InputError("the name of a tag cannot be empty")
+    _check_path(trimmed, "tag")
+    return trimmed
+
+
+def _check_path(name: str, what: str) -> None:
+    segments = name.split("/")
+    good = all(_SEGMENT.fullmatch(part) and part.strip(".") for part in segments)
+    if not good or len(name) > _LONGEST or name.endswith(".lock") or ".." in name:
+        raise InputError(
+            f"'{name}' cannot be the name of a {what}",
+            hint="use letters, digits, '.', '-' and '_', with '/' between segments, "
+            f"and at most {_LONGEST} characters",
+            details={"name": name},
+        )
+
+
+def table_lease(table_key: str, branch: str | None) -> str:
+    """The right to write one table on one branch."""
+    return f"{table_key}@{branch_label(branch)}"
+
+
+def publish_lease(branch: str | None) -> str:
+    """The right to publish on one branch."""
+    return f"publish@{branch_label(branch)}"
+
+
+BRANCHES_LEASE = "branches"
+"""The right to create or delete a branch."""
+
+SCHEMA_LEASE = "schema"
+"""The right to change the schema; held for the whole of an apply."""
+
+INIT_LEASE = "init"
+"""The right to create the graph."""

@@ -1,0 +1,360 @@
+"""The one way a write becomes part of the graph.
+
+Every kind of writer hands in how to stage its tables; the steps are always these. Staged without
+a lease where that is possible, because staging may take long; then, under the lease of each
+(table, branch): see whether the pins still hold, and stage again if they do not; **A** write the
+sidecar; **B** commit the tables, each exactly one version further; **C** publish; **D** delete the
+sidecar. Whatever fails after A in a process that lives is undone by it at once; what dies leaves
+the sidecar to ``recovery``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.forks import fork_table
+from omnigraph.commit.names import branch_label, table_lease
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.publisher import CommitIntent, Publication, Published, stale
+from omnigraph.commit.receipts import Receipt, TableCounts
+from omnigraph.commit.recovery import Recovery
+from omnigraph.commit.rows import Row, TableRow, TombstoneRow
+from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, Tombstone, WriterKind
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.undo import undo_write
+from omnigraph.errors import (
+    Conflict,
+    InternalError,
+    OmniGraphError,
+    OutcomePending,
+    PublishContention,
+    RecoveryRequired,
+    StorageError,
+    VersionMismatch,
+)
+from omnigraph.storage.leases import Held
+from omnigraph.storage.table_types import CommittedTable, StagedTable
+from omnigraph.storage.tables import Table, TableStore
+
+_LOG = logging.getLogger(__name__)
+_HEAL_ATTEMPTS = 3
+_REVALIDATIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a writer staged, by table key, and what it looked at to judge that it may.
+
+    ``consulted`` are the tables whose content the judgement rests on, by the version seen.
+    ``revalidate`` judges again on a newer snapshot and gives the versions seen then.
+    """
+
+    tables: Mapping[str, Sequence[StagedTable]]
+    consulted: Mapping[str, int] = field(default_factory=dict)
+    revalidate: Callable[[Snapshot], Mapping[str, int]] | None = None
+    registrations: Sequence[TableRow] = ()
+    tombstones: Sequence[TombstoneRow] = ()
+    rows: Sequence[Row] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.tables or self.registrations or self.tombstones or self.rows)
+
+
+class WriteView:
+    """What a writer stages on: one snapshot, and its tables opened for writing."""
+
+    def __init__(self, store: GraphStore, snapshot: Snapshot, *, may_fork: bool) -> None:
+        self.snapshot = snapshot
+        self.stage: TableStore = store.tables
+        self._store = store
+        self._may_fork = may_fork
+
+    def table(self, table_key: str) -> Table:
+        """A table as the snapshot shows it, to read and to stage on.
+
+        On a branch that does not own the table yet, this forks it.
+        """
+        pin = self.snapshot.pin(table_key)
+        if pin is None:
+            raise InternalError(f"'{table_key}' is not in the snapshot")
+        branch = self.snapshot.branch
+        if branch is None or pin.branch == branch:
+            return self._store.table(pin)
+        if not self._may_fork:
+            raise InternalError(f"'{table_key}' cannot be forked without its lease")
+        ref = fork_table(self._store, pin, branch)
+        reached(Failpoint.WRITE_AFTER_FORK)
+        return self._store.tables.open(ref, pin.version)
+
+    def read(self, table_key: str) -> Table | None:
+        """A table as the snapshot shows it, only to read."""
+        pin = self.snapshot.pin(table_key)
+        return None if pin is None else self._store.table(pin)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One write: what it touches at most, and how it is staged.
+
+    A strict writer (update, delete, overwrite) decides on what it read, so it is refused when a
+    table moved; any other is staged again. ``prepare`` may be called more than once.
+    """
+
+    kind: WriterKind
+    branch: str | None
+    touches: frozenset[str]
+    prepare: Callable[[WriteView], Prepared]
+    strict: bool = False
+    actor: str | None = None
+    merged_parent: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def commit_write(store: GraphStore, request: WriteRequest) -> Receipt | None:
+    """Run a write to its end; ``None`` when it turned out to change nothing."""
+    recovery = Recovery(store)
+    recovery.heal()
+    for attempt in range(1, _HEAL_ATTEMPTS + 1):
+        try:
+            return _Write(store, request).run()
+        except _Interrupted as interrupted:
+            # Somebody died between our look for sidecars and our leases.
+            recovery.heal()
+            if attempt == _HEAL_ATTEMPTS:
+                raise interrupted.error from None
+    raise InternalError("a write ended without a result")
+
+
+class _Interrupted(Exception):
+    """A table that this write touches was left moved by a writer whose sidecar stands."""
+
+    def __init__(self, error: Conflict) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Write:
+    """The state of one write between its steps."""
+
+    def __init__(self, store: GraphStore, request: WriteRequest) -> None:
+        self._store = store
+        self._request = request
+        self._manifest = store.manifest(request.branch)
+        self._intent = CommitIntent(
+            new_ulid(),
+            request.branch,
+            now_micros(),
+            request.actor,
+            request.merged_parent,
+            request.extra,
+        )
+
+    def run(self) -> Receipt | None:
+        request = self._request
+        seen = self._manifest.current()
+        prepared = None
+        if self._is_owned(seen):
+            prepared = request.prepare(WriteView(self._store, seen, may_fork=False))
+            if prepared.is_empty:
+                return None
+        leases = [table_lease(key, request.branch) for key in request.touches]
+        with self._store.leases.held(leases, self._store.patience.lease) as held:
+            reached(Failpoint.WRITE_AFTER_LEASES)
+            now = self._manifest.current()
+            if prepared is None or self._is_stale(prepared, seen, now):
+                self._refuse_drift(now, request.touches)
+                prepared = request.prepare(WriteView(self._store, now, may_fork=True))
+                if prepared.is_empty:
+                    return None
+            else:
+                self._refuse_drift(now, prepared.tables)
+            return self._commit(prepared, now, held)
+
+    def _is_owned(self, snapshot: Snapshot) -> bool:
+        """Whether the branch has its own copy of everything that is touched."""
+        pins = [snapshot.pin(key) for key in self._request.touches]
+        return all(pin is None or pin.branch == self._request.branch for pin in pins)
+
+    def _is_stale(self, prepared: Prepared, seen: Snapshot, now: Snapshot) -> bool:
+        if now.manifest_version == seen.manifest_version and now.e_tag == seen.e_tag:
+            return False
+        moved = [
+            key
+            for key in sorted({*prepared.tables, *prepared.consulted})
+            if _place(seen.pin(key)) != _place(now.pin(key))
+        ]
+        if moved and self._request.strict:
+            key = moved[0]
+            raise stale(key, _version(seen.pin(key)), _version(now.pin(key)))
+        return bool(moved)
+
+    def _refuse_drift(self, snapshot: Snapshot, keys: Sequence[str] | Any) -> None:
+        """A table that is ahead of its pin belongs to a write that nobody finished."""
+        for key in sorted(keys):
+            pin = snapshot.pin(key)
+            if pin is None or pin.branch != self._request.branch:
+                continue
+            head = self._store.tables.head(pin.ref, pin.version)
+            if head > pin.version:
+                raise self._drift(key, pin, head)
+
+    def _drift(self, key: str, pin: Pin, head: int) -> Exception:
+        text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
+        details = {"table_key": key, "expected": pin.version, "actual": head}
+        try:
+            covered = any(
+                entry.table_key == key and entry.table_branch == self._request.branch
+                for sidecar in self._store.sidecars.load_all()
+                for entry in sidecar.tables
+            )
+        except StorageError:
+            return Conflict(
+                f"{text}; whether a write was interrupted cannot be seen",
+                hint="reopen the graph read-write, or run `omnigraph repair` before writing",
+                details=details,
+            )
+        if covered:
+            return _Interrupted(
+                RecoveryRequired(
+                    f"{text}: an interrupted write left it so",
+                    hint="reopen the graph read-write",
+                    details=details,
+                )
+            )
+        return Conflict(
+            f"{text}, and no interrupted write explains it",
+            hint="run `omnigraph repair` before writing",
+            details=details,
+        )
+
+    # -- A to D --------------------------------------------------------------------------
+
+    def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
+        sidecar = self._sidecar(prepared, snapshot)
+        self._store.sidecars.write(sidecar)
+        reached(Failpoint.WRITE_AFTER_SIDECAR)
+        try:
+            committed = self._commit_tables(prepared)
+            reached(Failpoint.WRITE_AFTER_TABLES)
+            held.check()
+            published = self._publish(prepared, snapshot, committed)
+        except OutcomePending:
+            raise
+        except PublishContention as error:
+            raise OutcomePending(
+                f"commit {self._intent.commit_id} is written, but others kept it from being "
+                "published; it will be, by the next writer",
+                hint="look the commit up later; do not repeat the write",
+                details={"commit_id": self._intent.commit_id},
+            ) from error
+        except OmniGraphError as error:
+            undo_write(self._store, sidecar, error)
+            raise
+        reached(Failpoint.WRITE_AFTER_PUBLISH)
+        self._forget(sidecar)
+        return Receipt(
+            self._intent.commit_id,
+            published.version,
+            branch_label(self._request.branch),
+            {key: TableCounts.of(prepared.tables[key]) for key in sorted(prepared.tables)},
+            self._request.actor,
+        )
+
+    def _sidecar(self, prepared: Prepared, snapshot: Snapshot) -> Sidecar:
+        request = self._request
+        return Sidecar(
+            self._intent.commit_id,
+            str(self._intent.created_at),
+            request.branch,
+            request.actor,
+            request.kind,
+            tuple(
+                self._sidecar_pin(key, snapshot, prepared.tables[key])
+                for key in sorted(prepared.tables)
+            ),
+            request.merged_parent,
+            tuple(
+                Registration(row.table_key, row.location, request.branch)
+                for row in prepared.registrations
+            ),
+            tuple(Tombstone(row.table_key, row.version) for row in prepared.tombstones),
+            leased=True,
+            intent=request.extra,
+        )
+
+    def _sidecar_pin(
+        self, key: str, snapshot: Snapshot, steps: Sequence[StagedTable]
+    ) -> SidecarPin:
+        expected = _version(snapshot.pin(key))
+        return SidecarPin(
+            key,
+            self._store.root.path(steps[0].ref.location),
+            expected,
+            expected + len(steps),
+            None,
+            self._request.branch,
+            tuple(step.transaction_id for step in steps),
+        )
+
+    def _commit_tables(self, prepared: Prepared) -> dict[str, CommittedTable]:
+        committed: dict[str, CommittedTable] = {}
+        for key in sorted(prepared.tables):
+            if committed:
+                reached(Failpoint.WRITE_BETWEEN_TABLES)
+            steps = prepared.tables[key]
+            before = steps[0].base
+            for step in steps:
+                try:
+                    committed[key] = self._store.tables.commit_staged(step, before)
+                except VersionMismatch as error:
+                    raise stale(key, before, int(error.details["actual"])) from error
+                before += 1
+        return committed
+
+    def _publish(
+        self, prepared: Prepared, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
+    ) -> Published:
+        written = {key: _version(snapshot.pin(key)) for key in committed}
+        consulted = dict(prepared.consulted)
+        rows = [version_row(key, table) for key, table in committed.items()]
+        for _ in range(_REVALIDATIONS):
+            publication = Publication(
+                {**consulted, **written},
+                rows,
+                prepared.registrations,
+                prepared.tombstones,
+                prepared.rows,
+                self._intent,
+            )
+            try:
+                return self._store.publisher.publish(self._manifest, publication)
+            except VersionMismatch as error:
+                if error.details["table_key"] in written or prepared.revalidate is None:
+                    raise
+                consulted = dict(prepared.revalidate(self._manifest.current()))
+        raise Conflict(
+            "the tables that this write relies on keep changing", hint="refresh and retry"
+        )
+
+    def _forget(self, sidecar: Sidecar) -> None:
+        """The write is done: a sidecar that stays is found completed by whoever comes next."""
+        try:
+            self._store.sidecars.delete(sidecar.operation_id)
+        except OmniGraphError as error:
+            _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
+        reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)
+
+
+def _version(pin: Pin | None) -> int:
+    return 0 if pin is None else pin.version
+
+
+def _place(pin: Pin | None) -> tuple[int, str | None] | None:
+    return None if pin is None else (pin.version, pin.branch)

@@ -1,0 +1,288 @@
+"""Publishing: one upsert into the manifest makes everything a write did visible at once.
+
+All writers of a branch change its ``graph_head`` row, so their commits form one chain; who is
+late notices by that row and starts again from the new state. Writers of this program queue for a
+lease before they try, so that they lose to others only, not to each other.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.manifest import KEY, Manifest, check_stamp
+from omnigraph.commit.names import publish_lease
+from omnigraph.commit.rows import (
+    CommitRow,
+    HeadRow,
+    Row,
+    TableRow,
+    TombstoneRow,
+    VersionRow,
+    to_arrow,
+)
+from omnigraph.commit.snapshot import ManifestState
+from omnigraph.errors import (
+    Conflict,
+    InternalError,
+    OmniGraphError,
+    OutcomePending,
+    PublishContention,
+    StorageError,
+    StorageUnavailable,
+    StorageUnknown,
+    VersionMismatch,
+)
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.inline import Ledger
+from omnigraph.storage.leases import Leases
+
+RETRIES = 5
+_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.25
+# A part costs every publish about 0.1 ms; writing all rows anew costs once, more as they grow.
+_MOST_PARTS = 16
+_ROWS_PER_PART = 5_000
+_SETTLE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CommitIntent:
+    """A commit of the graph before its place in the history is known."""
+
+    commit_id: str
+    branch: str | None
+    created_at: int
+    actor: str | None = None
+    merged_parent: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Rows that become visible together, and the versions they rely on.
+
+    ``expected`` names every table that was written or consulted, by the version that was seen;
+    0 stands for a table that did not exist.
+    """
+
+    expected: Mapping[str, int]
+    versions: Sequence[VersionRow] = ()
+    registrations: Sequence[TableRow] = ()
+    tombstones: Sequence[TombstoneRow] = ()
+    others: Sequence[Row] = ()
+    commit: CommitIntent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publish made: the manifest version, and the commit if it was to make one."""
+
+    version: int
+    commit: CommitRow | None
+
+
+class Publisher:
+    """Publishes on the branches of one graph."""
+
+    def __init__(self, datasets: Datasets, leases: Leases, limit: float) -> None:
+        self._datasets = datasets
+        self._leases = leases
+        self._limit = limit
+
+    def publish(self, manifest: Manifest, publication: Publication) -> Published:
+        """Make a publication visible, or raise and leave everything as it was.
+
+        ``VersionMismatch`` when an expectation does not hold; ``PublishContention`` when others
+        were faster until the time was up; ``OutcomePending`` when the store did not say whether
+        it took the rows.
+        """
+        deadline = time.monotonic() + self._limit
+        with self._leases.held([publish_lease(manifest.branch)], self._limit):
+            return _Attempts(self._datasets, manifest, publication, deadline).run()
+
+
+class _Attempts:
+    """One publish, with as many attempts as it takes."""
+
+    def __init__(
+        self, datasets: Datasets, manifest: Manifest, publication: Publication, deadline: float
+    ) -> None:
+        self._datasets = datasets
+        self._manifest = manifest
+        self._publication = publication
+        self._deadline = deadline
+        self._writer: Ledger | None = None
+
+    def run(self) -> Published:
+        attempt = 0
+        while True:
+            try:
+                reached(Failpoint.PUBLISH_BEFORE)
+                return self._once()
+            except (VersionMismatch, PublishContention):
+                raise
+            except (Conflict, StorageUnavailable) as error:
+                attempt += 1
+                if attempt > RETRIES and time.monotonic() >= self._deadline:
+                    raise PublishContention(
+                        f"manifest publish exhausted {RETRIES} retries against concurrent writers",
+                        hint="repeat later",
+                        details={"attempts": attempt},
+                    ) from error
+                self._writer = None
+                _pause(attempt)
+
+    def _once(self) -> Published:
+        manifest, publication = self._manifest, self._publication
+        rows, version, commit = manifest.with_state(self._rows)
+        if not rows:
+            return Published(version, None)
+        try:
+            landed = self._upsert(rows, version)
+        except StorageUnknown as error:
+            return self._look_up(error)
+        assert self._writer is not None
+        manifest.published(rows, landed, self._writer.fragments)
+        reached(Failpoint.PUBLISH_AFTER)
+        self._compact()
+        if publication.commit is not None and landed != version + 1:
+            # Somebody who does not commit was in between; the row still says version + 1, and
+            # whoever looks the commit up steps forward from there.
+            manifest.current()
+        return Published(landed, commit)
+
+    def _upsert(self, rows: Sequence[Row], version: int) -> int:
+        if self._writer is None or self._writer.version != version:
+            self._writer = Ledger.open(self._datasets, self._manifest.ref, version)
+            check_stamp(self._writer)
+        return self._writer.upsert(to_arrow(rows), KEY)
+
+    def _look_up(self, error: StorageUnknown) -> Published:
+        """The store did not answer: see whether the commit is there, never write it again."""
+        intent = self._publication.commit
+        if intent is None:
+            raise error
+        for attempt in range(1, _SETTLE_ATTEMPTS + 1):
+            _pause(attempt)
+            try:
+                found = self._manifest.commit(intent.commit_id)
+            except StorageError:
+                continue
+            if found is not None:
+                return Published(found.manifest_version, found)
+        raise OutcomePending(
+            f"the store did not say whether commit {intent.commit_id} was published",
+            hint="look the commit up later; do not repeat the write",
+            details={"commit_id": intent.commit_id},
+        ) from error
+
+    def _compact(self) -> None:
+        """Keep the manifest in few parts. Housekeeping: when it fails, nothing is lost."""
+        writer = self._writer
+        assert writer is not None
+        fragments = writer.fragments
+        rows = self._manifest.with_state(lambda state, _: state.rows)
+        if len(fragments) < max(_MOST_PARTS, rows // _ROWS_PER_PART):
+            return
+        reached(Failpoint.PUBLISH_COMPACT)
+        try:
+            version = writer.rewrite()
+        except OmniGraphError:
+            return
+        self._manifest.published((), version, writer.fragments)
+
+    # -- what is to be written -----------------------------------------------------------
+
+    def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
+        publication = self._publication
+        _check_expectations(state, publication.expected)
+        rows = self._content(state)
+        if publication.commit is None:
+            return rows, version, None
+        parent = state.head.commit_id if state.head else None
+        intent = publication.commit
+        commit = CommitRow(
+            intent.commit_id,
+            version + 1,
+            intent.branch,
+            intent.created_at,
+            parent,
+            intent.merged_parent,
+            intent.actor,
+            intent.extra,
+        )
+        return [*rows, commit, HeadRow(intent.branch, commit.commit_id, parent)], version, commit
+
+    def _content(self, state: ManifestState) -> list[Row]:
+        publication = self._publication
+        for registration in publication.registrations:
+            known = state.locations.get(registration.table_key)
+            if known is not None and known != registration.location:
+                raise InternalError(f"'{registration.table_key}' is registered elsewhere already")
+        registered = {row.table_key for row in publication.registrations} | set(state.locations)
+        seen: set[str] = set()
+        for row in publication.versions:
+            if row.table_key not in registered:
+                raise InternalError(f"'{row.table_key}' is not registered")
+            if row.object_id in seen:
+                raise InternalError(f"'{row.table_key}' is published twice in one request")
+            seen.add(row.object_id)
+            self._check_new(state, row)
+        for tombstone in publication.tombstones:
+            if tombstone.table_key not in registered:
+                raise InternalError(f"'{tombstone.table_key}' is not registered")
+            if state.tombstones.get(tombstone.table_key, 0) >= tombstone.version:
+                raise InternalError(f"'{tombstone.table_key}' has this tombstone already")
+        return [
+            *publication.registrations,
+            *publication.versions,
+            *publication.tombstones,
+            *publication.others,
+        ]
+
+    def _check_new(self, state: ManifestState, row: VersionRow) -> None:
+        """A version is published once; only its owner may change, and not its rows."""
+        known = state.versions.get(row.table_key)
+        if known is None or row.version > known.version:
+            return
+        if row.version == known.version:
+            if known.branch != row.branch and known.row_count == row.row_count:
+                return
+        elif not self._manifest.has_row(row.object_id):
+            return
+        raise VersionMismatch(
+            f"version {row.version} of '{row.table_key}' is published already",
+            hint="refresh and retry",
+            details={
+                "table_key": row.table_key,
+                "expected": row.version - 1,
+                "actual": known.version,
+            },
+        )
+
+
+def _check_expectations(state: ManifestState, expected: Mapping[str, int]) -> None:
+    for table_key in sorted(expected):
+        actual = state.visible_version(table_key)
+        if actual != expected[table_key]:
+            raise stale(table_key, expected[table_key], actual)
+
+
+def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:
+    """The typed conflict of a writer whose view of a table is old."""
+    return VersionMismatch(
+        f"stale view of '{table_key}': expected manifest table version {expected} "
+        f"but current is {actual} — refresh and retry",
+        hint="refresh and retry",
+        details={"table_key": table_key, "expected": expected, "actual": actual},
+    )
+
+
+def _pause(attempt: int) -> None:
+    longest = min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+    time.sleep(random.uniform(longest / 4, longest))

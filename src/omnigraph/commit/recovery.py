@@ -1,0 +1,349 @@
+"""Finishing what a dead writer began: forward when all of it landed, back otherwise.
+
+Whoever can take the leases of a sidecar knows its writer to be finished or dead, so a writer that
+lives is never touched, and a long-lived process need not wait for a restart to roll back. All
+sidecars are judged before the first is acted on, because rolling one back would make another over
+the same table look completed. Sidecars without our leases come from the reference program; they
+are rolled back on a read-write open only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
+from omnigraph.commit.classify import (
+    Classification,
+    Decision,
+    classify,
+    classify_exact,
+    decide,
+    mode_of,
+)
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.names import SCHEMA_LEASE, table_lease
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.rollback import (
+    COMPLETES,
+    RECOVERY_ACTOR,
+    ROLLED_BACK,
+    landing_branch,
+    landing_head,
+    landing_ref,
+    publish_recovery,
+    restore_tables,
+)
+from omnigraph.commit.rows import CommitRow, TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import now_micros
+from omnigraph.errors import (
+    BranchNotFound,
+    Conflict,
+    RecoveryRequired,
+    StorageMissing,
+    VersionMismatch,
+)
+from omnigraph.storage.table_types import CommittedTable, TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was done about one sidecar."""
+
+    operation_id: str
+    kind: RecoveryKind
+    commit_id: str
+    outcomes: tuple[TableOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A sidecar with what was found before anything was touched."""
+
+    sidecar: Sidecar
+    decision: Decision | None
+    heads: Mapping[str, int]
+    ended: CommitRow | None = None
+    """The commit that shows that the sidecar is settled already."""
+
+
+class Recovery:
+    """Finds and settles the sidecars of dead writers."""
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+
+    def heal(self, *, full: bool = False, promoted: bool = False) -> list[Recovered]:
+        """Settle every sidecar whose writer is dead; gives what was done, mostly nothing.
+
+        ``full`` also rolls back sidecars of the reference program, as an open may. ``promoted``
+        says that the staging files of a schema apply were put in place in this pass.
+        """
+        if not self._store.sidecars.list():
+            return []
+        done: list[Recovered] = []
+        with ExitStack() as leases:
+            dead = self._take(leases)
+            reached(Failpoint.RECOVERY_AFTER_LEASES)
+            verdicts = [self._judge(sidecar) for sidecar in dead]
+            # Forward first: a roll-back of another sidecar must not hit what it publishes.
+            verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
+            for verdict in verdicts:
+                settled = self._settle(verdict, full=full, promoted=promoted)
+                if settled is not None:
+                    done.append(settled)
+        return done
+
+    def _take(self, leases: ExitStack) -> list[Sidecar]:
+        """The sidecars whose leases are all free; they are held from here on."""
+        taken: set[str] = set()
+        dead: list[Sidecar] = []
+        for operation_id in self._store.sidecars.list():
+            sidecar = self._store.sidecars.read(operation_id)
+            if sidecar is None:
+                continue
+            names = set(_lease_names(sidecar)) - taken
+            try:
+                leases.enter_context(self._store.leases.held(names, timeout=0.0))
+            except Conflict:
+                continue
+            taken |= names
+            # Who had the leases may have finished in the meantime.
+            if self._store.sidecars.exists(operation_id):
+                dead.append(sidecar)
+        return dead
+
+    # -- judging -------------------------------------------------------------------------
+
+    def _judge(self, sidecar: Sidecar) -> _Verdict:
+        try:
+            snapshot = self._store.manifest(sidecar.branch).current()
+        except BranchNotFound:
+            return _Verdict(sidecar, None, {})
+        ended = self._ending(sidecar)
+        if ended is not None:
+            return _Verdict(sidecar, Decision.COMPLETED, {}, ended)
+        heads: dict[str, int] = {}
+        classes: list[Classification] = []
+        pins: list[tuple[int, int]] = []
+        for entry in sidecar.tables:
+            pin = snapshot.pin(entry.table_key)
+            shown = pin.version if pin else 0
+            pins.append((shown, entry.expected_version))
+            if pin is None:
+                classes.append(Classification.NO_MOVEMENT)
+                continue
+            heads[entry.table_key] = head = landing_head(self._store, entry, pin)
+            if entry.transactions:
+                landed = self._landed(entry, pin)
+                classes.append(classify_exact(head, shown, entry, landed))
+            else:
+                classes.append(classify(head, shown, entry, mode_of(sidecar)))
+        published = False if sidecar.leased else None
+        return _Verdict(sidecar, decide(classes, pins, published=published), heads)
+
+    def _ending(self, sidecar: Sidecar) -> CommitRow | None:
+        """The commit of a sidecar, or the recovery that settled it, if one is published."""
+        for commit in reversed(self._store.manifest(sidecar.branch).commits()):
+            about = {commit.extra.get(COMPLETES), commit.extra.get(ROLLED_BACK), commit.commit_id}
+            if sidecar.operation_id in about:
+                return commit
+        return None
+
+    def _landed(self, entry: SidecarPin, pin: Pin) -> int:
+        """How many of the planned transactions are there, in order."""
+        ref = landing_ref(entry, pin)
+        for count, transaction in enumerate(entry.transactions):
+            try:
+                found = self._store.tables.transaction_id(ref, entry.expected_version + count + 1)
+            except StorageMissing:
+                return count
+            if found != transaction:
+                return count
+        return len(entry.transactions)
+
+    # -- acting --------------------------------------------------------------------------
+
+    def _settle(self, verdict: _Verdict, *, full: bool, promoted: bool) -> Recovered | None:
+        sidecar = verdict.sidecar
+        may_roll_back = full or sidecar.leased
+        match verdict.decision:
+            case None:
+                return self._discard(sidecar)
+            case Decision.COMPLETED:
+                return self._completed(sidecar, verdict.ended)
+            case Decision.ROLL_FORWARD:
+                if sidecar.writer_kind is WriterKind.SCHEMA_APPLY and not promoted:
+                    return self._roll_back(sidecar) if may_roll_back else None
+                return self._roll_forward(sidecar, verdict.heads)
+            case Decision.ROLL_BACK:
+                return self._roll_back(sidecar) if may_roll_back else None
+            case Decision.ABORT:
+                if full:
+                    raise RecoveryRequired(
+                        f"the tables of the interrupted write {sidecar.operation_id} are older "
+                        "than the graph says",
+                        hint="restore the missing table versions from a backup",
+                        details={"operation_id": sidecar.operation_id},
+                    )
+                return None
+
+    def _roll_forward(self, sidecar: Sidecar, heads: Mapping[str, int]) -> Recovered | None:
+        snapshot = self._store.manifest(sidecar.branch).current()
+        rows = [
+            self._pinned(entry, pin, heads[entry.table_key])
+            for entry in sidecar.tables
+            if (pin := snapshot.pin(entry.table_key)) is not None
+        ]
+        expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
+        outcomes = tuple(
+            TableOutcome(row.table_key, expected[row.table_key], row.version) for row in rows
+        )
+        registrations, tombstones, more = self._schema_rows(sidecar, snapshot)
+        reached(Failpoint.RECOVERY_BEFORE_PUBLISH)
+        try:
+            published = publish_recovery(
+                self._store,
+                sidecar.branch,
+                expected,
+                [*rows, *more],
+                {**sidecar.intent, COMPLETES: sidecar.operation_id},
+                merged_parent=sidecar.merge_source_commit_id,
+                registrations=registrations,
+                tombstones=tombstones,
+            )
+        except VersionMismatch:
+            return self._lost_race(sidecar, heads)
+        assert published.commit is not None
+        return self._finish(
+            sidecar, RecoveryKind.ROLLED_FORWARD, published.commit.commit_id, outcomes
+        )
+
+    def _pinned(self, entry: SidecarPin, pin: Pin, head: int) -> VersionRow:
+        """The row that pins the head of a table."""
+        return self._row(entry.table_key, landing_ref(entry, pin), head)
+
+    def _row(self, table_key: str, ref: TableRef, version: int) -> VersionRow:
+        info = self._store.tables.info(ref, version)
+        if info is None:
+            raise StorageMissing(f"version {version} of '{table_key}' does not exist")
+        count = self._store.tables.open(ref, version, info.e_tag).count()
+        return version_row(table_key, CommittedTable(ref, version, count, info))
+
+    def _schema_rows(
+        self, sidecar: Sidecar, snapshot: Snapshot
+    ) -> tuple[list[TableRow], list[TombstoneRow], list[VersionRow]]:
+        """The registrations and tombstones of a sidecar that are not there yet."""
+        registrations: list[TableRow] = []
+        versions: list[VersionRow] = []
+        for entry in sidecar.additional_registrations:
+            if snapshot.pin(entry.table_key) is None:
+                ref = TableRef(entry.table_path, entry.table_branch)
+                registrations.append(TableRow(entry.table_key, entry.table_path))
+                versions.append(self._row(entry.table_key, ref, self._store.tables.head(ref)))
+        tombstones = [
+            TombstoneRow(entry.table_key, entry.tombstone_version)
+            for entry in sidecar.tombstones
+            if snapshot.pin(entry.table_key) is not None
+        ]
+        return registrations, tombstones, versions
+
+    def _lost_race(self, sidecar: Sidecar, heads: Mapping[str, int]) -> Recovered | None:
+        """Somebody published first: the same result, or something else that we leave alone."""
+        snapshot = self._store.manifest(sidecar.branch).current()
+        pins = {entry.table_key: snapshot.pin(entry.table_key) for entry in sidecar.tables}
+        reached_goal = (
+            all(pin is not None and pin.version >= heads[key] for key, pin in pins.items())
+            and all(snapshot.pin(e.table_key) for e in sidecar.additional_registrations)
+            and not any(snapshot.pin(e.table_key) for e in sidecar.tombstones)
+        )
+        if not reached_goal or not self._store.sidecars.exists(sidecar.operation_id):
+            return None
+        return self._completed(sidecar, None)
+
+    def _completed(self, sidecar: Sidecar, ended: CommitRow | None) -> Recovered:
+        """Nothing is left to do but to record how it ended."""
+        kind = RecoveryKind.ROLLED_FORWARD
+        if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
+            kind = RecoveryKind.ROLLED_BACK
+        commit = ended or self._latest_recovery(sidecar.branch)
+        return self._finish(sidecar, kind, commit.commit_id if commit else "", ())
+
+    def _latest_recovery(self, branch: str | None) -> CommitRow | None:
+        commits = self._store.manifest(branch).commits()
+        recoveries = [commit for commit in commits if commit.actor == RECOVERY_ACTOR]
+        known = recoveries or commits
+        return known[-1] if known else None
+
+    def _roll_back(self, sidecar: Sidecar) -> Recovered:
+        snapshot = self._store.manifest(sidecar.branch).current()
+        restored, outcomes = restore_tables(
+            self._store,
+            sidecar,
+            snapshot,
+            unmoved_too=not self._store.root.is_local,
+            before_each=lambda: reached(Failpoint.RECOVERY_BEFORE_RESTORE),
+        )
+        reached(Failpoint.RECOVERY_AFTER_RESTORE)
+        expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
+        published = publish_recovery(
+            self._store,
+            sidecar.branch,
+            {key: expected[key] for key, _ in restored},
+            [version_row(key, table) for key, table in restored],
+            {ROLLED_BACK: sidecar.operation_id},
+        )
+        assert published.commit is not None
+        return self._finish(
+            sidecar, RecoveryKind.ROLLED_BACK, published.commit.commit_id, tuple(outcomes)
+        )
+
+    def _discard(self, sidecar: Sidecar) -> Recovered:
+        """The branch is gone, and what was written on it with it."""
+        main = self._store.manifest(None)
+        known = [c for c in main.commits() if c.extra.get(ROLLED_BACK) == sidecar.operation_id]
+        if known:
+            commit_id = known[-1].commit_id
+        else:
+            published = publish_recovery(
+                self._store, None, {}, [], {ROLLED_BACK: sidecar.operation_id}
+            )
+            assert published.commit is not None
+            commit_id = published.commit.commit_id
+        return self._finish(sidecar, RecoveryKind.ORPHANED_BRANCH_DISCARDED, commit_id, ())
+
+    def _finish(
+        self,
+        sidecar: Sidecar,
+        kind: RecoveryKind,
+        commit_id: str,
+        outcomes: tuple[TableOutcome, ...],
+    ) -> Recovered:
+        """Record the recovery, then let the sidecar go; in this order, so that none is lost."""
+        reached(Failpoint.RECOVERY_AFTER_PUBLISH)
+        self._store.audit.record_once(
+            AuditRow(
+                commit_id,
+                kind,
+                sidecar.actor_id,
+                sidecar.operation_id,
+                sidecar.writer_kind.value,
+                outcomes,
+                now_micros(),
+            )
+        )
+        reached(Failpoint.RECOVERY_AFTER_AUDIT)
+        self._store.sidecars.delete(sidecar.operation_id)
+        reached(Failpoint.RECOVERY_AFTER_DELETE)
+        return Recovered(sidecar.operation_id, kind, commit_id, outcomes)
+
+
+def _lease_names(sidecar: Sidecar) -> list[str]:
+    names = [table_lease(entry.table_key, landing_branch(entry)) for entry in sidecar.tables]
+    if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
+        names.append(SCHEMA_LEASE)
+    return names

@@ -1,0 +1,90 @@
+"""The parts of one graph under one roof: objects, tables, leases, manifests, sidecars, audit.
+
+No rule of the protocol lives here; the modules that have them take a ``GraphStore``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from omnigraph.commit.audit import AUDIT_TABLE, AuditLog
+from omnigraph.commit.manifest import Manifest, Manifests
+from omnigraph.commit.publisher import Publisher
+from omnigraph.commit.schema_files import SchemaFiles
+from omnigraph.commit.sidecar import SidecarStore
+from omnigraph.commit.snapshot import Pin
+from omnigraph.errors import GraphNotFound
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.durable import Durability
+from omnigraph.storage.inline import InlineTables
+from omnigraph.storage.leases import Leases, open_leases
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.roots import Root
+from omnigraph.storage.tables import Table, TableStore
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a writer waits for others, in seconds."""
+
+    lease: float = 30.0
+    publish: float = 15.0
+
+
+class GraphStore:
+    """Everything that a graph consists of, for the modules of this room."""
+
+    def __init__(
+        self,
+        root: Root,
+        durability: Durability = Durability.DISK,
+        patience: Patience | None = None,
+        *,
+        create: bool = False,
+    ) -> None:
+        if not create and root.is_missing():
+            # Opening the object store would make the directory.
+            raise GraphNotFound(
+                f"there is no graph at '{root.uri}'", hint="create one with Graph.init"
+            )
+        self.root = root
+        self.patience = patience or Patience()
+        self.objects = ObjectStore(root, durability)
+        self.datasets = Datasets(self.objects, durability)
+        self.tables = TableStore(self.datasets)
+        self.inline = InlineTables(self.datasets)
+        self.manifests = Manifests(self.datasets)
+        self.sidecars = SidecarStore(self.objects)
+        self.schema_files = SchemaFiles(self.objects)
+        self.audit = AuditLog(_AuditTable(self.inline))
+
+    @cached_property
+    def leases(self) -> Leases:
+        return open_leases(self.root, self.objects)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        return Publisher(self.datasets, self.leases, self.patience.publish)
+
+    def manifest(self, branch: str | None) -> Manifest:
+        return self.manifests.of(branch)
+
+    def table(self, pin: Pin) -> Table:
+        """The table that a pin shows."""
+        return self.tables.open(pin.ref, pin.version, pin.e_tag)
+
+
+class _AuditTable:
+    """The audit table as the log that ``AuditLog`` wants."""
+
+    def __init__(self, inline: InlineTables) -> None:
+        self._inline = inline
+
+    def append(self, table: pa.Table) -> None:
+        self._inline.append_log(AUDIT_TABLE, table)
+
+    def read(self) -> pa.Table | None:
+        return self._inline.read_log(AUDIT_TABLE)

@@ -1,0 +1,65 @@
+"""A writer that lives and could not publish takes its own table commits back, at once.
+
+It still holds its leases, so nobody saw or built on what it did. When even that fails the sidecar
+stays, and recovery does it later.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.rollback import (
+    ROLLED_BACK,
+    landing_head,
+    publish_recovery,
+    restore_tables,
+)
+from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import OmniGraphError, StorageUnknown
+
+_LOG = logging.getLogger(__name__)
+
+
+def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError) -> None:
+    """Leave the tables as if the write had never been; never raises."""
+    try:
+        snapshot = store.manifest(sidecar.branch).current()
+        if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
+            _take_back(store, sidecar, snapshot)
+        store.sidecars.delete(sidecar.operation_id)
+    except OmniGraphError as error:
+        _LOG.warning(
+            "commit %s could not be taken back, its sidecar stays: %s", sidecar.operation_id, error
+        )
+
+
+def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
+    return any(
+        landing_head(store, entry, pin) > pin.version
+        for entry in sidecar.tables
+        if (pin := snapshot.pin(entry.table_key)) is not None
+    )
+
+
+def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> None:
+    restored, _ = restore_tables(
+        store,
+        sidecar,
+        snapshot,
+        unmoved_too=True,
+        before_each=lambda: reached(Failpoint.UNDO_BEFORE_RESTORE),
+    )
+    reached(Failpoint.UNDO_AFTER_RESTORE)
+    expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
+    publish_recovery(
+        store,
+        sidecar.branch,
+        {key: expected[key] for key, _ in restored},
+        [version_row(key, table) for key, table in restored],
+        {ROLLED_BACK: sidecar.operation_id},
+    )
+    reached(Failpoint.UNDO_AFTER_PUBLISH)

@@ -1,0 +1,1 @@
+"""Derived state and housekeeping: indexes first, more to come."""

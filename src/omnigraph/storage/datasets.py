@@ -1,0 +1,146 @@
+"""Open Lance datasets of one graph, kept warm and shared by everything in this room.
+
+One session with bounded caches serves all tables. A handle is looked up by path, version and the
+tag of the version's manifest file, so a branch that was deleted and made again is never served
+from a handle of its former life. The newest version of a table is found by asking for the next
+manifest name, which does not get slower as history grows; only a cold open lists.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+import lance
+from lance import LanceDataset
+
+from omnigraph.errors import StorageMissing
+from omnigraph.storage.durable import Durability, sync_tree
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.table_types import TableRef, VersionInfo
+
+_HANDLES = 64
+_INDEX_CACHE = 64 << 20
+_METADATA_CACHE = 64 << 20
+_VERSIONS = "_versions"
+
+
+class Datasets:
+    """The handles of one graph. Safe to share between threads."""
+
+    def __init__(self, objects: ObjectStore, durability: Durability = Durability.DISK) -> None:
+        self.objects = objects
+        self.root = objects.root
+        self.options = dict(self.root.options) or None
+        self.synced = self.root.is_local and durability is Durability.DISK
+        self.opened = 0
+        self._session = lance.Session(  # type: ignore[attr-defined]
+            index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
+        )
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
+
+    # -- opening -------------------------------------------------------------------------
+
+    def open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
+        """A handle of the caller's own; without a version the newest, found by a listing."""
+        self.opened += 1
+        with lance_call("open", ref.path):
+            return lance.dataset(
+                self.root.path(ref.path),
+                version=version,
+                session=self._session,
+                storage_options=self.options,
+            )
+
+    def shared(self, ref: TableRef, version: int, e_tag: str | None = None) -> LanceDataset:
+        """A handle for reading at a known version, kept for the next caller."""
+        tag = e_tag if e_tag is not None else self._tag(ref, version)
+        key = (ref.path, version, tag)
+        with self._lock:
+            found = self._handles.get(key)
+            if found is not None:
+                self._handles.move_to_end(key)
+                return found
+        opened = self.open(ref, version)
+        self._keep(key, opened)
+        return opened
+
+    def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
+        """Keep the handle that a commit returned: the next read or write starts from it."""
+        self._keep((ref.path, info.version, info.e_tag or ""), dataset)
+
+    def _keep(self, key: tuple[str, int, str], dataset: LanceDataset) -> None:
+        with self._lock:
+            self._handles[key] = dataset
+            while len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+
+    def forget(self) -> None:
+        """Drop every handle that is kept."""
+        with self._lock:
+            self._handles.clear()
+
+    def _tag(self, ref: TableRef, version: int) -> str:
+        info = self.info(ref, version)
+        if info is None:
+            raise StorageMissing(
+                f"version {version} of '{ref.path}' does not exist",
+                hint="it may have been removed by cleanup",
+                details={"table": ref.path, "version": version},
+            )
+        return info.e_tag or ""
+
+    # -- versions ------------------------------------------------------------------------
+
+    def info(self, ref: TableRef, version: int) -> VersionInfo | None:
+        """What the file of a version is and where, or ``None`` when there is no such version."""
+        path = self.version_path(ref, version)
+        found = self.objects.head(path)
+        if found is None:
+            return None
+        return VersionInfo(version, self.root.object_path(path), found.size, found.e_tag)
+
+    def newest(self, ref: TableRef, known: int) -> int:
+        """The newest version, walking up from one that exists."""
+        while self.objects.head(self.version_path(ref, known + 1)) is not None:
+            known += 1
+        return known
+
+    def version_path(self, ref: TableRef, version: int) -> str:
+        return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
+
+    # -- durability ----------------------------------------------------------------------
+
+    def sync_files(self, ref: TableRef, patterns: Iterable[str]) -> None:
+        """Put the files of a staged write on the disk."""
+        if self.synced:
+            top = Path(self.root.path(ref.path))
+            sync_tree((path for pattern in patterns for path in top.glob(pattern)), top)
+
+    def sync_version(self, ref: TableRef, version: int) -> None:
+        """Put a version on the disk: its manifest, its transaction file and their directories."""
+        if self.synced:
+            top = Path(self.root.path(ref.path))
+            manifest = top / _VERSIONS / manifest_name(version)
+            transactions = (top / "_transactions").glob(f"{version - 1}-*.txn")
+            sync_tree([manifest, *transactions], top)
+
+    def sync_table(self, ref: TableRef) -> None:
+        """Put a whole new table or branch on the disk, and the directories that lead to it."""
+        if self.synced:
+            top = Path(self.root.path(ref.path))
+            files = (path for path in top.rglob("*") if path.is_file())
+            sync_tree([*files, *self._refs(ref)], Path(self.root.uri))
+
+    def _refs(self, ref: TableRef) -> list[Path]:
+        refs = Path(self.root.path(ref.location), "_refs")
+        return [path for path in refs.rglob("*") if path.is_file()] if ref.branch else []
+
+
+def manifest_name(version: int) -> str:
+    """How Lance calls the manifest of a version: newest first in a listing."""
+    return f"{2**64 - 1 - version:020d}.manifest"

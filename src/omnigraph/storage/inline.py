@@ -1,0 +1,314 @@
+"""What Lance cannot stage: calls that write and commit at once. The reason stands at each method.
+
+Nothing here touches a table that holds user data, except ``restore`` and ``create_branch``, and
+those two move only tables whose lease the caller holds. A test fails when a module other than
+this one calls a function of Lance that commits by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation
+from lance.fragment import write_fragments
+
+from omnigraph.errors import AlreadyExists, StorageMissing, VersionMismatch
+from omnigraph.storage.blobs import stored_schema
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.table_types import CommittedTable, TableRef
+from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch of one dataset: where it was forked, and when, in seconds."""
+
+    name: str
+    parent: str | None
+    parent_version: int
+    created_at: int
+
+
+class InlineTables:
+    """Creating, restoring and branching whole datasets."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+
+    def create(self, location: str, schema: pa.Schema) -> CommittedTable:
+        """Create an empty table at version 1.
+
+        Inline because a dataset that does not exist has no HEAD that could be held back; it is
+        unreachable until a manifest names it.
+        """
+        ref = TableRef(location)
+        path = self._datasets.root.path(location)
+        if self._datasets.info(ref, 1) is not None:
+            raise AlreadyExists(f"there is a table at '{location}' already")
+        with lance_call("create", location, writes=True):
+            created = LanceDataset.commit(
+                path,
+                LanceOperation.Overwrite(stored_schema(schema), []),
+                enable_stable_row_ids=True,
+                storage_options=self._datasets.options,
+                max_retries=0,
+            )
+        self._datasets.sync_table(ref)
+        info = self._datasets.info(ref, int(created.version))
+        if info is None or info.version != 1:
+            raise AlreadyExists(f"there is a table at '{location}' already")
+        return CommittedTable(ref, info.version, 0, info)
+
+    def restore(self, ref: TableRef, head: int, version: int) -> CommittedTable:
+        """Give a table the content of an earlier version again, as the version after ``head``.
+
+        Inline because it writes nothing but the new version. Lance would let a stale restore
+        win, so the result has to be exactly the next version.
+        """
+        dataset = self._datasets.open(ref, head)
+        with lance_call("restore", ref.path, writes=True):
+            restored = LanceDataset.commit(
+                dataset,
+                LanceOperation.Restore(version),
+                read_version=head,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+            rows = int(restored.count_rows())
+        self._datasets.sync_version(ref, int(restored.version))
+        info = self._datasets.info(ref, int(restored.version))
+        if info is None or info.version != head + 1:
+            raise VersionMismatch(
+                f"'{ref.path}' was written while it was being restored",
+                hint="refresh and retry",
+                details={"expected": head, "actual": int(restored.version) - 1},
+            )
+        return CommittedTable(ref, info.version, rows, info)
+
+    # -- branches of one dataset ---------------------------------------------------------
+
+    def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
+        """The branches of a dataset by name, in alphabetical order."""
+        dataset = self._datasets.open(TableRef(location), version)
+        with lance_call("list the branches of", location):
+            found = dataset.branches.list()
+        return {
+            name: BranchInfo(
+                name,
+                found[name].get("parent_branch"),
+                int(found[name].get("parent_version") or 0),
+                int(found[name].get("create_at") or 0),
+            )
+            for name in sorted(found)
+        }
+
+    def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
+        """Fork a dataset at a version.
+
+        Inline because a branch is a reference, not a version: until the graph's manifest places
+        a table on it, nobody reads it.
+        """
+        dataset = self._datasets.open(TableRef(source.location))
+        origin = version if source.branch is None else (source.branch, version)
+        with lance_call(f"create branch '{name}' of", source.location, writes=True):
+            dataset.create_branch(name, origin)
+        ref = TableRef(source.location, name)
+        self._datasets.sync_table(ref)
+        return ref
+
+    def delete_branch(self, location: str, name: str) -> None:
+        """Remove a branch of a dataset with its files; one that is not there is fine.
+
+        Inline because removing a reference has no second phase. What a crash left of a branch
+        (files without a reference) is removed as well, but never a directory in which another
+        branch lives.
+        """
+        dataset = self._datasets.open(TableRef(location))
+        with lance_call(f"delete branch '{name}' of", location, writes=True):
+            names = list(dataset.branches.list())
+            if name in names:
+                dataset.branches.delete(name)
+                names.remove(name)
+        nested = any(other.startswith(f"{name}/") for other in names)
+        if not nested:
+            self._datasets.objects.delete_prefix(TableRef(location, name).path)
+
+    # -- tables of rows that are only ever added -----------------------------------------
+
+    def append_log(self, location: str, rows: pa.Table) -> None:
+        """Add rows to a table outside the graph's versions, creating it for the first ones.
+
+        Inline because a log has no pins: its newest version is what counts.
+        """
+        try:
+            self._append(location, rows)
+        except AlreadyExists:
+            # Somebody else wrote the first rows between our look and our write.
+            self._append(location, rows)
+
+    def _append(self, location: str, rows: pa.Table) -> None:
+        with lance_call("write to", location, writes=True):
+            lance.write_dataset(
+                rows,
+                self._datasets.root.path(location),
+                mode="append",
+                enable_stable_row_ids=True,
+                storage_options=self._datasets.options,
+            )
+        self._datasets.sync_table(TableRef(location))
+
+    def read_log(self, location: str) -> pa.Table | None:
+        """All rows of such a table, or ``None`` when it was never written."""
+        try:
+            dataset = self._datasets.open(TableRef(location))
+        except StorageMissing:
+            return None
+        with lance_call("read", location):
+            return dataset.to_table()
+
+
+class Ledger:
+    """A table of rows by key that is written by compare-and-set: the graph's manifest.
+
+    Its handle moves with every write, so it is private to one holder and never shared.
+    """
+
+    def __init__(self, datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
+        self.ref = ref
+        self._datasets = datasets
+        self._dataset = dataset
+        self._synced = int(dataset.version)
+
+    @classmethod
+    def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
+        """Create the table with its first rows in one version.
+
+        Inline for the reason of ``InlineTables.create``; that it exists is what makes a graph
+        visible, so exactly one of several creators succeeds.
+        """
+        ref = TableRef(location)
+        with lance_call("create", location, writes=True):
+            created = lance.write_dataset(
+                rows,
+                datasets.root.path(location),
+                mode="create",
+                enable_stable_row_ids=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=datasets.options,
+            )
+        datasets.sync_table(ref)
+        return cls(datasets, ref, created)
+
+    @classmethod
+    def open(cls, datasets: Datasets, ref: TableRef, version: int | None = None) -> Ledger:
+        return cls(datasets, ref, datasets.open(ref, version))
+
+    @property
+    def version(self) -> int:
+        return int(self._dataset.version)
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """The metadata of the table as text."""
+        found = self._dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in found.items()}
+
+    @property
+    def fragments(self) -> frozenset[int]:
+        """The parts that the table consists of; a change adds new ones."""
+        return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
+
+    def advance(self, version: int) -> None:
+        """Move to another version."""
+        with lance_call("open", self.ref.path):
+            self._dataset = self._dataset.checkout_version(version)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        fragments: Iterable[int] | None = None,
+    ) -> pa.Table:
+        """Rows at this version; with ``fragments`` only those in some of its parts."""
+        with lance_call("read", self.ref.path):
+            parts = None
+            if fragments is not None:
+                wanted = frozenset(fragments)
+                parts = [p for p in self._dataset.get_fragments() if p.fragment_id in wanted]
+                if not parts:
+                    return self._dataset.schema.empty_table()
+            return self._dataset.scanner(
+                columns=None if columns is None else list(columns),
+                filter=condition,
+                fragments=parts,
+            ).to_table()
+
+    def upsert(self, rows: pa.Table, key: str) -> int:
+        """Insert or replace rows by key in one version, unless one of them changed meanwhile.
+
+        Executed directly, because a staged upsert does not notice that somebody else inserts
+        the same new key; and without an index, because one on the key would hide it again.
+        Raises ``Conflict`` when somebody was faster.
+        """
+        with lance_call("write", self.ref.path, writes=True):
+            (
+                self._dataset.merge_insert(key)
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .conflict_retries(0)
+                .use_index(False)
+                .execute(rows)
+            )
+        self._sync()
+        return self.version
+
+    def rewrite(self) -> int:
+        """Put all rows into as few parts as possible, in one version with the same content.
+
+        One strict overwrite: it loses to every other writer and never rebases, which Lance's own
+        compaction does.
+        """
+        with lance_call("compact", self.ref.path, writes=True):
+            transaction = write_fragments(
+                self._dataset.to_table(),
+                self._dataset,
+                mode="overwrite",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._datasets.options,
+                enable_stable_row_ids=True,
+            )
+        self._datasets.sync_files(self.ref, new_files(transaction.operation, self.version))
+        with lance_call("compact", self.ref.path, writes=True):
+            self._dataset = LanceDataset.commit(
+                self._dataset,
+                transaction,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+        self._sync()
+        return self.version
+
+    def _sync(self) -> None:
+        """Sync what this handle's last write added, and every version since the last sync.
+
+        The files have random names and are written inside the call, so those that are new are
+        found through the fragments.
+        """
+        if not self._datasets.synced:
+            return
+        with lance_call("read", self.ref.path):
+            newest = max(self._dataset.get_fragments(), key=lambda part: part.fragment_id)
+            files = [f"data/{data.path}" for data in newest.data_files()]
+        for version in range(self._synced + 1, self.version + 1):
+            self._datasets.sync_files(self.ref, [*files, f"_deletions/*-{version - 1}-*"])
+            self._datasets.sync_version(self.ref, version)
+        self._synced = self.version

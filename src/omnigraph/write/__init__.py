@@ -1,0 +1,1 @@
+"""Everything that changes data in one process."""
