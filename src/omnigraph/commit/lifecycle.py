@@ -14,11 +14,11 @@ from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
 from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, to_arrow
 from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_staging import Reconciled, SchemaStaging, reconcile_staging
+from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import AlreadyInitialized, Conflict, GraphNotFound
+from omnigraph.errors import AlreadyInitialized, Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
@@ -40,7 +40,7 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
         raise _initialized(store)
     catalog = compile_schema(source)
     with store.leases.held([INIT_LEASE], store.patience.lease):
-        if store.objects.exists(MANIFEST):
+        if _has_manifest(store):
             raise (
                 _initialized(store)
                 if not force
@@ -53,17 +53,29 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
             raise _initialized(store)
         try:
             reached(Failpoint.INIT_AFTER_CLAIM)
-            SchemaStaging(store.objects).discard()
-            files.write_contract(catalog)
-            reached(Failpoint.INIT_AFTER_CONTRACT)
-            rows = _first_rows(store, catalog, source)
-            reached(Failpoint.INIT_AFTER_TABLES)
-            Ledger.create(store.datasets, MANIFEST, to_arrow(rows))
-            reached(Failpoint.INIT_AFTER_MANIFEST)
+            _create(store, catalog, source)
         except BaseException:
-            files.remove()
+            if not _has_manifest(store):
+                files.remove()
             raise
+        reached(Failpoint.INIT_AFTER_MANIFEST)
     return files.load()
+
+
+def _has_manifest(store: GraphStore) -> bool:
+    """Whether the manifest has a version; an interrupted init may leave files without one."""
+    names = store.objects.list(f"{MANIFEST}/_versions")
+    return any(name.endswith(".manifest") for name in names)
+
+
+def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
+    SchemaStaging(store.objects).discard()
+    store.schema_files.write_contract(catalog)
+    reached(Failpoint.INIT_AFTER_CONTRACT)
+    rows = _first_rows(store, catalog, source)
+    reached(Failpoint.INIT_AFTER_TABLES)
+    store.objects.delete_prefix(MANIFEST)
+    Ledger.create(store.datasets, MANIFEST, to_arrow(rows))
 
 
 def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
@@ -102,11 +114,6 @@ def table_location(kind: NodeType | EdgeType) -> str:
 
 def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
     """What opening does: check the format, and on a writable handle settle what crashes left."""
-    if store.root.is_local and not store.objects.exists(MANIFEST):
-        raise GraphNotFound(
-            f"there is no graph at '{store.root.uri}'",
-            hint="create one with Graph.init; after an interrupted init, with force=True",
-        )
     store.manifest(None).current()
     if not writable:
         only_main = Branches(store).list() == ["main"]
@@ -119,29 +126,25 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
 
 
 def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
-    """Finish or take back what dead writers left: staging files first, then sidecars."""
-    promoted = _reconcile(store) is Reconciled.PROMOTED
-    return Recovery(store).heal(full=full, promoted=promoted)
+    """Finish or take back what dead writers left: sidecars, then staging files without one."""
+    recovered = Recovery(store).heal(full=full)
+    if SchemaStaging(store.objects).present():
+        _reconcile(store)
+    return recovered
 
 
-def _reconcile(store: GraphStore) -> Reconciled:
-    """Decide about staging files, unless the schema apply that wrote them lives."""
-    if not SchemaStaging(store.objects).present():
-        return Reconciled.NOTHING
-    try:
-        with store.leases.held([SCHEMA_LEASE], timeout=0.0):
-            pending = any(
-                sidecar.writer_kind is WriterKind.SCHEMA_APPLY
-                for sidecar in store.sidecars.load_all()
-            )
-            reached(Failpoint.STAGING_BEFORE_PROMOTE)
-            return reconcile_staging(
-                store.objects,
-                apply_pending=pending,
-                live_tables=store.manifest(None).current().pins,
-            )
-    except Conflict:
-        return Reconciled.NOTHING
+def _reconcile(store: GraphStore) -> None:
+    """Decide about staging files, unless they belong to a schema apply that lives."""
+    with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
+        kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
+        if WriterKind.SCHEMA_APPLY in kinds:
+            return
+        reached(Failpoint.STAGING_BEFORE_PROMOTE)
+        reconcile_staging(
+            store.objects,
+            apply_pending=False,
+            live_tables=store.manifest(None).current().pins,
+        )
 
 
 def _remove_abandoned_lock(store: GraphStore) -> None:

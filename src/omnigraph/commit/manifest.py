@@ -194,7 +194,7 @@ class Manifest:
             )
         return GraphNotFound(
             f"there is no graph at '{self._datasets.root.uri}'",
-            hint="create one with Graph.init",
+            hint="create one with Graph.init; after an interrupted init, with force=True",
         )
 
     # -- for the publisher ---------------------------------------------------------------

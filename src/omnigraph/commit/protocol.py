@@ -22,6 +22,7 @@ from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication, Published, stale
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
+from omnigraph.commit.rollback import ROLLED_BACK, find_ending
 from omnigraph.commit.rows import Row, TableRow, TombstoneRow
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, Tombstone, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -44,7 +45,6 @@ from omnigraph.storage.tables import Table, TableStore
 
 _LOG = logging.getLogger(__name__)
 _HEAL_ATTEMPTS = 3
-_REVALIDATIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,29 +243,52 @@ class _Write:
         try:
             committed = self._commit_tables(prepared)
             reached(Failpoint.WRITE_AFTER_TABLES)
-            held.check()
-            published = self._publish(prepared, snapshot, committed)
+            self._check_leases(held)
+            version = self._publish(prepared, snapshot, committed).version
         except OutcomePending:
             raise
         except PublishContention as error:
-            raise OutcomePending(
-                f"commit {self._intent.commit_id} is written, but others kept it from being "
-                "published; it will be, by the next writer",
-                hint="look the commit up later; do not repeat the write",
-                details={"commit_id": self._intent.commit_id},
-            ) from error
+            raise self._pending("others kept it from being published") from error
         except OmniGraphError as error:
-            undo_write(self._store, sidecar, error)
-            raise
+            version = self._settled_by_others(sidecar, error)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
         self._forget(sidecar)
         return Receipt(
             self._intent.commit_id,
-            published.version,
+            version,
             branch_label(self._request.branch),
             {key: TableCounts.of(prepared.tables[key]) for key in sorted(prepared.tables)},
             self._request.actor,
         )
+
+    def _check_leases(self, held: Held) -> None:
+        """Without its leases a writer may neither publish nor undo: recovery does one of them."""
+        try:
+            held.check()
+        except Conflict as error:
+            raise self._pending("its leases were lost before it was published") from error
+
+    def _pending(self, why: str) -> OutcomePending:
+        return OutcomePending(
+            f"commit {self._intent.commit_id} is written, but {why}; the next writer settles it",
+            hint="look the commit up later; do not repeat the write",
+            details={"commit_id": self._intent.commit_id},
+        )
+
+    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError) -> int:
+        """A recovery may have taken us for dead and finished the write: then it succeeded.
+
+        In any other case the write is undone and the error raised.
+        """
+        try:
+            ended = find_ending(self._store, sidecar)
+        except OmniGraphError:
+            ended = None
+        if ended is not None and ended.extra.get(ROLLED_BACK) != sidecar.operation_id:
+            return ended.manifest_version
+        if ended is None:
+            undo_write(self._store, sidecar, error)
+        raise error
 
     def _sidecar(self, prepared: Prepared, snapshot: Snapshot) -> Sidecar:
         request = self._request
@@ -322,26 +345,16 @@ class _Write:
         self, prepared: Prepared, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
     ) -> Published:
         written = {key: _version(snapshot.pin(key)) for key in committed}
-        consulted = dict(prepared.consulted)
-        rows = [version_row(key, table) for key, table in committed.items()]
-        for _ in range(_REVALIDATIONS):
-            publication = Publication(
-                {**consulted, **written},
-                rows,
-                prepared.registrations,
-                prepared.tombstones,
-                prepared.rows,
-                self._intent,
-            )
-            try:
-                return self._store.publisher.publish(self._manifest, publication)
-            except VersionMismatch as error:
-                if error.details["table_key"] in written or prepared.revalidate is None:
-                    raise
-                consulted = dict(prepared.revalidate(self._manifest.current()))
-        raise Conflict(
-            "the tables that this write relies on keep changing", hint="refresh and retry"
+        publication = Publication(
+            {**prepared.consulted, **written},
+            [version_row(key, table) for key, table in committed.items()],
+            prepared.registrations,
+            prepared.tombstones,
+            prepared.rows,
+            self._intent,
+            prepared.revalidate,
         )
+        return self._store.publisher.publish(self._manifest, publication)
 
     def _forget(self, sidecar: Sidecar) -> None:
         """The write is done: a sidecar that stays is found completed by whoever comes next."""

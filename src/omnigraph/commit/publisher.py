@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -25,7 +26,7 @@ from omnigraph.commit.rows import (
     VersionRow,
     to_arrow,
 )
-from omnigraph.commit.snapshot import ManifestState
+from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
     Conflict,
     InternalError,
@@ -67,7 +68,8 @@ class Publication:
     """Rows that become visible together, and the versions they rely on.
 
     ``expected`` names every table that was written or consulted, by the version that was seen;
-    0 stands for a table that did not exist.
+    0 stands for a table that did not exist. When one that was only consulted moved, ``revalidate``
+    judges again on the new snapshot: it gives the versions of what it consulted, or raises.
     """
 
     expected: Mapping[str, int]
@@ -76,6 +78,7 @@ class Publication:
     tombstones: Sequence[TombstoneRow] = ()
     others: Sequence[Row] = ()
     commit: CommitIntent | None = None
+    revalidate: Callable[[Snapshot], Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,13 @@ class Publisher:
         it took the rows.
         """
         deadline = time.monotonic() + self._limit
-        with self._leases.held([publish_lease(manifest.branch)], self._limit):
+        with ExitStack() as lease:
+            try:
+                lease.enter_context(
+                    self._leases.held([publish_lease(manifest.branch)], self._limit)
+                )
+            except Conflict as error:
+                raise _contention(0) from error
             return _Attempts(self._datasets, manifest, publication, deadline).run()
 
 
@@ -129,17 +138,18 @@ class _Attempts:
             except (Conflict, StorageUnavailable) as error:
                 attempt += 1
                 if attempt > RETRIES and time.monotonic() >= self._deadline:
-                    raise PublishContention(
-                        f"manifest publish exhausted {RETRIES} retries against concurrent writers",
-                        hint="repeat later",
-                        details={"attempts": attempt},
-                    ) from error
+                    raise _contention(attempt) from error
                 self._writer = None
                 _pause(attempt)
 
     def _once(self) -> Published:
-        manifest, publication = self._manifest, self._publication
-        rows, version, commit = manifest.with_state(self._rows)
+        manifest = self._manifest
+        try:
+            rows, version, commit = manifest.with_state(self._rows)
+        except VersionMismatch as error:
+            self._judge_again(error)
+            rows, version, commit = manifest.with_state(self._rows)
+        publication = self._publication
         if not rows:
             return Published(version, None)
         try:
@@ -155,6 +165,16 @@ class _Attempts:
             # whoever looks the commit up steps forward from there.
             manifest.current()
         return Published(landed, commit)
+
+    def _judge_again(self, error: VersionMismatch) -> None:
+        """What was only consulted may move, if the write is still right on what is there now."""
+        publication = self._publication
+        written = {row.table_key for row in publication.versions}
+        if error.details["table_key"] in written or publication.revalidate is None:
+            raise error
+        consulted = publication.revalidate(self._manifest.current())
+        kept = {key: seen for key, seen in publication.expected.items() if key in written}
+        self._publication = replace(publication, expected={**consulted, **kept})
 
     def _upsert(self, rows: Sequence[Row], version: int) -> int:
         if self._writer is None or self._writer.version != version:
@@ -280,6 +300,14 @@ def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:
         f"but current is {actual} — refresh and retry",
         hint="refresh and retry",
         details={"table_key": table_key, "expected": expected, "actual": actual},
+    )
+
+
+def _contention(attempts: int) -> PublishContention:
+    return PublishContention(
+        f"manifest publish exhausted {RETRIES} retries against concurrent writers",
+        hint="repeat later",
+        details={"attempts": attempts},
     )
 
 

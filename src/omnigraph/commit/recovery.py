@@ -29,6 +29,7 @@ from omnigraph.commit.rollback import (
     COMPLETES,
     RECOVERY_ACTOR,
     ROLLED_BACK,
+    find_ending,
     landing_branch,
     landing_head,
     landing_ref,
@@ -36,6 +37,7 @@ from omnigraph.commit.rollback import (
     restore_tables,
 )
 from omnigraph.commit.rows import CommitRow, TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.schema_staging import Reconciled, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -77,11 +79,10 @@ class Recovery:
     def __init__(self, store: GraphStore) -> None:
         self._store = store
 
-    def heal(self, *, full: bool = False, promoted: bool = False) -> list[Recovered]:
+    def heal(self, *, full: bool = False) -> list[Recovered]:
         """Settle every sidecar whose writer is dead; gives what was done, mostly nothing.
 
-        ``full`` also rolls back sidecars of the reference program, as an open may. ``promoted``
-        says that the staging files of a schema apply were put in place in this pass.
+        ``full`` also rolls back sidecars of the reference program, as an open may.
         """
         if not self._store.sidecars.list():
             return []
@@ -89,6 +90,7 @@ class Recovery:
         with ExitStack() as leases:
             dead = self._take(leases)
             reached(Failpoint.RECOVERY_AFTER_LEASES)
+            promoted = self._promote(dead)
             verdicts = [self._judge(sidecar) for sidecar in dead]
             # Forward first: a roll-back of another sidecar must not hit what it publishes.
             verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
@@ -117,6 +119,14 @@ class Recovery:
                 dead.append(sidecar)
         return dead
 
+    def _promote(self, dead: list[Sidecar]) -> bool:
+        """Put the schema files of a dead apply in place, if it came that far."""
+        if not any(sidecar.writer_kind is WriterKind.SCHEMA_APPLY for sidecar in dead):
+            return False
+        tables = self._store.manifest(None).current().pins
+        done = reconcile_staging(self._store.objects, apply_pending=True, live_tables=tables)
+        return done is Reconciled.PROMOTED
+
     # -- judging -------------------------------------------------------------------------
 
     def _judge(self, sidecar: Sidecar) -> _Verdict:
@@ -124,7 +134,7 @@ class Recovery:
             snapshot = self._store.manifest(sidecar.branch).current()
         except BranchNotFound:
             return _Verdict(sidecar, None, {})
-        ended = self._ending(sidecar)
+        ended = find_ending(self._store, sidecar)
         if ended is not None:
             return _Verdict(sidecar, Decision.COMPLETED, {}, ended)
         heads: dict[str, int] = {}
@@ -145,14 +155,6 @@ class Recovery:
                 classes.append(classify(head, shown, entry, mode_of(sidecar)))
         published = False if sidecar.leased else None
         return _Verdict(sidecar, decide(classes, pins, published=published), heads)
-
-    def _ending(self, sidecar: Sidecar) -> CommitRow | None:
-        """The commit of a sidecar, or the recovery that settled it, if one is published."""
-        for commit in reversed(self._store.manifest(sidecar.branch).commits()):
-            about = {commit.extra.get(COMPLETES), commit.extra.get(ROLLED_BACK), commit.commit_id}
-            if sidecar.operation_id in about:
-                return commit
-        return None
 
     def _landed(self, entry: SidecarPin, pin: Pin) -> int:
         """How many of the planned transactions are there, in order."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from omnigraph.commit.audit import TableOutcome
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
-from omnigraph.commit.rows import VersionRow
+from omnigraph.commit.rows import CommitRow, VersionRow
 from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -24,6 +24,15 @@ COMPLETES = "completes"
 """The key in a recovery's commit that names the commit it finished."""
 ROLLED_BACK = "rolled_back"
 """The key in a recovery's commit that names the commit it took back."""
+
+
+def find_ending(store: GraphStore, sidecar: Sidecar) -> CommitRow | None:
+    """The commit of a sidecar, or the recovery that settled it, if one is published."""
+    for commit in reversed(store.manifest(sidecar.branch).commits()):
+        about = {commit.extra.get(COMPLETES), commit.extra.get(ROLLED_BACK), commit.commit_id}
+        if sidecar.operation_id in about:
+            return commit
+    return None
 
 
 def landing_branch(pin: SidecarPin) -> str | None:

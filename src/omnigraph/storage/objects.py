@@ -359,7 +359,7 @@ class ObjectStore:
         """The objects directly in a directory, as the store describes them."""
         with translated("list", self.root.path(folder)), _refusals():
             found = self._store.list_with_delimiter(f"{folder}/" if folder else None)
-            return cast(Sequence[Any], found["objects"])
+            return [entry for entry in found["objects"] if entry["path"] != folder]
 
     def _walk(self, path: str) -> Iterator[str]:
         self.traffic.lists += 1
@@ -368,7 +368,9 @@ class ObjectStore:
                 return
             for batch in self._store.list(f"{path}/" if path else None):
                 for entry in batch:
-                    yield str(entry["path"])
+                    # Some servers show an empty directory as an object of the same name.
+                    if entry["path"] != path:
+                        yield str(entry["path"])
 
 
 def _open(root: Root) -> LocalStore | S3Store:
