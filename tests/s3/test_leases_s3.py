@@ -1,0 +1,304 @@
+"""Leases on S3: one holder, alive as long as it renews, replaced by the server's clock only."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from omnigraph.errors import Conflict, StorageUnavailable
+from omnigraph.storage import objects
+from omnigraph.storage.leases import lease_path, open_leases
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.s3_leases import S3Leases
+from tests.s3 import lease_workers
+from tests.s3.proxy import Action, Fault, Kind, S3Proxy
+
+# The same tests as for local disk; they take the leases and the holder of this module.
+from tests.storage.test_leases import (  # noqa: F401
+    test_a_lease_has_one_holder_among_threads,
+    test_a_lease_that_is_held_stays_ours,
+    test_a_lease_that_is_not_free_in_time_is_a_typed_conflict,
+    test_a_thread_that_gave_up_does_not_keep_the_others_waiting,
+    test_nothing_is_held_when_one_of_several_is_taken,
+)
+
+NAME = "node:Person@main"
+SPAWN = multiprocessing.get_context("spawn")
+TTL = 1.0
+PATIENCE = 60
+
+
+@pytest.fixture
+def root(s3_root):
+    return s3_root("g.omni")
+
+
+@pytest.fixture
+def store(root):
+    return ObjectStore(root)
+
+
+@pytest.fixture
+def leases(store):
+    return S3Leases(store, TTL)
+
+
+@pytest.fixture
+def through(s3_root, proxy):
+    """Leases of the same graph, reached through the proxy."""
+    return S3Leases(ObjectStore(s3_root("g.omni", proxy.endpoint)), TTL)
+
+
+@pytest.fixture
+def spawned(root):
+    """Start a process that works with leases; all are ended after the test."""
+    with ExitStack() as stack:
+
+        def start(target, *arguments):
+            process = SPAWN.Process(target=target, args=(root.uri, root.options, TTL, *arguments))
+            process.start()
+            stack.callback(process.join, PATIENCE)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def holder(spawned):
+    ready = SPAWN.Event()
+    process = spawned(lease_workers.hold, NAME, ready)
+    assert ready.wait(PATIENCE)
+    return process
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def server_time(store):
+    path = f"clock/{uuid.uuid4().hex}"
+    store.write(path, "")
+    return store.head(path).modified
+
+
+def record(store):
+    return json.loads(store.read(lease_path(NAME)))
+
+
+# -- one holder -----------------------------------------------------------------------------------
+
+
+def test_a_graph_on_s3_has_leases_of_s3(root, store):
+    assert isinstance(open_leases(root, store), S3Leases)
+
+
+def test_a_lease_says_who_holds_it(leases, store):
+    with leases.held([NAME], timeout=1) as held:
+        said = record(store)
+        assert (said["name"], said["token"], said["ttl_seconds"]) == (NAME, 1, TTL)
+        assert held.tokens == {NAME: 1}
+    with leases.held([NAME], timeout=1):
+        assert record(store)["owner"] != said["owner"]
+
+
+def test_released_leases_leave_nothing(leases, store):
+    with leases.held(["b", "a", "b"], timeout=1) as held:
+        assert not leases.is_free("a")
+        assert len(store.list("__recovery")) == len(held.tokens) == 2
+    assert store.list("__recovery") == []
+
+
+def test_a_free_lease_costs_two_requests(through, proxy):
+    with through.held([NAME], timeout=1):
+        pass
+    assert proxy.counts == {Kind.PUT: 1, Kind.DELETE: 1}
+
+
+def test_no_two_processes_hold_a_lease_at_once(store, spawned):
+    store.write("counter", "0")
+    workers = [spawned(lease_workers.count_up, NAME, 6) for _ in range(3)]
+    for worker in workers:
+        worker.join(PATIENCE)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert store.read("counter") == "18"
+
+
+# -- life and death of a holder -------------------------------------------------------------------
+
+
+def test_a_slow_holder_keeps_its_lease_by_renewing_it(leases, store):
+    with leases.held([NAME], timeout=1) as held:
+        end = server_time(store) + timedelta(seconds=3 * TTL)
+        other = S3Leases(store, TTL)
+        wait_until(lambda: other.is_free(NAME) or server_time(store) > end)
+        assert not other.is_free(NAME)
+        held.check()
+        assert record(store)["beat"] > 0
+    assert leases.is_free(NAME)
+
+
+def test_the_lease_of_a_killed_holder_goes_to_the_next_with_a_higher_token(leases, store, holder):
+    holder.kill()
+    holder.join(PATIENCE)
+    first = record(store)
+    with pytest.raises(Conflict), leases.held([NAME], timeout=0):
+        pass
+    assert record(store) == first
+    with leases.held([NAME], timeout=PATIENCE) as held:
+        assert held.tokens == {NAME: first["token"] + 1}
+        assert record(store)["owner"] != first["owner"]
+        held.check()
+    assert store.list("__recovery") == []
+
+
+def test_a_holder_that_was_stopped_too_long_finds_out_and_disturbs_nobody(leases, store, spawned):
+    ready = SPAWN.Event()
+    ours, theirs = SPAWN.Pipe()
+    with ours, theirs:
+        stopped = spawned(lease_workers.hold_and_check, NAME, ready, theirs)
+        assert ready.wait(PATIENCE)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        with leases.held([NAME], timeout=PATIENCE) as held:
+            os.kill(stopped.pid, signal.SIGCONT)
+            ours.send("well?")
+            assert ours.poll(PATIENCE)
+            assert ours.recv() == NAME
+            stopped.join(PATIENCE)
+            assert stopped.exitcode == 0
+            held.check()
+    assert store.list("__recovery") == []
+
+
+def test_a_holder_that_cannot_renew_does_not_trust_its_lease(through, proxy):
+    with through.held([NAME], timeout=1) as held:
+        held.check()
+        proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.PUT, times=float("inf")))
+        wait_until(lambda: expired(held))
+        proxy.reset()
+        wait_until(lambda: not expired(held))
+
+
+def expired(held):
+    try:
+        held.check()
+    except Conflict:
+        return True
+    return False
+
+
+def test_a_lease_that_somebody_removed_is_lost(leases, store):
+    with leases.held([NAME], timeout=1) as held:
+        store.delete(lease_path(NAME))
+        with pytest.raises(Conflict, match="expired"):
+            held.check()
+
+
+def test_a_lease_that_nobody_can_read_expires_like_any_other(leases, store):
+    store.write(lease_path(NAME), "{}")
+    assert not leases.is_free(NAME)
+    with leases.held([NAME], timeout=PATIENCE) as held:
+        held.check()
+
+
+def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
+    upstream = int(s3.endpoint.rpartition(":")[2])
+    with ExitStack() as stack:
+        skewed = []
+        for minutes in (-10, 10):
+            shifted = stack.enter_context(S3Proxy(upstream, timedelta(minutes=minutes)))
+            skewed.append(S3Leases(ObjectStore(s3_root("g.omni", shifted.endpoint)), TTL))
+        with leases.held([NAME], timeout=1):
+            assert [other.is_free(NAME) for other in skewed] == [False, False]
+        dead = {"owner": "x", "token": 6, "name": NAME, "ttl_seconds": TTL, "beat": 0}
+        store.write(lease_path(NAME), json.dumps(dead))
+        wait_until(lambda: leases.is_free(NAME))
+        assert [other.is_free(NAME) for other in skewed] == [True, True]
+        with skewed[0].held([NAME], timeout=0) as held:
+            assert held.tokens == {NAME: 7}
+            assert not skewed[1].is_free(NAME)
+
+
+# -- answers that are lost ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "action", [Action.CUT_BEFORE, Action.CUT_AFTER, Action.UNAVAILABLE, Action.PRECONDITION]
+)
+def test_a_lease_is_taken_whatever_happens_to_the_first_request(through, store, proxy, action):
+    proxy.plan(Fault(action, kind=Kind.PUT))
+    with through.held([NAME], timeout=10) as held:
+        held.check()
+        assert held.tokens == {NAME: 1}
+    assert store.list("__recovery") == []
+
+
+def test_a_lost_answer_to_a_takeover_is_settled_by_reading(through, leases, store, proxy):
+    dead = {"owner": "x", "token": 1, "name": NAME, "ttl_seconds": -1.0, "beat": 0}
+    store.write(lease_path(NAME), json.dumps(dead))
+    proxy.plan(Fault(Action.CUT_AFTER, kind=Kind.PUT, path=".lease", at=2))
+    with through.held([NAME], timeout=10) as held:
+        held.check()
+        assert held.tokens == {NAME: 2}
+        assert not leases.is_free(NAME)
+
+
+def test_a_lost_answer_to_a_renewal_is_settled_by_reading(through, store, proxy):
+    with through.held([NAME], timeout=1) as held:
+        fault = Fault(Action.CUT_AFTER, kind=Kind.PUT)
+        proxy.plan(fault)
+        assert fault.reached.wait(PATIENCE)
+        wait_until(lambda: record(store)["beat"] > 1)
+        held.check()
+
+
+def test_a_creation_that_arrives_late_is_recognised_as_our_own(
+    through, store, proxy, s3_root, monkeypatch
+):
+    monkeypatch.setattr(objects, "_REQUEST_TIMEOUT", timedelta(milliseconds=200))
+    impatient = S3Leases(ObjectStore(s3_root("g.omni", proxy.endpoint)))
+    first = Fault(Action.DELAY, kind=Kind.PUT, path=".lease", seconds=PATIENCE)
+    second = Fault(Action.DELAY, kind=Kind.PUT, path=".lease", seconds=PATIENCE, at=2)
+    proxy.plan(first, second)
+    tokens = []
+
+    def take():
+        with impatient.held([NAME], timeout=PATIENCE) as held:
+            held.check()
+            tokens.append(held.tokens)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert second.reached.wait(PATIENCE)
+    first.released.set()
+    wait_until(lambda: tokens)
+    second.released.set()
+    taker.join(PATIENCE)
+    assert tokens == [{NAME: 1}]
+
+
+def test_a_release_that_does_not_arrive_does_not_fail_what_was_done(through, leases, proxy):
+    with through.held([NAME], timeout=1):
+        proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.DELETE, times=float("inf")))
+    proxy.reset()
+    with leases.held([NAME], timeout=PATIENCE) as held:
+        assert held.tokens == {NAME: 2}
+
+
+def test_a_store_that_is_down_is_a_typed_error_and_nothing_is_held(through, leases, proxy):
+    proxy.plan(Fault(Action.CUT_BEFORE, times=float("inf")))
+    with pytest.raises(StorageUnavailable), through.held([NAME], timeout=1):
+        pass
+    assert leases.is_free(NAME)
