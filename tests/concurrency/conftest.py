@@ -1,0 +1,83 @@
+"""Places for graphs that several processes write to, and the processes themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.graph import Graph
+from omnigraph.storage.roots import Root, parse_root
+from tests.s3.conftest import s3, s3_root  # noqa: F401
+
+TOP = Path(__file__).parent.parent.parent
+_SECONDS = 240
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+    """Where a graph goes: on the disk, and on a real S3 server."""
+    if request.param == "local":
+        return parse_root(str(tmp_path / "g.omni"))
+    make: Callable[[str], Root] = request.getfixturevalue("s3_root")
+    return make("g.omni")
+
+
+@pytest.fixture
+def new_graph(place: Root) -> Callable[[str], Graph]:
+    def make(schema: str) -> Graph:
+        return Graph.init(place.uri, schema, durability="os", storage_options=place.options)
+
+    return make
+
+
+class Crowd:
+    """Processes that start their work at the same moment."""
+
+    def __init__(self, place: Root) -> None:
+        self._place = place
+        self._running: list[subprocess.Popen[str]] = []
+
+    def run(self, *tasks: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """One process for each task; gives what each of them told, in order."""
+        for name, arguments in tasks:
+            given = {"uri": self._place.uri, "options": dict(self._place.options), **arguments}
+            self._running.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.concurrency.workers", name, json.dumps(given)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=TOP,
+                )
+            )
+        for process in self._running:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "ready"
+        for process in self._running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        told = [process.communicate(timeout=_SECONDS)[0] for process in self._running]
+        assert [process.returncode for process in self._running] == [0] * len(tasks)
+        self._running.clear()
+        return [json.loads(text.splitlines()[-1]) for text in told]
+
+    def end(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def crowd(place: Root) -> Iterator[Crowd]:
+    running = Crowd(place)
+    try:
+        yield running
+    finally:
+        running.end()

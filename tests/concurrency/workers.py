@@ -1,0 +1,231 @@
+"""What the processes of the concurrency tests do. Each says ``ready``, waits for ``go``, works,
+and prints one line of JSON about how it went.
+
+Run as ``python -m tests.concurrency.workers NAME ARGUMENTS``, arguments as one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.errors import Conflict, IntegrityError, NotFound, OmniGraphError
+from omnigraph.graph import Graph
+
+Result = dict[str, Any]
+WORK: dict[str, Callable[..., Result]] = {}
+
+
+def work(function: Callable[..., Result]) -> Callable[..., Result]:
+    WORK[function.__name__] = function
+    return function
+
+
+def open_graph(uri: str, options: dict[str, str]) -> Graph:
+    return Graph.open(uri, durability="os", storage_options=options)
+
+
+def wait_for_go() -> None:
+    print("ready", flush=True)
+    if sys.stdin.readline().strip() != "go":
+        raise SystemExit("the parent is gone")
+
+
+def attempt(tally: Result, action: Callable[[], Any]) -> bool:
+    """Do something once; count how it ended, and keep what a conflict said."""
+    try:
+        action()
+    except (Conflict, IntegrityError) as error:
+        tally.setdefault("refused", []).append(error.to_json())
+        return False
+    except OmniGraphError as error:
+        tally.setdefault("failed", []).append(error.to_json())
+        return False
+    tally["done"] = tally.get("done", 0) + 1
+    return True
+
+
+@work
+def append(uri: str, options: dict[str, str], kind: str, name: str, times: int) -> Result:
+    """Append rows to one type, one row for each commit."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "names": []}
+    wait_for_go()
+    for number in range(times):
+        row = f"{name}-{number}"
+        if attempt(tally, lambda row=row: graph.append({kind: pa.table({"name": [row]})})):
+            tally["names"].append(row)
+    return tally
+
+
+@work
+def append_pairs(uri: str, options: dict[str, str], name: str, times: int) -> Result:
+    """Append to two types in every commit, so that their counts are equal in every snapshot."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    for number in range(times):
+        rows = pa.table({"name": [f"{name}-{number}"]})
+        attempt(tally, lambda rows=rows: graph.append({"Left": rows, "Right": rows}))
+    return tally
+
+
+@work
+def watch_pairs(uri: str, options: dict[str, str], until: int) -> Result:
+    """Read snapshots until all rows are there; each must show both types alike."""
+    graph = open_graph(uri, options)
+    torn = reads = 0
+    wait_for_go()
+    seen = 0
+    while seen < until:
+        snapshot = graph.snapshot()
+        left, right = (snapshot.read(kind, ["name"]).num_rows for kind in ("Left", "Right"))
+        torn += (left, right) != (snapshot.count("Left"), snapshot.count("Left"))
+        torn += left < seen
+        seen = left
+        reads += 1
+    return {"reads": reads, "torn": torn}
+
+
+@work
+def increment(uri: str, options: dict[str, str], times: int) -> Result:
+    """Read, add one, write back, strictly: who is late is refused and lost nothing."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+
+    def prepare(view: WriteView) -> Prepared:
+        table = view.table("node:Counter")
+        value = table.read()["value"][0].as_py()
+        rows = pa.table({"id": ["c"], "name": ["c"], "value": pa.array([value + 1], pa.int64())})
+        return Prepared({"node:Counter": (view.stage.stage_upsert(table, rows),)})
+
+    request = WriteRequest(
+        WriterKind.MUTATION, None, frozenset({"node:Counter"}), prepare, strict=True
+    )
+    for _ in range(times):
+        attempt(tally, lambda: commit_write(graph._store, request))
+    return tally
+
+
+@work
+def add_edges(uri: str, options: dict[str, str], name: str, people: list[str]) -> Result:
+    """Connect people; some of them are being deleted at the same time."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    for one, other in zip(people, [*people[1:], people[0]], strict=True):
+        edge = pa.table({"id": [f"{name}-{one}"], "src": [one], "dst": [other]})
+        attempt(tally, lambda edge=edge: graph.append({"Knows": edge}))
+    return tally
+
+
+@work
+def delete_people(uri: str, options: dict[str, str], people: list[str]) -> Result:
+    """Delete people who have no edge; the edges are consulted, not written."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "deleted": []}
+    wait_for_go()
+    for person in people:
+        request = WriteRequest(
+            WriterKind.MUTATION, None, frozenset({"node:Person"}), _deletion(graph, person)
+        )
+        if attempt(tally, lambda request=request: commit_write(graph._store, request)):
+            tally["deleted"].append(person)
+    return tally
+
+
+def _deletion(graph: Graph, person: str) -> Callable[[WriteView], Prepared]:
+    def check(snapshot: Snapshot) -> dict[str, int]:
+        pin = snapshot.pins["edge:Knows"]
+        used = (pc.field("src") == person) | (pc.field("dst") == person)
+        if graph._store.table(pin).count(used):
+            raise IntegrityError(f"{person} has edges")
+        return {pin.table_key: pin.version}
+
+    def prepare(view: WriteView) -> Prepared:
+        consulted = check(view.snapshot)
+        table = view.table("node:Person")
+        staged = view.stage.stage_delete_keys(table, pa.array([person]))
+        return Prepared({} if staged is None else {"node:Person": (staged,)}, consulted, check)
+
+    return prepare
+
+
+@work
+def first_write(uri: str, options: dict[str, str], branch: str, name: str) -> Result:
+    """Write to a table that the branch has no copy of yet."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    rows = {"Person": pa.table({"name": [name]})}
+    attempt(tally, lambda: graph.append(rows, branch=branch))
+    return tally
+
+
+@work
+def create_branch(uri: str, options: dict[str, str], branch: str) -> Result:
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    attempt(tally, lambda: graph.branches.create(branch))
+    return tally
+
+
+@work
+def init(uri: str, options: dict[str, str], schema: str) -> Result:
+    tally: Result = {"done": 0}
+    wait_for_go()
+    attempt(tally, lambda: Graph.init(uri, schema, durability="os", storage_options=options))
+    return tally
+
+
+@work
+def recreate(uri: str, options: dict[str, str], branch: str, times: int) -> Result:
+    """Delete and create a branch over and over while others write to it."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    for _ in range(times):
+        attempt(tally, lambda: graph.branches.delete(branch))
+        attempt(tally, lambda: graph.branches.create(branch))
+    return tally
+
+
+@work
+def write_branch(uri: str, options: dict[str, str], branch: str, name: str, times: int) -> Result:
+    """Write to a branch that comes and goes; an acknowledged row is in its commit's snapshot."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "lost": 0}
+    wait_for_go()
+    for number in range(times):
+        row = f"{name}-{number}"
+        rows = {"Person": pa.table({"name": [row]})}
+        try:
+            receipt = graph.append(rows, branch=branch)
+        except (NotFound, Conflict):
+            continue
+        except OmniGraphError as error:
+            tally.setdefault("failed", []).append(error.to_json())
+            continue
+        assert receipt is not None
+        tally["done"] += 1
+        try:
+            found = graph.snapshot(commit=receipt.commit_id)
+        except OmniGraphError:
+            continue
+        tally["lost"] += row not in found.read("Person", ["name"])["name"].to_pylist()
+    return tally
+
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[2])
+    print(json.dumps(WORK[sys.argv[1]](**arguments)), flush=True)
