@@ -11,12 +11,12 @@ PY := .venv/bin/python
 HERE := $(shell printf '%s %s' "$(CURDIR)" "$(PYTHON)" | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.ready-$(HERE)
 
-.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java
+.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace
 
 demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
 
-test: java lint
+test: java strace lint
 	$(PY) -m pytest -n $(WORKERS)
 
 lint: $(STAMP)
@@ -27,7 +27,7 @@ lint: $(STAMP)
 # -- slower suites -----------------------------------------------------------------------------
 
 # Exit code 5 is pytest's "no test selected": right as long as a suite is still empty.
-test-slow: $(STAMP)
+test-slow: strace $(STAMP)
 	$(PY) -m pytest -n $(WORKERS) -m slow || [ $$? -eq 5 ]
 
 fuzz: $(STAMP)
@@ -50,6 +50,10 @@ docs: $(STAMP)
 
 java:
 	@bash tools/ensure-java
+
+# The crash tests stop processes inside system calls.
+strace:
+	@bash tools/ensure-strace
 
 $(STAMP): requirements.lock pyproject.toml tools/make-venv
 	@PYTHON="$(PYTHON)" bash tools/make-venv

@@ -38,4 +38,7 @@ run omnigraph schema plan schema.pg --schema schema_v2.pg
 say "6. A broken query: every mistake at once, with its place"
 refused omnigraph explain team --schema schema.pg --query broken.gq
 
-say "Done. The languages are complete; storing and running graphs comes next."
+say "7. A graph: branches, tags, and a writer that is killed in the middle"
+run python graph.py
+
+say "Done. Running queries on graphs comes next."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from omnigraph import QueryError, Source, compile_query, compile_schema
@@ -31,3 +34,16 @@ def test_the_broken_query_shows_every_mistake_at_once():
     with pytest.raises(QueryError) as caught:
         compile_query(compile_schema(demo("schema.pg")), demo("broken.gq"))
     assert len(caught.value.diagnostics) >= 3
+
+
+def test_the_graph_survives_its_killed_writer():
+    told = subprocess.run(
+        [sys.executable, str(ROOT / "demo" / "graph.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "killed between two tables (exit -9)\nreaders see 3 people" in told.stdout
+    assert "opening to write: RolledBack" in told.stdout
+    assert "the next write works: 4 people" in told.stdout
+    assert told.stderr == ""

@@ -245,25 +245,23 @@ class _Attempts:
             if known is not None and known != registration.location:
                 raise InternalError(f"'{registration.table_key}' is registered elsewhere already")
         registered = {row.table_key for row in publication.registrations} | set(state.locations)
-        seen: set[str] = set()
         for row in publication.versions:
             if row.table_key not in registered:
                 raise InternalError(f"'{row.table_key}' is not registered")
-            if row.object_id in seen:
-                raise InternalError(f"'{row.table_key}' is published twice in one request")
-            seen.add(row.object_id)
             self._check_new(state, row)
         for tombstone in publication.tombstones:
             if tombstone.table_key not in registered:
                 raise InternalError(f"'{tombstone.table_key}' is not registered")
             if state.tombstones.get(tombstone.table_key, 0) >= tombstone.version:
                 raise InternalError(f"'{tombstone.table_key}' has this tombstone already")
-        return [
+        rows: list[Row] = [
             *publication.registrations,
             *publication.versions,
             *publication.tombstones,
             *publication.others,
         ]
+        _refuse_repeats(rows)
+        return rows
 
     def _check_new(self, state: ManifestState, row: VersionRow) -> None:
         """A version is published once; only its owner may change, and not its rows."""
@@ -291,6 +289,15 @@ def _check_expectations(state: ManifestState, expected: Mapping[str, int]) -> No
         actual = state.visible_version(table_key)
         if actual != expected[table_key]:
             raise stale(table_key, expected[table_key], actual)
+
+
+def _refuse_repeats(rows: Sequence[Row]) -> None:
+    """Lance would store a new key that a batch has twice, and never notice."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.object_id in seen:
+            raise InternalError(f"'{row.object_id}' is published twice in one request")
+        seen.add(row.object_id)
 
 
 def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:

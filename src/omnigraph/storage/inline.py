@@ -148,18 +148,24 @@ class InlineTables:
 
         Inline because a log has no pins: its newest version is what counts.
         """
+        if self._is_written(location):
+            self._add(location, rows, "append")
+            return
         try:
-            self._append(location, rows)
+            self._add(location, rows, "create")
         except AlreadyExists:
             # Somebody else wrote the first rows between our look and our write.
-            self._append(location, rows)
+            self._add(location, rows, "append")
 
-    def _append(self, location: str, rows: pa.Table) -> None:
+    def _is_written(self, location: str) -> bool:
+        return bool(self._datasets.objects.list(f"{location}/_versions"))
+
+    def _add(self, location: str, rows: pa.Table, mode: str) -> None:
         with lance_call("write to", location, writes=True):
             lance.write_dataset(
                 rows,
                 self._datasets.root.path(location),
-                mode="append",
+                mode=mode,
                 enable_stable_row_ids=True,
                 storage_options=self._datasets.options,
             )
