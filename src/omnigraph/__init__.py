@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
-    from omnigraph.graph import Graph, GraphSnapshot
+    from omnigraph.graph import Graph
     from omnigraph.lang.schema import compile_schema
     from omnigraph.maintain.indexes import IndexReport, IndexState
     from omnigraph.plan import compile_query
+    from omnigraph.snapshots import GraphSnapshot
     from omnigraph.storage.durable import Durability
 
 __version__ = "0.1.0"
@@ -81,7 +82,7 @@ __all__ = [
 
 _LAZY = {
     "Graph": "omnigraph.graph",
-    "GraphSnapshot": "omnigraph.graph",
+    "GraphSnapshot": "omnigraph.snapshots",
     "Receipt": "omnigraph.commit.receipts",
     "TableCounts": "omnigraph.commit.receipts",
     "Commit": "omnigraph.commit.history",

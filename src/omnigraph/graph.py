@@ -14,26 +14,33 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.commit.branches import Branches, refuse_while_schema_changes
-from omnigraph.commit.history import Commit, History, Tag, Tags
+from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, open_contract, settle
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.receipts import Receipt
+from omnigraph.commit.protocol import WriteRequest, commit_write
+from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.recovery import Recovered
 from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Closed, InputError, ReadOnly
-from omnigraph.maintain.indexes import IndexReport, ensure_indexes, index_report
+from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
+from omnigraph.lang.query.params import convert_params
+from omnigraph.lang.texts import source_of
+from omnigraph.plan.bind import bind
+from omnigraph.plan.cache import CompiledQueries
 from omnigraph.settings import Settings
+from omnigraph.snapshots import GraphSnapshot
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.roots import Root, parse_root
-from omnigraph.write.append import Rows, append_rows
-from omnigraph.write.conform import find_type
+from omnigraph.write.append import Append, Rows
+from omnigraph.write.export import Export
+from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode, reading
+from omnigraph.write.load.sources import LoadData
+from omnigraph.write.mutate import Mutation
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from omnigraph.lang.schema.catalog import Catalog
 
 Mode = Literal["rw", "r"]
@@ -61,6 +68,7 @@ class Graph:
         self._actor = actor
         self._lock = threading.Lock()
         self._closed = False
+        self._plans = CompiledQueries()
         self.recovered: tuple[Recovered, ...] = ()
         """What opening this handle finished or took back for writers that had died."""
 
@@ -82,7 +90,7 @@ class Graph:
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
         overwritten.
         """
-        source = _schema_text(schema)
+        source = source_of(schema, "<schema>").text
         store = GraphStore(_root(uri, storage_options), _durability(durability), create=True)
         return cls(store, init_graph(store, source, force=force), "rw", actor)
 
@@ -189,35 +197,182 @@ class Graph:
         A snapshot stays what it is while the branch moves on.
         """
         contract = self._checked()
+        found = self._find(branch, commit, tag, version)
+        return GraphSnapshot(self._store, contract.catalog, found)
+
+    def _find(
+        self, branch: str, commit: str | None, tag: str | None, version: int | None
+    ) -> Snapshot:
         if sum(choice is not None for choice in (commit, tag, version)) > 1:
             raise InputError("name a commit, a tag or a version, not several of them")
         if tag is not None:
             commit = Tags(self._store).get(tag).commit_id
         if commit is not None:
-            found = History(self._store).snapshot_of(commit)
-        elif version is not None:
-            found = self._store.manifest(normal_branch(branch)).at_version(version)
-        else:
-            found = self._store.manifest(normal_branch(branch)).current()
-        return GraphSnapshot(self._store, contract.catalog, found)
+            return History(self._store).snapshot_of(commit)
+        manifest = self._store.manifest(normal_branch(branch))
+        return manifest.current() if version is None else manifest.at_version(version)
 
     # -- writing -------------------------------------------------------------------------
 
+    def mutate(
+        self,
+        source: str | PathLike[str],
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        actor: str | None = None,
+        *,
+        if_commit: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Receipt:
+        """Run a mutation: all of its statements in one commit, or none.
+
+        ``source`` is ``.gq`` text or a path. With ``if_commit`` it only happens on top of that
+        commit; with an ``idempotency_key`` it happens once, and a repeat gets the first receipt.
+        """
+        contract = self._writable()
+        plan = self._plans.mutation(contract.catalog, source, name)
+        bound = bind(plan, convert_params(plan.params, params))
+        mutation = Mutation(self._store, contract.catalog, bound)
+        request = WriteRequest(
+            WriterKind.MUTATION,
+            normal_branch(branch),
+            mutation.touches,
+            mutation.prepare,
+            mutation.is_strict,
+            actor or self._actor,
+            if_commit=if_commit,
+            idempotency_key=idempotency_key,
+        )
+        return commit_write(self._store, request)
+
+    def load(
+        self,
+        data: LoadData,
+        mode: LoadMode | str = LoadMode.MERGE,
+        branch: str = "main",
+        from_branch: str | None = None,
+        *,
+        format: str | None = None,
+        types: Mapping[str, str] | None = None,
+        rejects: str | PathLike[str] | None = None,
+        max_rejects: int | None = None,
+        strict_properties: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        if_commit: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> LoadReceipt:
+        """Load files, streams, tables or records in one commit.
+
+        ``data`` is a path (NDJSON, CSV, Parquet, also ``.gz`` and ``.zst``; a directory that an
+        export wrote), several of them, an open binary file, Arrow tables or frames by type name,
+        or records as dicts. ``types`` says which type a CSV or Parquet file holds where its name
+        does not. ``mode`` is merge, append or overwrite. A missing branch is made from
+        ``from_branch``. Bad records refuse the load, unless ``max_rejects`` allows some: they are
+        set aside and written to the file ``rejects``. ``dry_run`` only checks.
+        """
+        contract = self._writable()
+        target, base = normal_branch(branch), normal_branch(from_branch)
+        created = False
+        if from_branch is not None and branch_label(target) not in self.branches.list():
+            created = True
+        allowed = max_rejects if max_rejects is not None else (0 if rejects is None else 2**63)
+        options = LoadOptions(format, types or {}, rejects, allowed, strict_properties, progress)
+        with reading(self._store, contract.catalog, data, load_mode(mode), options) as load:
+            if dry_run:
+                seen = self._store.manifest(base if created else target).current()
+                load.check(seen)
+                receipt = Receipt(None, seen.manifest_version, branch_label(target), {}, actor)
+            else:
+                if created:
+                    Branches(self._store).create(branch, from_branch)
+                request = WriteRequest(
+                    WriterKind.LOAD,
+                    target,
+                    load.touches,
+                    load.prepare,
+                    load.is_strict,
+                    actor or self._actor,
+                    if_commit=if_commit,
+                    idempotency_key=idempotency_key,
+                )
+                receipt = commit_write(self._store, request)
+            return LoadReceipt(
+                receipt.commit_id,
+                receipt.version,
+                receipt.branch,
+                receipt.tables,
+                receipt.actor,
+                receipt.met,
+                base_branch=from_branch,
+                branch_created=created and not dry_run,
+                records=load.records,
+                ignored=load.ignored,
+                rejected=load.rejected,
+                dry_run=dry_run,
+            )
+
     def append(
         self, rows: Mapping[str, Rows], branch: str = "main", actor: str | None = None
-    ) -> Receipt | None:
-        """Add typed Arrow rows, by type name, in one commit; ``None`` when there are none.
+    ) -> Receipt:
+        """Add typed Arrow rows, by type name, in one commit.
 
         Strict: an id that is there already, or an edge to a node that is not, refuses all of it.
         """
         contract = self._writable()
-        return append_rows(
-            self._store,
-            contract.catalog,
-            rows,
-            branch=normal_branch(branch),
+        batch = Append(self._store, contract.catalog, rows)
+        request = WriteRequest(
+            WriterKind.LOAD,
+            normal_branch(branch),
+            batch.touches,
+            batch.prepare,
             actor=actor or self._actor,
         )
+        return commit_write(self._store, request)
+
+    # -- writing out ---------------------------------------------------------------------
+
+    def export(
+        self,
+        dest: str | PathLike[str] | None = None,
+        format: Literal["ndjson", "parquet"] = "ndjson",
+        branch: str = "main",
+        types: Sequence[str] | None = None,
+        *,
+        commit: str | None = None,
+        tag: str | None = None,
+        version: int | None = None,
+    ) -> Iterator[str] | int:
+        """Write the graph out, so that ``load`` gives the same graph again.
+
+        Without ``dest`` the JSON lines are handed out one by one; with it, a file of them or a
+        directory of Parquet files is written, and the number of rows returned.
+        """
+        contract = self._checked()
+        found = self._find(branch, commit, tag, version)
+        job = Export(self._store, contract.catalog, found, types)
+        if format == "parquet":
+            if dest is None:
+                raise InputError("Parquet needs a directory to go to", hint="pass dest")
+            return job.write_parquet(Path(dest))
+        if format != "ndjson":
+            raise InputError(f"'{format}' is no export format", hint="use ndjson or parquet")
+        return job.lines() if dest is None else job.write_lines(Path(dest))
+
+    def read_blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        branch: str = "main",
+    ) -> bytes | None:
+        """The bytes of a Blob, or a piece of it; at most 4 MiB when no length is given."""
+        return self.snapshot(branch).read_blob(type_name, entity_id, property_name, offset, length)
 
     # -- checks --------------------------------------------------------------------------
 
@@ -241,157 +396,6 @@ class Graph:
         return contract
 
 
-class GraphBranches:
-    """``graph.branches``"""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def list(self) -> Sequence[str]:
-        """``main`` first, then the others in alphabetical order."""
-        self._graph._checked()
-        return Branches(self._graph._store).list()
-
-    def create(self, name: str, from_branch: str = "main") -> None:
-        """Fork a branch from the newest state of another; nothing is copied."""
-        self._graph._writable()
-        Branches(self._graph._store).create(name, from_branch)
-
-    def delete(self, name: str) -> None:
-        """Remove a branch that no other depends on."""
-        self._graph._writable()
-        settle(self._graph._store, full=False)
-        Branches(self._graph._store).delete(name)
-
-
-class GraphTags:
-    """``graph.tags``"""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def list(self) -> Sequence[Tag]:
-        self._graph._checked()
-        return Tags(self._graph._store).list()
-
-    def create(
-        self,
-        name: str,
-        commit: str | None = None,
-        *,
-        branch: str = "main",
-        move: bool = False,
-        actor: str | None = None,
-    ) -> Tag:
-        """Name a commit, by default the newest of a branch. Cleanup spares what a tag names."""
-        self._graph._writable()
-        store = self._graph._store
-        if commit is None:
-            head = store.manifest(normal_branch(branch)).current().head
-            commit = head.commit_id if head else ""
-        return Tags(store).create(name, commit, actor or self._graph._actor, move=move)
-
-    def delete(self, name: str) -> None:
-        self._graph._writable()
-        Tags(self._graph._store).delete(name)
-
-
-class GraphIndexes:
-    """``graph.indexes``"""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def status(self, branch: str = "main") -> IndexReport:
-        """Which indexes there are, how much they cover, and which are still to be built."""
-        contract = self._graph._checked()
-        store = self._graph._store
-        snapshot = store.manifest(normal_branch(branch)).current()
-        return index_report(store, contract.catalog, snapshot)
-
-    def ensure(self, branch: str = "main", actor: str | None = None) -> IndexReport:
-        """Build what the schema asks for and is missing; nothing happens when nothing is."""
-        contract = self._graph._writable()
-        return ensure_indexes(
-            self._graph._store,
-            contract.catalog,
-            normal_branch(branch),
-            actor or self._graph._actor,
-        )
-
-
-class GraphSnapshot:
-    """The graph at one moment. Reading it never sees anything newer."""
-
-    def __init__(self, store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._snapshot = snapshot
-
-    @property
-    def branch(self) -> str:
-        return branch_label(self._snapshot.branch)
-
-    @property
-    def version(self) -> int:
-        return self._snapshot.manifest_version
-
-    @property
-    def commit_id(self) -> str | None:
-        head = self._snapshot.head
-        return None if head is None else head.commit_id
-
-    @property
-    def snapshot_id(self) -> str:
-        """A name for exactly this state of this life of the branch."""
-        tag = f":etag:{self._snapshot.e_tag}" if self._snapshot.e_tag else ""
-        return f"manifest:{self.branch}:v{self.version}{tag}"
-
-    @property
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """For each table its version, the branch that owns that version, and its rows."""
-        return {
-            key: {
-                "version": pin.version,
-                "branch": branch_label(pin.branch),
-                "rows": pin.row_count,
-            }
-            for key, pin in self._snapshot.pins.items()
-        }
-
-    def count(self, type_name: str) -> int:
-        """How many nodes or edges of a type there are."""
-        return self._pin(type_name).row_count
-
-    def read(
-        self,
-        type_name: str,
-        columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
-    ) -> pa.Table:
-        """The rows of a type as an Arrow table, in no promised order."""
-        return self._store.table(self._pin(type_name)).read(columns, condition)
-
-    def scan(
-        self,
-        type_name: str,
-        columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """As ``read``, batch by batch."""
-        return self._store.table(self._pin(type_name)).scan(columns, condition)
-
-    def _pin(self, type_name: str) -> Pin:
-        kind = find_type(self._catalog, type_name)
-        pin = self._snapshot.pin(kind.table_key)
-        if pin is None:
-            raise InputError(f"'{type_name}' did not exist at version {self.version}")
-        return pin
-
-    def __repr__(self) -> str:
-        return f"<GraphSnapshot {self.snapshot_id}>"
-
-
 def _root(uri: str | PathLike[str], options: Mapping[str, str] | None) -> Root:
     address = fspath(uri)
     if address.startswith("s3://"):
@@ -405,17 +409,3 @@ def _durability(value: Durability | str) -> Durability:
         return Durability(value)
     except ValueError:
         raise InputError(f"'{value}' is no durability", hint="use 'disk' or 'os'") from None
-
-
-def _schema_text(schema: str | PathLike[str]) -> str:
-    """The text of a schema that is given as a file or as itself."""
-    if isinstance(schema, str) and ("{" in schema or "\n" in schema):
-        return schema
-    path = Path(schema)
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        reason = error.strerror or "it cannot be read"
-        raise InputError(f"cannot read the schema '{path}': {reason.lower()}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"the schema '{path}' is not UTF-8 text") from None

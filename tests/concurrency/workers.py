@@ -219,10 +219,10 @@ def write_branch(uri: str, options: dict[str, str], branch: str, name: str, time
         assert receipt is not None
         tally["done"] += 1
         try:
-            found = graph.snapshot(commit=receipt.commit_id)
+            found = graph.snapshot(commit=receipt.commit_id).read("Person", ["name"])
         except OmniGraphError:
             continue
-        tally["lost"] += row not in found.read("Person", ["name"])["name"].to_pylist()
+        tally["lost"] += row not in found["name"].to_pylist()
     return tally
 
 

@@ -63,6 +63,9 @@ def content(store, version):
 STAGES = {
     Change.APPEND: lambda store, table: store.stage_append(table, rows(cy=50)),
     Change.UPSERT: lambda store, table: store.stage_upsert(table, rows(bo=41, cy=50)),
+    Change.UPDATE: lambda store, table: store.stage_update(
+        table, rows(bo=41, nobody=1).select(["id", "age"])
+    ),
     Change.OVERWRITE: lambda store, table: store.stage_overwrite(table, rows(dee=1)),
     Change.DELETE: lambda store, table: store.stage_delete(table, pc.field("age") > 30),
     Change.INDEX: lambda store, table: store.stage_indexes(
@@ -72,6 +75,7 @@ STAGES = {
 RESULTS = {
     Change.APPEND: ({"ana": 30, "bo": 40, "cy": 50}, (1, 0, 0)),
     Change.UPSERT: ({"ana": 30, "bo": 41, "cy": 50}, (1, 1, 0)),
+    Change.UPDATE: ({"ana": 30, "bo": 41}, (0, 1, 0)),
     Change.OVERWRITE: ({"dee": 1}, (1, 0, 2)),
     Change.DELETE: ({"ana": 30}, (0, 0, 1)),
     Change.INDEX: ({"ana": 30, "bo": 40}, (0, 0, 0)),

@@ -18,8 +18,10 @@ from omnigraph.commit.names import (
     check_new_branch,
     normal_branch,
     publish_lease,
+    table_lease,
 )
 from omnigraph.commit.rows import MAIN
+from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import (
     BranchExists,
@@ -72,7 +74,9 @@ class Branches:
             known = self._known()
             if branch not in known:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
-            with store.leases.held([publish_lease(branch)], store.patience.lease):
+            # A writer that is under way would publish into the next branch of that name.
+            writers = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
+            with store.leases.held([*writers, publish_lease(branch)], store.patience.lease):
                 self._refuse_dependents(branch, known)
                 owned = self._owned(branch)
                 reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
@@ -91,14 +95,19 @@ class Branches:
         for other in (MAIN, *known):
             if other == branch:
                 continue
-            pins = self._store.manifest(normal_branch(other)).current().pins
-            if any(pin.branch == branch for pin in pins.values()):
+            if any(pin.branch == branch for pin in self._pins(normal_branch(other))):
                 raise _needed(branch, other, "branch")
+
+    def _pins(self, branch: str | None) -> tuple[Pin, ...]:
+        """What a branch shows; nothing if a crash left of it no more than its reference."""
+        try:
+            return tuple(self._store.manifest(branch).current().pins.values())
+        except BranchNotFound:
+            return ()
 
     def _owned(self, branch: str) -> tuple[str, ...]:
         """The tables that the branch has a copy of."""
-        pins = self._store.manifest(branch).current().pins
-        return tuple(pin.location for pin in pins.values() if pin.branch == branch)
+        return tuple(pin.location for pin in self._pins(branch) if pin.branch == branch)
 
     def _remove_forks(self, branch: str, locations: tuple[str, ...], live: set[str]) -> None:
         """Best effort: what stays is removed by the next writer of that name, or by cleanup."""

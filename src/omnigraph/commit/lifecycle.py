@@ -24,6 +24,7 @@ from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.inline import Ledger
+from omnigraph.storage.leases import LEASE_FOLDER
 
 # The lock branch of a schema apply by the reference program says nothing about its holder.
 _ABANDONED_SECONDS = 600
@@ -39,27 +40,35 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
     if not force and files.present():
         raise _initialized(store)
     catalog = compile_schema(source)
-    with store.leases.held([INIT_LEASE], store.patience.lease):
-        if _has_manifest(store):
-            raise (
-                _initialized(store)
-                if not force
-                else AlreadyInitialized(
-                    f"there is a graph with data at '{store.root.uri}'",
-                    hint="choose another place, or remove that graph first",
-                )
-            )
-        if not files.claim(source, force=force):
-            raise _initialized(store)
-        try:
-            reached(Failpoint.INIT_AFTER_CLAIM)
-            _create(store, catalog, source)
-        except BaseException:
-            if not _has_manifest(store):
-                files.remove()
-            raise
-        reached(Failpoint.INIT_AFTER_MANIFEST)
+    try:
+        with store.leases.held([INIT_LEASE], store.patience.lease):
+            _claim_and_create(store, catalog, source, force)
+    finally:
+        # The lease lay there; the first write makes the directory for good.
+        store.objects.remove_if_empty(LEASE_FOLDER)
     return files.load()
+
+
+def _claim_and_create(store: GraphStore, catalog: Catalog, source: str, force: bool) -> None:
+    if _has_manifest(store):
+        raise (
+            _initialized(store)
+            if not force
+            else AlreadyInitialized(
+                f"there is a graph with data at '{store.root.uri}'",
+                hint="choose another place, or remove that graph first",
+            )
+        )
+    if not store.schema_files.claim(source, force=force):
+        raise _initialized(store)
+    try:
+        reached(Failpoint.INIT_AFTER_CLAIM)
+        _create(store, catalog, source)
+    except BaseException:
+        if not _has_manifest(store):
+            store.schema_files.remove()
+        raise
+    reached(Failpoint.INIT_AFTER_MANIFEST)
 
 
 def _has_manifest(store: GraphStore) -> bool:
@@ -114,12 +123,14 @@ def table_location(kind: NodeType | EdgeType) -> str:
 
 def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
     """What opening does: check the format, and on a writable handle settle what crashes left."""
+    if not store.root.is_local:
+        # A server that does not answer is noticed here in seconds; Lance waits for minutes.
+        store.schema_files.present()
     store.manifest(None).current()
     if not writable:
         only_main = Branches(store).list() == ["main"]
         return store.schema_files.load(allow_missing=only_main), []
     recovered = settle(store, full=True)
-    _remove_abandoned_lock(store)
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
     return store.schema_files.load(), recovered
@@ -130,6 +141,7 @@ def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
     recovered = Recovery(store).heal(full=full)
     if SchemaStaging(store.objects).present():
         _reconcile(store)
+    _remove_abandoned_lock(store)
     return recovered
 
 

@@ -32,6 +32,7 @@ from omnigraph.errors import (
     InputError,
     StorageMissing,
 )
+from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.inline import Ledger
 from omnigraph.storage.table_types import TableRef
@@ -55,6 +56,7 @@ class Manifest:
         self._version = 0
         self._fragments: frozenset[int] = frozenset()
         self._life: str | None = None
+        self._identity: str | None = None
         self._snapshot: Snapshot | None = None
         self._history: OrderedDict[int, Snapshot] = OrderedDict()
 
@@ -72,6 +74,12 @@ class Manifest:
         with self._lock:
             self._refresh()
             return work(self._state, self._version)
+
+    def identity(self) -> str | None:
+        """What tells this branch from others of its name, also in a copy of the graph."""
+        with self._lock:
+            self._refresh()
+            return self._identity
 
     def fragments(self) -> frozenset[int]:
         """The parts of the newest version that is known."""
@@ -154,6 +162,9 @@ class Manifest:
         check_stamp(self._reader)
         fragments = self._reader.fragments
         added = self._reader.read(fragments=fragments - self._fragments)
+        if not fragments & self._fragments:
+            # It was compacted: what was read is everything, and would be counted twice.
+            self._state = ManifestState()
         self._state.add_arrow(added)
         self._settle(newest, fragments)
 
@@ -167,6 +178,7 @@ class Manifest:
         state = ManifestState()
         state.add_arrow(ledger.read())
         self._reader, self._state, self._life = ledger, state, life
+        self._identity = self._read_identity()
         self._history.clear()
         self._settle(ledger.version, ledger.fragments)
 
@@ -186,6 +198,16 @@ class Manifest:
             self._reader = None
             raise self._missing()
         return found.e_tag
+
+    def _read_identity(self) -> str | None:
+        """A digest of the reference, in which Lance writes a random number."""
+        if self.branch is None:
+            return None
+        try:
+            text = self._datasets.objects.read(branch_reference(self.branch))
+        except StorageMissing:
+            raise self._missing() from None
+        return f"{fnv1a_64(text):016x}"
 
     def _missing(self) -> BranchNotFound | GraphNotFound:
         if self.branch is not None:

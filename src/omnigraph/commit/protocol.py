@@ -12,18 +12,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import fork_table
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.pins import version_row
-from omnigraph.commit.publisher import CommitIntent, Publication, Published, stale
+from omnigraph.commit.publisher import (
+    AlreadyDone,
+    CommitIntent,
+    Publication,
+    Published,
+    check_head,
+    stale,
+)
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.rollback import ROLLED_BACK, find_ending
-from omnigraph.commit.rows import Row, TableRow, TombstoneRow
+from omnigraph.commit.rollback import COMPLETES, ROLLED_BACK, find_ending
+from omnigraph.commit.rows import (
+    IDEMPOTENCY_KEY,
+    RECEIPT,
+    CommitRow,
+    Row,
+    TableRow,
+    TombstoneRow,
+)
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, Tombstone, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -37,14 +51,18 @@ from omnigraph.errors import (
     PublishContention,
     RecoveryRequired,
     StorageError,
+    StorageUnavailable,
+    StorageUnknown,
     VersionMismatch,
 )
 from omnigraph.storage.leases import Held
+from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import CommittedTable, StagedTable
-from omnigraph.storage.tables import Table, TableStore
+from omnigraph.storage.tables import TableStore
 
 _LOG = logging.getLogger(__name__)
 _HEAL_ATTEMPTS = 3
+_TOLD = frozenset({"branch", "actor", "tables", "met"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,8 @@ class Prepared:
     registrations: Sequence[TableRow] = ()
     tombstones: Sequence[TombstoneRow] = ()
     rows: Sequence[Row] = ()
+    met: Mapping[str, int] | None = None
+    """How many rows the statements of a mutation met, for the receipt."""
 
     @property
     def is_empty(self) -> bool:
@@ -115,21 +135,42 @@ class WriteRequest:
     actor: str | None = None
     merged_parent: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    if_commit: str | None = None
+    """Only on top of this commit."""
+    idempotency_key: str | None = None
+    """Only once: a repeat is told what the first call was told."""
 
 
-def commit_write(store: GraphStore, request: WriteRequest) -> Receipt | None:
-    """Run a write to its end; ``None`` when it turned out to change nothing."""
+def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
+    """Run a write to its end. One that turns out to change nothing makes no commit."""
     recovery = Recovery(store)
     recovery.heal()
     for attempt in range(1, _HEAL_ATTEMPTS + 1):
         try:
-            return _Write(store, request).run()
+            return _first_receipt(store, request) or _Write(store, request).run()
+        except AlreadyDone as done:
+            return _receipt_of(done.commit)
         except _Interrupted as interrupted:
             # Somebody died between our look for sidecars and our leases.
             recovery.heal()
             if attempt == _HEAL_ATTEMPTS:
                 raise interrupted.error from None
     raise InternalError("a write ended without a result")
+
+
+def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
+    """What an earlier write with the same idempotency key was told."""
+    key = request.idempotency_key
+    if key is None:
+        return None
+    known = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(key))
+    return None if known is None else _receipt_of(known)
+
+
+def _receipt_of(commit: CommitRow) -> Receipt:
+    told = commit.extra.get(RECEIPT) or {}
+    first = str(commit.extra.get(COMPLETES) or commit.commit_id)
+    return Receipt.from_json({**told, "commit_id": first, "version": commit.manifest_version})
 
 
 class _Interrupted(Exception):
@@ -156,14 +197,15 @@ class _Write:
             request.extra,
         )
 
-    def run(self) -> Receipt | None:
+    def run(self) -> Receipt:
         request = self._request
         seen = self._manifest.current()
+        check_head(seen.head, request.if_commit)
         prepared = None
         if self._is_owned(seen):
             prepared = request.prepare(WriteView(self._store, seen, may_fork=False))
             if prepared.is_empty:
-                return None
+                return self._nothing(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
         with self._store.leases.held(leases, self._store.patience.lease) as held:
             reached(Failpoint.WRITE_AFTER_LEASES)
@@ -172,7 +214,7 @@ class _Write:
                 self._refuse_drift(now, request.touches)
                 prepared = request.prepare(WriteView(self._store, now, may_fork=True))
                 if prepared.is_empty:
-                    return None
+                    return self._nothing(prepared, now)
             else:
                 self._refuse_drift(now, prepared.tables)
             return self._commit(prepared, now, held)
@@ -188,7 +230,7 @@ class _Write:
         moved = [
             key
             for key in sorted({*prepared.tables, *prepared.consulted})
-            if _place(seen.pin(key)) != _place(now.pin(key))
+            if seen.e_tag != now.e_tag or _place(seen.pin(key)) != _place(now.pin(key))
         ]
         if moved and self._request.strict:
             key = moved[0]
@@ -237,6 +279,11 @@ class _Write:
     # -- A to D --------------------------------------------------------------------------
 
     def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
+        receipt = self._receipt(prepared)
+        if self._request.idempotency_key is not None:
+            told = {key: value for key, value in receipt.to_json().items() if key in _TOLD}
+            keyed = {IDEMPOTENCY_KEY: self._request.idempotency_key, RECEIPT: told}
+            self._intent = replace(self._intent, extra={**self._intent.extra, **keyed})
         sidecar = self._sidecar(prepared, snapshot)
         self._store.sidecars.write(sidecar)
         reached(Failpoint.WRITE_AFTER_SIDECAR)
@@ -253,12 +300,21 @@ class _Write:
             version = self._settled_by_others(sidecar, error)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
         self._forget(sidecar)
+        return replace(receipt, version=version)
+
+    def _nothing(self, prepared: Prepared, snapshot: Snapshot) -> Receipt:
+        receipt = self._receipt(prepared)
+        return replace(receipt, commit_id=None, version=snapshot.manifest_version)
+
+    def _receipt(self, prepared: Prepared) -> Receipt:
+        """What the caller will be told, but for the version."""
         return Receipt(
             self._intent.commit_id,
-            version,
+            0,
             branch_label(self._request.branch),
             {key: TableCounts.of(prepared.tables[key]) for key in sorted(prepared.tables)},
             self._request.actor,
+            prepared.met,
         )
 
     def _check_leases(self, held: Held) -> None:
@@ -278,16 +334,22 @@ class _Write:
     def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError) -> int:
         """A recovery may have taken us for dead and finished the write: then it succeeded.
 
-        In any other case the write is undone and the error raised.
+        In any other case the write is undone and the error raised; what cannot be undone is
+        still to be settled, so no other error would be true.
         """
         try:
             ended = find_ending(self._store, sidecar)
         except OmniGraphError:
-            ended = None
+            raise self._pending("whether it was published cannot be seen") from error
         if ended is not None and ended.extra.get(ROLLED_BACK) != sidecar.operation_id:
             return ended.manifest_version
-        if ended is None:
-            undo_write(self._store, sidecar, error)
+        if ended is None and not undo_write(self._store, sidecar, error):
+            raise self._pending("could neither be published nor taken back") from error
+        if isinstance(error, StorageUnknown):
+            # What became of a table is not unknown any more.
+            raise StorageUnavailable(
+                "the store does not answer; the write was taken back", hint="repeat the write"
+            ) from error
         raise error
 
     def _sidecar(self, prepared: Prepared, snapshot: Snapshot) -> Sidecar:
@@ -309,7 +371,10 @@ class _Write:
             ),
             tuple(Tombstone(row.table_key, row.version) for row in prepared.tombstones),
             leased=True,
-            intent=request.extra,
+            intent=self._intent.extra,
+            consulted=prepared.consulted,
+            if_commit=request.if_commit,
+            branch_identity=self._manifest.identity(),
         )
 
     def _sidecar_pin(
@@ -353,6 +418,7 @@ class _Write:
             prepared.rows,
             self._intent,
             prepared.revalidate,
+            self._request.if_commit,
         )
         return self._store.publisher.publish(self._manifest, publication)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import KEY, Manifest, check_stamp
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import (
+    IDEMPOTENCY_KEY,
     CommitRow,
     HeadRow,
     Row,
@@ -32,6 +33,7 @@ from omnigraph.errors import (
     InternalError,
     OmniGraphError,
     OutcomePending,
+    PreconditionFailed,
     PublishContention,
     StorageError,
     StorageUnavailable,
@@ -79,6 +81,8 @@ class Publication:
     others: Sequence[Row] = ()
     commit: CommitIntent | None = None
     revalidate: Callable[[Snapshot], Mapping[str, int]] | None = None
+    if_commit: str | None = None
+    """The commit that must still be the newest of the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class _Attempts:
             try:
                 reached(Failpoint.PUBLISH_BEFORE)
                 return self._once()
-            except (VersionMismatch, PublishContention):
+            except (VersionMismatch, PublishContention, PreconditionFailed):
                 raise
             except (Conflict, StorageUnavailable) as error:
                 attempt += 1
@@ -159,12 +163,22 @@ class _Attempts:
         assert self._writer is not None
         manifest.published(rows, landed, self._writer.fragments)
         reached(Failpoint.PUBLISH_AFTER)
-        self._compact()
-        if publication.commit is not None and landed != version + 1:
-            # Somebody who does not commit was in between; the row still says version + 1, and
-            # whoever looks the commit up steps forward from there.
-            manifest.current()
+        self._make_durable(self._writer)
+        # Nothing that fails from here on may look like a publish that failed.
+        with suppress(OmniGraphError):
+            self._compact()
+            if publication.commit is not None and landed != version + 1:
+                # Somebody who does not commit was in between; the row still says version + 1,
+                # and whoever looks the commit up steps forward from there.
+                manifest.current()
         return Published(landed, commit)
+
+    def _make_durable(self, writer: Ledger) -> None:
+        """Everybody sees the rows; when the disk does not take them, that is not acknowledged."""
+        try:
+            writer.sync()
+        except StorageError as error:
+            raise self._open("is visible, but the disk did not take it") from error
 
     def _judge_again(self, error: VersionMismatch) -> None:
         """What was only consulted may move, if the write is still right on what is there now."""
@@ -194,32 +208,41 @@ class _Attempts:
             except StorageError:
                 continue
             if found is not None:
+                assert self._writer is not None
+                self._writer.advance(self._manifest.current().manifest_version)
+                self._make_durable(self._writer)
                 return Published(found.manifest_version, found)
-        raise OutcomePending(
-            f"the store did not say whether commit {intent.commit_id} was published",
+        raise self._open("may be published, the store did not say") from error
+
+    def _open(self, state: str) -> OmniGraphError:
+        """The error of a publish that nobody can call done or failed."""
+        intent = self._publication.commit
+        if intent is None:
+            return StorageUnknown(f"what was written to '{self._manifest.ref.path}' {state}")
+        return OutcomePending(
+            f"commit {intent.commit_id} {state}",
             hint="look the commit up later; do not repeat the write",
             details={"commit_id": intent.commit_id},
-        ) from error
+        )
 
     def _compact(self) -> None:
         """Keep the manifest in few parts. Housekeeping: when it fails, nothing is lost."""
         writer = self._writer
         assert writer is not None
-        fragments = writer.fragments
         rows = self._manifest.with_state(lambda state, _: state.rows)
-        if len(fragments) < max(_MOST_PARTS, rows // _ROWS_PER_PART):
+        if len(self._manifest.fragments()) < max(_MOST_PARTS, rows // _ROWS_PER_PART):
             return
         reached(Failpoint.PUBLISH_COMPACT)
-        try:
-            version = writer.rewrite()
-        except OmniGraphError:
-            return
+        version = writer.rewrite()
         self._manifest.published((), version, writer.fragments)
 
     # -- what is to be written -----------------------------------------------------------
 
     def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
         publication = self._publication
+        check_head(state.head, publication.if_commit)
+        if publication.commit is not None:
+            _refuse_repeat(state, publication.commit)
         _check_expectations(state, publication.expected)
         rows = self._content(state)
         if publication.commit is None:
@@ -298,6 +321,33 @@ def _refuse_repeats(rows: Sequence[Row]) -> None:
         if row.object_id in seen:
             raise InternalError(f"'{row.object_id}' is published twice in one request")
         seen.add(row.object_id)
+
+
+def check_head(head: CommitRow | None, if_commit: str | None) -> None:
+    """The condition of a write that was asked to happen only on top of one commit."""
+    newest = None if head is None else head.commit_id
+    if if_commit is not None and if_commit != newest:
+        raise PreconditionFailed(
+            f"the branch is not at commit '{if_commit}' any more",
+            hint="read again and decide",
+            details={"expected": if_commit, "actual": newest},
+        )
+
+
+def _refuse_repeat(state: ManifestState, intent: CommitIntent) -> None:
+    """A write with an idempotency key happens once, whoever repeats it and whenever."""
+    key = intent.extra.get(IDEMPOTENCY_KEY)
+    known = state.repeats.get(key) if isinstance(key, str) else None
+    if known is not None:
+        raise AlreadyDone(known)
+
+
+class AlreadyDone(OmniGraphError):
+    """A write with this idempotency key is there; caught by the protocol, never shown."""
+
+    def __init__(self, commit: CommitRow) -> None:
+        super().__init__(f"the write is there as commit {commit.commit_id}")
+        self.commit = commit
 
 
 def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.storage.table_types import StagedTable
@@ -34,13 +34,19 @@ class TableCounts:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The commit that a write made. ``version`` is the version of the graph on its branch."""
+    """The commit that a write made. ``version`` is the version of the graph on its branch.
 
-    commit_id: str
+    A write that changed nothing made no commit: its ``commit_id`` is none.
+    ``met`` counts the rows that the statements of a mutation met, one that two of them met twice;
+    the counts of ``tables`` are those of the commit.
+    """
+
+    commit_id: str | None
     version: int
     branch: str
     tables: Mapping[str, TableCounts]
     actor: str | None = None
+    met: Mapping[str, int] | None = None
 
     @property
     def affected_nodes(self) -> int:
@@ -51,7 +57,22 @@ class Receipt:
         return self._affected("edge:")
 
     def _affected(self, prefix: str) -> int:
-        return sum(counts.affected for key, counts in self.tables.items() if key.startswith(prefix))
+        counts = self.met
+        if counts is None:
+            counts = {key: table.affected for key, table in self.tables.items()}
+        return sum(count for key, count in counts.items() if key.startswith(prefix))
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Receipt:
+        """The inverse of ``to_json``."""
+        return Receipt(
+            value["commit_id"],
+            value["version"],
+            value["branch"],
+            {key: TableCounts(**counts) for key, counts in value["tables"].items()},
+            value["actor"],
+            value["met"],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -70,4 +91,21 @@ class Receipt:
                 }
                 for key, counts in sorted(self.tables.items())
             },
+            "met": None if self.met is None else dict(sorted(self.met.items())),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReceipt(Receipt):
+    """What a load did beside its commit.
+
+    ``ignored`` counts the properties that the schema does not have; ``rejected`` the records that
+    were set aside; ``base_branch`` is what the caller named as the source of a new branch.
+    """
+
+    base_branch: str | None = None
+    branch_created: bool = False
+    records: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    dry_run: bool = False

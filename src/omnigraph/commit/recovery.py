@@ -23,8 +23,10 @@ from omnigraph.commit.classify import (
     mode_of,
 )
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.names import SCHEMA_LEASE, table_lease
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK, table_lease
 from omnigraph.commit.pins import version_row
+from omnigraph.commit.publisher import AlreadyDone
 from omnigraph.commit.rollback import (
     COMPLETES,
     RECOVERY_ACTOR,
@@ -37,7 +39,8 @@ from omnigraph.commit.rollback import (
     restore_tables,
 )
 from omnigraph.commit.rows import CommitRow, TableRow, TombstoneRow, VersionRow
-from omnigraph.commit.schema_staging import Reconciled, reconcile_staging
+from omnigraph.commit.schema_files import FILES, SOURCE
+from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -45,6 +48,7 @@ from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import (
     BranchNotFound,
     Conflict,
+    PreconditionFailed,
     RecoveryRequired,
     StorageMissing,
     VersionMismatch,
@@ -90,12 +94,11 @@ class Recovery:
         with ExitStack() as leases:
             dead = self._take(leases)
             reached(Failpoint.RECOVERY_AFTER_LEASES)
-            promoted = self._promote(dead)
             verdicts = [self._judge(sidecar) for sidecar in dead]
             # Forward first: a roll-back of another sidecar must not hit what it publishes.
             verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
             for verdict in verdicts:
-                settled = self._settle(verdict, full=full, promoted=promoted)
+                settled = self._settle(verdict, full=full)
                 if settled is not None:
                     done.append(settled)
         return done
@@ -119,19 +122,14 @@ class Recovery:
                 dead.append(sidecar)
         return dead
 
-    def _promote(self, dead: list[Sidecar]) -> bool:
-        """Put the schema files of a dead apply in place, if it came that far."""
-        if not any(sidecar.writer_kind is WriterKind.SCHEMA_APPLY for sidecar in dead):
-            return False
-        tables = self._store.manifest(None).current().pins
-        done = reconcile_staging(self._store.objects, apply_pending=True, live_tables=tables)
-        return done is Reconciled.PROMOTED
-
     # -- judging -------------------------------------------------------------------------
 
     def _judge(self, sidecar: Sidecar) -> _Verdict:
+        manifest = self._store.manifest(sidecar.branch)
         try:
-            snapshot = self._store.manifest(sidecar.branch).current()
+            snapshot = manifest.current()
+            if sidecar.branch_identity not in (None, manifest.identity()):
+                return _Verdict(sidecar, None, {})
         except BranchNotFound:
             return _Verdict(sidecar, None, {})
         ended = find_ending(self._store, sidecar)
@@ -170,7 +168,7 @@ class Recovery:
 
     # -- acting --------------------------------------------------------------------------
 
-    def _settle(self, verdict: _Verdict, *, full: bool, promoted: bool) -> Recovered | None:
+    def _settle(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
         may_roll_back = full or sidecar.leased
         match verdict.decision:
@@ -179,7 +177,7 @@ class Recovery:
             case Decision.COMPLETED:
                 return self._completed(sidecar, verdict.ended)
             case Decision.ROLL_FORWARD:
-                if sidecar.writer_kind is WriterKind.SCHEMA_APPLY and not promoted:
+                if sidecar.writer_kind is WriterKind.SCHEMA_APPLY and not self._is_staged():
                     return self._roll_back(sidecar) if may_roll_back else None
                 return self._roll_forward(sidecar, verdict.heads)
             case Decision.ROLL_BACK:
@@ -211,14 +209,20 @@ class Recovery:
             published = publish_recovery(
                 self._store,
                 sidecar.branch,
-                expected,
+                {**sidecar.consulted, **expected},
                 [*rows, *more],
                 {**sidecar.intent, COMPLETES: sidecar.operation_id},
                 merged_parent=sidecar.merge_source_commit_id,
                 registrations=registrations,
                 tombstones=tombstones,
+                if_commit=sidecar.if_commit,
             )
-        except VersionMismatch:
+        except (AlreadyDone, PreconditionFailed):
+            return self._roll_back(sidecar)
+        except VersionMismatch as error:
+            if error.details["table_key"] not in expected:
+                # What the writer judged by has changed, and only the writer could judge again.
+                return self._roll_back(sidecar)
             return self._lost_race(sidecar, heads)
         assert published.commit is not None
         return self._finish(
@@ -318,6 +322,31 @@ class Recovery:
             commit_id = published.commit.commit_id
         return self._finish(sidecar, RecoveryKind.ORPHANED_BRANCH_DISCARDED, commit_id, ())
 
+    # -- schema applies ------------------------------------------------------------------
+
+    def _is_staged(self) -> bool:
+        """Whether a schema apply came so far that all of its files are there."""
+        present = SchemaStaging(self._store.objects).present()
+        return len(present) == len(FILES) or bool(present and SOURCE not in present)
+
+    def _end_apply(self, kind: RecoveryKind) -> None:
+        """Let the schema files follow the tables, then let writers in again.
+
+        Only when the tables are published: the other way round, a crash between the two would
+        leave a schema whose tables nobody knows to be the right ones.
+        """
+        store = self._store
+        reached(Failpoint.STAGING_BEFORE_PROMOTE)
+        if kind is RecoveryKind.ROLLED_FORWARD:
+            tables = store.manifest(None).current().pins
+            reconcile_staging(store.objects, apply_pending=True, live_tables=tables)
+        else:
+            SchemaStaging(store.objects).discard()
+        if store.objects.head(branch_reference(SCHEMA_LOCK)) is not None:
+            store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+
+    # -- the end -------------------------------------------------------------------------
+
     def _finish(
         self,
         sidecar: Sidecar,
@@ -327,6 +356,8 @@ class Recovery:
     ) -> Recovered:
         """Record the recovery, then let the sidecar go; in this order, so that none is lost."""
         reached(Failpoint.RECOVERY_AFTER_PUBLISH)
+        if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
+            self._end_apply(kind)
         self._store.audit.record_once(
             AuditRow(
                 commit_id,

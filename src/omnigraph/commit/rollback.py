@@ -17,6 +17,7 @@ from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import OutcomePending, StorageUnavailable
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
@@ -46,10 +47,13 @@ def landing_ref(pin: SidecarPin, snapshot_pin: Pin) -> TableRef:
 
 
 def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
-    """The newest version of that copy; the pin itself when the branch has no copy."""
+    """The newest version of that copy; the pin itself when the branch has no copy.
+
+    0 when the pinned version is gone: no other is looked for then.
+    """
     ref = landing_ref(pin, snapshot_pin)
     if store.tables.info(ref, snapshot_pin.version) is None:
-        return snapshot_pin.version
+        return 0 if snapshot_pin.branch == ref.branch else snapshot_pin.version
     return store.tables.head(ref, snapshot_pin.version)
 
 
@@ -93,8 +97,18 @@ def publish_recovery(
     extra: Mapping[str, Any],
     **more: Any,
 ) -> Published:
-    """Publish in the name of the recovery."""
+    """Publish in the name of the recovery.
+
+    That its outcome is not known is nothing that the caller of some other write could look up:
+    the sidecar stays, and the next recovery sees what became of it.
+    """
     merged_parent = more.pop("merged_parent", None)
     intent = CommitIntent(new_ulid(), branch, now_micros(), RECOVERY_ACTOR, merged_parent, extra)
     publication = Publication(expected, versions, commit=intent, **more)
-    return store.publisher.publish(store.manifest(branch), publication)
+    try:
+        return store.publisher.publish(store.manifest(branch), publication)
+    except OutcomePending as error:
+        raise StorageUnavailable(
+            "the store does not answer while an interrupted write is recovered",
+            hint="repeat later",
+        ) from error

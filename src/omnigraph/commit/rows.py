@@ -21,6 +21,11 @@ FORMAT_KEY = "omnigraph:internal_schema_version"
 MAIN = "main"
 _VERSION_DIGITS = 20
 
+IDEMPOTENCY_KEY = "idempotency_key"
+"""The key in a commit's metadata by which a repeated write is recognised."""
+RECEIPT = "receipt"
+"""The key in a commit's metadata that holds what the first call was told."""
+
 SCHEMA = pa.schema(
     [
         pa.field(

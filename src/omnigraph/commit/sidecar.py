@@ -1,8 +1,8 @@
 """Sidecars: what a writer was about to do, written down before it moves the first table.
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
-that only we write (``transactions``, ``leased``, ``intent``) are left out when they say nothing;
-other readers of the format ignore them.
+that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
+``branch_identity``) are left out when they say nothing; other readers of the format ignore them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Sidecar:
 
     ``started_at`` is in microseconds; ``leased`` says that the writer holds our leases, so that
     whoever gets them knows it to be finished or dead; ``intent`` holds the extra keys of the
-    commit that was to be published.
+    commit that was to be published. The rest are conditions on which the writer may be finished
+    by others: ``consulted`` are the versions of tables that it judged by, ``if_commit`` the commit
+    that has to be the newest, ``branch_identity`` tells its branch from a later one of that name.
     """
 
     operation_id: str
@@ -88,6 +90,9 @@ class Sidecar:
     schema_version: int = SIDECAR_VERSION
     leased: bool = False
     intent: Mapping[str, Any] = field(default_factory=dict)
+    consulted: Mapping[str, int] = field(default_factory=dict)
+    if_commit: str | None = None
+    branch_identity: str | None = None
 
     def to_json(self) -> str:
         """The text of the file: keys in the reference's order, indented by two."""
@@ -115,6 +120,9 @@ class Sidecar:
                 ],
                 leased=self.leased or None,
                 intent=dict(self.intent),
+                consulted=dict(self.consulted),
+                if_commit=self.if_commit,
+                branch_identity=self.branch_identity,
             ),
         }
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -262,6 +270,9 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         schema_version=version,
         leased=content.flag("leased"),
         intent=content.object("intent"),
+        consulted=content.versions("consulted"),
+        if_commit=content.optional_text("if_commit"),
+        branch_identity=content.optional_text("branch_identity"),
     )
 
 
@@ -324,6 +335,10 @@ class _Fields:
         if not isinstance(found, dict):
             raise self._wrong(key, "an object")
         return found
+
+    def versions(self, key: str) -> dict[str, int]:
+        found = _Fields(f"'{key}'", self.object(key))
+        return {name: found.count(name) for name in found._value}
 
     def entries(self, key: str, *, required: bool = False) -> list[_Fields]:
         found = self._value.get(key, None if required else [])

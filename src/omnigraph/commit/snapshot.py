@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.rows import (
+    IDEMPOTENCY_KEY,
     CommitRow,
     Row,
     SchemaRow,
@@ -34,6 +35,8 @@ class Pin:
     branch: str | None
     row_count: int
     metadata: Mapping[str, Any]
+    life: tuple[str, str] | None = None
+    """The branch of the snapshot, and what tells that life of it from a later one."""
 
     @property
     def ref(self) -> TableRef:
@@ -77,6 +80,7 @@ class ManifestState:
         self.tags: dict[str, TagRow] = {}
         self.head: CommitRow | None = None
         self.schema: SchemaRow | None = None
+        self.repeats: dict[str, CommitRow] = {}
         self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -96,6 +100,9 @@ class ManifestState:
                 case CommitRow():
                     if self.head is None or row.order > self.head.order:
                         self.head = row
+                    key = row.extra.get(IDEMPOTENCY_KEY)
+                    if isinstance(key, str):
+                        self.repeats.setdefault(key, row)
                 case TagRow():
                     self.tags[row.name] = row
                 case SchemaRow():
@@ -111,7 +118,10 @@ class ManifestState:
         before = self.rows
         self.add(from_arrow(table.filter(pc.invert(many))))
         self.add(from_arrow(_newest(table.filter(pc.equal(kinds, VersionRow.kind)), "table_key")))
-        self.add(from_arrow(_newest(table.filter(pc.equal(kinds, CommitRow.kind)), None)))
+        commits = table.filter(pc.equal(kinds, CommitRow.kind))
+        self.add(from_arrow(_newest(commits, None)))
+        keyed = pc.match_substring(commits["metadata"], f'"{IDEMPOTENCY_KEY}"')
+        self.add(from_arrow(commits.filter(keyed)))
         self.rows = before
 
     def snapshot(
@@ -119,6 +129,7 @@ class ManifestState:
     ) -> Snapshot:
         """The view at the version whose rows were added."""
         pins: dict[str, Pin] = {}
+        life = (branch, e_tag) if branch and e_tag else None
         for key in sorted(self.versions):
             row = self.versions[key]
             if self.tombstones.get(key, 0) >= row.version:
@@ -126,7 +137,9 @@ class ManifestState:
             location = self.locations.get(key)
             if not location:
                 raise StorageCorrupt(f"the manifest pins '{key}' but does not say where it lies")
-            pins[key] = Pin(key, location, row.version, row.branch, row.row_count, row.metadata)
+            pins[key] = Pin(
+                key, location, row.version, row.branch, row.row_count, row.metadata, life
+            )
         return Snapshot(
             manifest_version, branch, MappingProxyType(pins), self.head, self.schema, e_tag
         )

@@ -6,32 +6,37 @@ No rule of the protocol lives here; the modules that have them take a ``GraphSto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
 from omnigraph.commit.audit import AUDIT_TABLE, AuditLog
-from omnigraph.commit.manifest import Manifest, Manifests
+from omnigraph.commit.manifest import Manifest, Manifests, branch_reference
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema_files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin
-from omnigraph.errors import GraphNotFound
+from omnigraph.errors import GraphNotFound, HistoryGone
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.inline import InlineTables
-from omnigraph.storage.leases import Leases, open_leases
+from omnigraph.storage.leases import TTL_SECONDS, Leases, open_leases
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
-from omnigraph.storage.tables import Table, TableStore
+from omnigraph.storage.table import Table
+from omnigraph.storage.tables import TableStore
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a writer waits for others, in seconds."""
+    """How long a writer waits for others, in seconds.
+
+    ``lease_ttl`` is how long a lease on S3 outlives a writer that died with it.
+    """
 
     lease: float = 30.0
     publish: float = 15.0
+    lease_ttl: float = TTL_SECONDS
 
 
 class GraphStore:
@@ -63,7 +68,7 @@ class GraphStore:
 
     @cached_property
     def leases(self) -> Leases:
-        return open_leases(self.root, self.objects)
+        return open_leases(self.root, self.objects, self.patience.lease_ttl)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -74,7 +79,20 @@ class GraphStore:
 
     def table(self, pin: Pin) -> Table:
         """The table that a pin shows."""
-        return self.tables.open(pin.ref, pin.version, pin.e_tag)
+        if pin.branch is None or pin.life is None:
+            return self.tables.open(pin.ref, pin.version, pin.e_tag)
+        check = partial(self._check_life, *pin.life)
+        return self.tables.open(pin.ref, pin.version, pin.e_tag, check)
+
+    def _check_life(self, branch: str, tag: str) -> None:
+        """A branch that was deleted and made again may have other rows at the same version."""
+        found = self.objects.head(branch_reference(branch))
+        if found is None or found.e_tag != tag:
+            raise HistoryGone(
+                f"branch '{branch}' was deleted after this snapshot of it was taken",
+                hint="take a new snapshot",
+                details={"branch": branch},
+            )
 
 
 class _AuditTable:

@@ -10,7 +10,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from omnigraph.errors import InputError
 
@@ -51,15 +51,21 @@ class UlidSource:
 
     def new(self) -> str:
         """The next id."""
+        return self.several(1)[0]
+
+    def several(self, count: int) -> list[str]:
+        """The next ids, each greater than the one before."""
         with self._lock:
             now = self._clock()
             if now > self._millis:
-                self._millis, self._random = now, self._entropy()
+                self._millis, first = now, self._entropy()
             else:
-                self._random += 1
-                if self._random == _RANDOM_LIMIT:
-                    self._millis, self._random = self._millis + 1, self._entropy()
-            return _encode(self._millis << _RANDOM_BITS | self._random)
+                first = self._random + 1
+            while first + count > _RANDOM_LIMIT:
+                self._millis, first = self._millis + 1, self._entropy()
+            self._random = first + count - 1
+            start = self._millis << _RANDOM_BITS | first
+        return list(_encoded(start, count))
 
     def forget(self) -> None:
         """Start anew: for a forked child, which would otherwise count on from its parent's id.
@@ -82,6 +88,11 @@ def new_ulid() -> str:
     (26, True)
     """
     return _SOURCE.new()
+
+
+def new_ulids(count: int) -> list[str]:
+    """Many new ids at once."""
+    return _SOURCE.several(count) if count else []
 
 
 def is_ulid(text: str) -> bool:
@@ -112,3 +123,16 @@ def ulid_time(text: str) -> int:
 
 def _encode(value: int) -> str:
     return "".join(_ALPHABET[value >> 5 * place & 31] for place in reversed(range(_LENGTH)))
+
+
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+
+
+def _encoded(start: int, count: int) -> Iterator[str]:
+    """The texts of consecutive numbers; what they share is made once."""
+    shared, prefix = -1, ""
+    for value in range(start, start + count):
+        if value >> 20 != shared:
+            shared = value >> 20
+            prefix = _encode(shared)[4:]
+        yield f"{prefix}{_PAIRS[value >> 10 & 1023]}{_PAIRS[value & 1023]}"

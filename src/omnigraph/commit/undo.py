@@ -24,17 +24,22 @@ from omnigraph.errors import OmniGraphError, StorageUnknown
 _LOG = logging.getLogger(__name__)
 
 
-def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError) -> None:
-    """Leave the tables as if the write had never been; never raises."""
+def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError) -> bool:
+    """Leave the tables as if the write had never been; whether that is so. Never raises."""
     try:
         snapshot = store.manifest(sidecar.branch).current()
         if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
             _take_back(store, sidecar, snapshot)
-        store.sidecars.delete(sidecar.operation_id)
     except OmniGraphError as error:
         _LOG.warning(
             "commit %s could not be taken back, its sidecar stays: %s", sidecar.operation_id, error
         )
+        return False
+    try:
+        store.sidecars.delete(sidecar.operation_id)
+    except OmniGraphError as error:
+        _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
+    return True
 
 
 def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:

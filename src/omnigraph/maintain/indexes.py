@@ -16,8 +16,9 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
 from omnigraph.lang.types import Scalar
+from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import Coverage, IndexKind, IndexSpec
-from omnigraph.storage.tables import KEY, Table
+from omnigraph.storage.tables import KEY
 
 _VECTOR_ANNOTATION = "vector"
 
@@ -128,7 +129,7 @@ def ensure_indexes(
         )
         receipt = commit_write(store, request)
     report = index_report(store, catalog, manifest.current())
-    if receipt is None:
+    if receipt is None or receipt.commit_id is None:
         return report
     built = tuple(
         (key, spec.column, spec.kind) for key, specs in sorted(missing.items()) for spec in specs

@@ -47,3 +47,8 @@ def _stored_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _is_blob(field: pa.Field) -> bool:
     return bool(pa.types.is_large_binary(field.type))
+
+
+def is_stored_blob(field: pa.Field) -> bool:
+    """Whether a column of a stored table is Lance's blob type."""
+    return getattr(field.type, "extension_name", "") == "lance.blob.v2"

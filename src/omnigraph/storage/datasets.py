@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import lance
 from lance import LanceDataset
 
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import StorageMissing, StorageUnknown
 from omnigraph.storage.durable import Durability, sync_tree
+from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef, VersionInfo
@@ -27,6 +28,10 @@ _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
 _VERSIONS = "_versions"
 
+# Lance waits half a minute for an answer and asks again for three minutes: a server that takes
+# requests and never answers would hold a listing for a quarter of an hour.
+_S3_LIMITS = {"connect_timeout": "3s", "client_retry_timeout": "10"}
+
 
 class Datasets:
     """The handles of one graph. Safe to share between threads."""
@@ -34,7 +39,7 @@ class Datasets:
     def __init__(self, objects: ObjectStore, durability: Durability = Durability.DISK) -> None:
         self.objects = objects
         self.root = objects.root
-        self.options = dict(self.root.options) or None
+        self.options = None if self.root.is_local else {**_S3_LIMITS, **self.root.options}
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
         self._session = lance.Session(  # type: ignore[attr-defined]
@@ -56,8 +61,17 @@ class Datasets:
                 storage_options=self.options,
             )
 
-    def shared(self, ref: TableRef, version: int, e_tag: str | None = None) -> LanceDataset:
-        """A handle for reading at a known version, kept for the next caller."""
+    def shared(
+        self,
+        ref: TableRef,
+        version: int,
+        e_tag: str | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> LanceDataset:
+        """A handle for reading at a known version, kept for the next caller.
+
+        ``check`` runs when a handle was opened, and raises when it is not the one that is meant.
+        """
         tag = e_tag if e_tag is not None else self._tag(ref, version)
         key = (ref.path, version, tag)
         with self._lock:
@@ -66,6 +80,8 @@ class Datasets:
                 self._handles.move_to_end(key)
                 return found
         opened = self.open(ref, version)
+        if check is not None:
+            check()
         self._keep(key, opened)
         return opened
 
@@ -119,22 +135,39 @@ class Datasets:
         """Put the files of a staged write on the disk."""
         if self.synced:
             top = Path(self.root.path(ref.path))
-            sync_tree((path for pattern in patterns for path in top.glob(pattern)), top)
+            with translated("sync", ref.path):
+                sync_tree((path for pattern in patterns for path in top.glob(pattern)), top)
 
-    def sync_version(self, ref: TableRef, version: int) -> None:
-        """Put a version on the disk: its manifest, its transaction file and their directories."""
-        if self.synced:
-            top = Path(self.root.path(ref.path))
-            manifest = top / _VERSIONS / manifest_name(version)
-            transactions = (top / "_transactions").glob(f"{version - 1}-*.txn")
-            sync_tree([manifest, *transactions], top)
+    def sync_version(
+        self, ref: TableRef, dataset: LanceDataset, version: int, files: Iterable[str] = ()
+    ) -> None:
+        """Put a version on the disk: its manifest, its transaction, files that it brought.
+
+        Every file is known by its name: looking for one costs more as history grows.
+        """
+        if not self.synced:
+            return
+        top = Path(self.root.path(ref.path))
+        with lance_call("read", ref.path):
+            made_by = dataset.read_transaction(version)
+        names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
+        if made_by is not None:
+            names.append(f"_transactions/{made_by.read_version}-{made_by.uuid}.txn")
+        with translated("sync", ref.path):
+            sync_tree((top / name for name in names), top)
 
     def sync_table(self, ref: TableRef) -> None:
         """Put a whole new table or branch on the disk, and the directories that lead to it."""
         if self.synced:
             top = Path(self.root.path(ref.path))
             files = (path for path in top.rglob("*") if path.is_file())
-            sync_tree([*files, *self._refs(ref)], Path(self.root.uri))
+            try:
+                sync_tree([*files, *self._refs(ref)], Path(self.root.uri))
+            except OSError as error:
+                raise StorageUnknown(
+                    f"'{ref.path}' is there, but may not be on the disk",
+                    hint="check the disk, then look whether it is still there",
+                ) from error
 
     def _refs(self, ref: TableRef) -> list[Path]:
         refs = Path(self.root.path(ref.location), "_refs")

@@ -7,6 +7,7 @@ original is kept as the cause, for ``--debug``.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,9 @@ from omnigraph.errors import (
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+# How Rust libraries word an error of the operating system.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
@@ -46,25 +50,40 @@ def translate(error: Exception, action: str, target: str, *, writes: bool = Fals
     text = f"cannot {action} '{target}'"
     if isinstance(error, FileNotFoundError | store_errors.NotFoundError):
         return StorageMissing(f"{text}: it does not exist")
-    denied = (
+    refusals = (
         PermissionError,
         store_errors.PermissionDeniedError,
         store_errors.UnauthenticatedError,
     )
-    if isinstance(error, denied):
-        return StorageDenied(f"{text}: access is denied", hint="check permissions and credentials")
+    if isinstance(error, refusals):
+        return denied(text)
     if isinstance(error, OSError):
         return _system(error, text, writes)
     if isinstance(error, store_errors.GenericError):
-        return _remote(text, writes)
+        return no_space_or_right(str(error), text) or _remote(text, writes)
     return StorageError(text)
 
 
-def _system(error: OSError, text: str, writes: bool) -> StorageError:
-    if error.errno in _FULL:
+def no_space_or_right(said: str, text: str) -> StorageError | None:
+    """What a library's own words say about the disk, when they say that for sure."""
+    found = _OS_ERROR.search(said)
+    return None if found is None else _surely(int(found.group(1)), text)
+
+
+def denied(text: str) -> StorageDenied:
+    return StorageDenied(f"{text}: access is denied", hint="check permissions and credentials")
+
+
+def _surely(code: int | None, text: str) -> StorageError | None:
+    if code in _FULL:
         return StorageFull(f"{text}: no space is left", hint="free space and repeat")
-    if error.errno in _DENIED:
-        return StorageDenied(f"{text}: access is denied", hint="check permissions and credentials")
+    return denied(text) if code in _DENIED else None
+
+
+def _system(error: OSError, text: str, writes: bool) -> StorageError:
+    settled = _surely(error.errno, text)
+    if settled is not None:
+        return settled
     if error.errno is None:
         return _remote(text, writes)
     name = errno.errorcode.get(error.errno, str(error.errno))

@@ -83,7 +83,7 @@ class InlineTables:
                 storage_options=self._datasets.options,
             )
             rows = int(restored.count_rows())
-        self._datasets.sync_version(ref, int(restored.version))
+        self._datasets.sync_version(ref, restored, int(restored.version))
         info = self._datasets.info(ref, int(restored.version))
         if info is None or info.version != head + 1:
             raise VersionMismatch(
@@ -192,6 +192,7 @@ class Ledger:
         self._datasets = datasets
         self._dataset = dataset
         self._synced = int(dataset.version)
+        self._last_part = max(self.fragments, default=-1) if datasets.synced else -1
 
     @classmethod
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
@@ -262,7 +263,8 @@ class Ledger:
 
         Executed directly, because a staged upsert does not notice that somebody else inserts
         the same new key; and without an index, because one on the key would hide it again.
-        Raises ``Conflict`` when somebody was faster.
+        Raises ``Conflict`` when somebody was faster. Others see the rows from here on; they are
+        on the disk after ``sync``.
         """
         with lance_call("write", self.ref.path, writes=True):
             (
@@ -273,7 +275,6 @@ class Ledger:
                 .use_index(False)
                 .execute(rows)
             )
-        self._sync()
         return self.version
 
     def rewrite(self) -> int:
@@ -292,7 +293,7 @@ class Ledger:
                 storage_options=self._datasets.options,
                 enable_stable_row_ids=True,
             )
-        self._datasets.sync_files(self.ref, new_files(transaction.operation, self.version))
+        self._datasets.sync_files(self.ref, new_files(transaction.operation))
         with lance_call("compact", self.ref.path, writes=True):
             self._dataset = LanceDataset.commit(
                 self._dataset,
@@ -300,11 +301,11 @@ class Ledger:
                 max_retries=0,
                 storage_options=self._datasets.options,
             )
-        self._sync()
+        self.sync()
         return self.version
 
-    def _sync(self) -> None:
-        """Sync what this handle's last write added, and every version since the last sync.
+    def sync(self) -> None:
+        """Sync every version since the last sync, and what of their files is still in use.
 
         The files have random names and are written inside the call, so those that are new are
         found through the fragments.
@@ -312,9 +313,15 @@ class Ledger:
         if not self._datasets.synced:
             return
         with lance_call("read", self.ref.path):
-            newest = max(self._dataset.get_fragments(), key=lambda part: part.fragment_id)
-            files = [f"data/{data.path}" for data in newest.data_files()]
+            parts = [part.metadata for part in self._dataset.get_fragments()]
+        files: list[str] = []
+        for part in parts:
+            if part.id > self._last_part:
+                files.extend(f"data/{data.path}" for data in part.files)
+            if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
+                files.append(part.deletion_file.path(part.id))
         for version in range(self._synced + 1, self.version + 1):
-            self._datasets.sync_files(self.ref, [*files, f"_deletions/*-{version - 1}-*"])
-            self._datasets.sync_version(self.ref, version)
+            self._datasets.sync_version(self.ref, self._dataset, version, files)
+            files = []
         self._synced = self.version
+        self._last_part = max(part.id for part in parts)

@@ -25,16 +25,35 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage.failures import translate
+from omnigraph.storage.failures import denied, no_space_or_right, translate
+
+# Names of files, which may spell anything, and the places in a library's source.
+_PLACE = re.compile(r"\S*/\S*")
 
 _CONFLICT = re.compile(
     "Commit conflict|commit conflict|Incompatible transaction|Too many concurrent writers"
+    "|Ref conflict error"
 )
-_MISSING = re.compile("was not found|Not found|not found|does not exist|Ref not found")
-_EXISTS = re.compile("already exists")
-_CORRUPT = re.compile("orrupt|Invalid user input|failed to decode|magic|Encountered corrupt", re.I)
+_EXISTS = re.compile("already exists|Clone operation should not enter")
+_DENIED = re.compile("403 Forbidden|401 Unauthorized|lacked the necessary privileges")
+_CORRUPT = re.compile(
+    "Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
+    "|Invalid range|correct footer",
+    re.I,
+)
+_REFUSED = re.compile(
+    "Invalid user input|with different schema|No match for FieldRef|no kernel matching"
+    "|(found|exist) in schema"
+)
+_GONE = re.compile("404 Not Found")
 _TRANSIENT = re.compile(
     r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
+)
+_MISSING = re.compile("not found|does not exist", re.I)
+_PANIC = "PanicException"
+_NO_FILTER = re.compile(
+    "not yet supported by Substrait|Unsupported Substrait|representing unsafe casts"
+    "|__unlikely_name_placeholder"
 )
 
 
@@ -47,6 +66,12 @@ def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[No
         raise
     except Exception as error:
         raise translate_lance(error, action, target, writes=writes) from error
+    except BaseException as error:
+        # Lance panics on some damaged files, and a panic is no Exception.
+        if type(error).__name__ != _PANIC:
+            raise
+        text = f"cannot {action} '{target}'"
+        raise (_unanswered(text, writes) if writes else _damaged(text)) from error
 
 
 def translate_lance(
@@ -54,22 +79,39 @@ def translate_lance(
 ) -> OmniGraphError:
     """The typed error for a failure of Lance."""
     text = f"cannot {action} '{target}'"
-    said = str(error)
+    said = _PLACE.sub(" ", str(error))
     if isinstance(error, CommitConflictError) or _CONFLICT.search(said):
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
     if isinstance(error, OSError) and error.errno is not None:
         return translate(error, action, target, writes=writes)
+    settled = no_space_or_right(said, text)
+    if settled is not None:
+        return settled
+    if _DENIED.search(said):
+        return denied(text)
+    if _CORRUPT.search(said):
+        return _damaged(text)
+    # By type where there is one: a column that does not exist is no missing object.
+    if _REFUSED.search(said) or isinstance(error, TypeError | KeyError | NotImplementedError):
+        return InternalError(f"{text}: the call was refused")
     if _EXISTS.search(said):
         return AlreadyExists(f"{text}: it exists already")
-    if _TRANSIENT.search(said):
+    if not _GONE.search(said) and _TRANSIENT.search(said):
         return _unanswered(text, writes)
     if _MISSING.search(said):
         return StorageMissing(f"{text}: it does not exist")
-    if isinstance(error, pa.ArrowInvalid) or _CORRUPT.search(said):
-        return StorageCorrupt(f"{text}: its data cannot be read")
-    if isinstance(error, TypeError | ValueError | KeyError):
-        return InternalError(f"{text}: the call was refused")
+    if isinstance(error, pa.ArrowInvalid):
+        return _damaged(text)
     return _unanswered(text, writes) if writes else StorageError(text)
+
+
+def is_unsupported_filter(error: Exception) -> bool:
+    """Whether Lance refused a condition only because it has no form for it."""
+    return _NO_FILTER.search(str(error)) is not None
+
+
+def _damaged(text: str) -> StorageCorrupt:
+    return StorageCorrupt(f"{text}: its data is damaged")
 
 
 def _unanswered(text: str, writes: bool) -> StorageError:

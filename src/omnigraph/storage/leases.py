@@ -26,6 +26,7 @@ from omnigraph.storage.roots import Root
 
 LEASE_SUFFIX = ".lease"
 LEASE_FOLDER = "__recovery"
+TTL_SECONDS = 15.0
 _PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.025
 
@@ -50,14 +51,17 @@ class Leases(Protocol):
         """Whether nobody alive holds a lease at this moment."""
 
 
-def open_leases(root: Root, objects: ObjectStore) -> Leases:
-    """The leases of a graph, of the kind that its storage can keep."""
+def open_leases(root: Root, objects: ObjectStore, ttl: float = TTL_SECONDS) -> Leases:
+    """The leases of a graph, of the kind that its storage can keep.
+
+    ``ttl`` is how many seconds a lease lives unrenewed where it is an object, not a lock.
+    """
     if root.is_local:
         return LocalLeases(root)
     # Imported here because the S3 leases build on this module.
     from omnigraph.storage.s3_leases import S3Leases
 
-    return S3Leases(objects)
+    return S3Leases(objects, ttl)
 
 
 def lease_path(name: str) -> str:
@@ -196,12 +200,11 @@ _HELD = _LocalHeld()
 
 
 def _open(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
+    # Whoever creates the graph removes the empty directory again, possibly right now.
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o644)
 
 
 def _is_at(path: str, descriptor: int) -> bool:

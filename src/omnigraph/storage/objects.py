@@ -16,7 +16,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -100,6 +100,8 @@ class ObjectStore:
         self.root = root
         self.traffic = Traffic()
         self._synced = root.is_local and durability is Durability.DISK
+        # Directories whose entry in the one above is on the disk.
+        self._led_to: set[Path] = set()
         self._store = _open(root)
         # A condition that failed at the second try may have been met by the first one, so the
         # library must not repeat conditional writes on its own.
@@ -191,9 +193,11 @@ class ObjectStore:
     def list(self, path: str) -> list[str]:
         """The names of the objects directly in a directory, sorted; none when it is missing."""
         self.traffic.lists += 1
-        if self.root.is_local and not self._local(path).is_dir():
-            return []
-        names = [str(entry["path"]).rsplit("/", 1)[-1] for entry in self._entries(path)]
+        names: Sequence[str]
+        if self.root.is_local:
+            names = self._local_names(path)
+        else:
+            names = [str(entry["path"]).rsplit("/", 1)[-1] for entry in self._entries(path)]
         return sorted(name for name in names if not _is_internal(name))
 
     # -- writing -------------------------------------------------------------------------
@@ -202,12 +206,12 @@ class ObjectStore:
         """Create or replace an object; readers see the old text or the new one."""
         self.traffic.writes += 1
         with translated("write", self.root.path(path), writes=True):
-            if self._synced:
-                with self._prepared(path, text) as temporary:
-                    self._store.rename(temporary, path)
-                    self._sync_entry(path)
-            else:
+            if not self.root.is_local:
                 self._store.put(path, text.encode("utf-8"))
+                return
+            with self._prepared(path, text) as temporary:
+                os.replace(temporary, self._local(path))
+                self._sync_entry(path)
 
     def create(self, path: str, text: str) -> bool:
         """Create an object unless it exists; of several that try, exactly one gets ``True``.
@@ -229,12 +233,14 @@ class ObjectStore:
         self.traffic.writes += 1
         with translated("create", self.root.path(path), writes=True):
             try:
-                if self._synced:
-                    with self._prepared(path, text) as temporary:
-                        self._store.rename(temporary, path, overwrite=False)
-                        self._sync_entry(path)
-                else:
+                if not self.root.is_local:
                     self._put_if(path, text, "create")
+                    return True
+                with self._prepared(path, text) as temporary:
+                    # Unlike a rename, a link fails when the name is taken.
+                    os.link(temporary, self._local(path))
+                    temporary.unlink()
+                    self._sync_entry(path)
             except (FileExistsError, store_errors.AlreadyExistsError):
                 return False
         return True
@@ -277,8 +283,8 @@ class ObjectStore:
         self.traffic.writes += 1
         with translated("rename", self.root.path(source), writes=True):
             self._store.rename(source, target)
+            self._sync_entry(target)
             if self._synced:
-                self._sync_entry(target)
                 sync_directory(self._local(source).parent)
 
     def delete(self, path: str) -> None:
@@ -286,7 +292,10 @@ class ObjectStore:
         self.traffic.deletes += 1
         try:
             with translated("delete", self.root.path(path), writes=True):
-                self._store.delete(path)
+                if not self.root.is_local:
+                    self._store.delete(path)
+                    return
+                self._local(path).unlink()
                 if self._synced:
                     sync_directory(self._local(path).parent)
         except StorageMissing:
@@ -301,7 +310,14 @@ class ObjectStore:
                 self._store.delete(name)
             if self.root.is_local:
                 _remove_empty(self._local(path))
+                self._led_to.clear()
         return len(gone)
+
+    def remove_if_empty(self, path: str) -> None:
+        """Remove a local directory unless there is something in it."""
+        if self.root.is_local:
+            with suppress(OSError):
+                os.rmdir(self._local(path))
 
     # -- local disk ----------------------------------------------------------------------
 
@@ -319,28 +335,41 @@ class ObjectStore:
             os.close(descriptor)
 
     @contextmanager
-    def _prepared(self, path: str, text: str) -> Iterator[str]:
+    def _prepared(self, path: str, text: str) -> Iterator[Path]:
         """A temporary neighbour of an object whose bytes are on the disk already.
 
         Synced after a rename, an object could be seen empty after a power failure although its
         earlier text had been safe.
         """
-        temporary = f"{path}{_TEMPORARY}{uuid.uuid4().hex}"
-        self._store.put(temporary, text.encode("utf-8"))
+        temporary = self._local(f"{path}{_TEMPORARY}{uuid.uuid4().hex}")
         try:
-            sync_file(self._local(temporary))
+            _write_new(temporary, text.encode("utf-8"))
+            if self._synced:
+                sync_file(temporary)
             yield temporary
-        finally:
-            self._local(temporary).unlink(missing_ok=True)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def _sync_entry(self, path: str) -> None:
-        """Sync the directories from an object up to the root, since a write may make them."""
-        top = Path(self.root.uri)
-        for parent in self._local(path).parents:
-            sync_directory(parent)
-            if parent == top:
-                sync_directory(top.parent)
-                break
+        """Sync the directory of an object, and once those above it, which a write may make."""
+        if not self._synced:
+            return
+        folder = self._local(path).parent
+        sync_directory(folder)
+        above = Path(self.root.uri).parent
+        while folder != above and folder not in self._led_to:
+            sync_directory(folder.parent)
+            self._led_to.add(folder)
+            folder = folder.parent
+
+    def _local_names(self, path: str) -> Sequence[str]:
+        with translated("list", self.root.path(path)):
+            try:
+                with os.scandir(self._local(path)) as entries:
+                    return [entry.name for entry in entries if entry.is_file()]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
 
     def _local(self, path: str) -> Path:
         return Path(self.root.uri, path)
@@ -415,6 +444,17 @@ def _refusals() -> Iterator[None]:
         if "404 Not Found" in text:
             raise FileNotFoundError from error
         raise
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a new file, in a directory that is made when it is missing."""
+    try:
+        file = path.open("xb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("xb")
+    with file:
+        file.write(data)
 
 
 def _signature(found: os.stat_result | None) -> str | None:

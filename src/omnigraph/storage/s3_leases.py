@@ -21,10 +21,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
-from omnigraph.storage.leases import LEASE_FOLDER, Turns, busy, jittered, lease_path
+from omnigraph.storage.leases import (
+    LEASE_FOLDER,
+    TTL_SECONDS,
+    Turns,
+    busy,
+    jittered,
+    lease_path,
+)
 from omnigraph.storage.objects import ObjectStore
 
-TTL_SECONDS = 15.0
 _PROBE_SUFFIX = ".probe"
 _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.1

@@ -24,6 +24,7 @@ class Change(StrEnum):
 
     APPEND = "append"
     UPSERT = "upsert"
+    UPDATE = "update"
     OVERWRITE = "overwrite"
     DELETE = "delete"
     INDEX = "index"

@@ -8,7 +8,7 @@ is in ``storage.inline``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -20,10 +20,10 @@ from omnigraph.errors import InternalError, StorageMissing, StorageUnknown, Vers
 from omnigraph.storage.blobs import stored_data
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import (
     Change,
     CommittedTable,
-    Coverage,
     IndexKind,
     IndexSpec,
     StagedTable,
@@ -41,89 +41,6 @@ ROWS_PER_FRAGMENT = 50_000
 Data: TypeAlias = pa.Table | pa.RecordBatchReader
 
 
-class Table:
-    """A table at one version, for reading. Safe to share between threads."""
-
-    def __init__(self, ref: TableRef, dataset: LanceDataset) -> None:
-        self.ref = ref
-        self._dataset = dataset
-
-    @property
-    def version(self) -> int:
-        return int(self._dataset.version)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._dataset.schema
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
-        *,
-        row_ids: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows that a condition keeps, in no promised order."""
-        with lance_call("read", self.ref.path):
-            scanner = self._dataset.scanner(
-                columns=None if columns is None else list(columns),
-                filter=condition,
-                limit=limit,
-                with_row_id=row_ids,
-            )
-            yield from scanner.to_batches()
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
-        *,
-        row_ids: bool = False,
-        limit: int | None = None,
-    ) -> pa.Table:
-        """As ``scan``, in one table."""
-        with lance_call("read", self.ref.path):
-            return self._dataset.to_table(
-                columns=None if columns is None else list(columns),
-                filter=condition,
-                limit=limit,
-                with_row_id=row_ids,
-            )
-
-    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by their stable row ids, in the order asked for."""
-        with lance_call("read", self.ref.path):
-            return self._dataset._take_rows(
-                list(row_ids), None if columns is None else list(columns)
-            )
-
-    def count(self, condition: pc.Expression | None = None) -> int:
-        with lance_call("count", self.ref.path):
-            return int(self._dataset.count_rows(filter=condition))
-
-    def has_values(self, column: str) -> bool:
-        """Whether some row has a value there; stops at the first batch that does.
-
-        Lance takes no condition on vectors, so the column itself is looked at.
-        """
-        return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
-
-    def indexes(self) -> dict[str, Coverage]:
-        """Every index by name, with how much of the table it covers."""
-        with lance_call("read", self.ref.path):
-            live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
-            covered: dict[str, set[int]] = {}
-            for index in self._dataset.describe_indices():
-                known = covered.setdefault(index.name, set())
-                for segment in index.segments:
-                    known.update(segment.fragment_ids)
-        return {
-            name: Coverage(len(fragments & live), len(live))
-            for name, fragments in sorted(covered.items())
-        }
-
-
 class TableStore:
     """Opens tables and stages writes. One for each graph, shared by its threads."""
 
@@ -133,9 +50,15 @@ class TableStore:
 
     # -- reading -------------------------------------------------------------------------
 
-    def open(self, ref: TableRef, version: int, e_tag: str | None = None) -> Table:
-        """A table at a known version; handles are kept and shared."""
-        return Table(ref, self._datasets.shared(ref, version, e_tag))
+    def open(
+        self,
+        ref: TableRef,
+        version: int,
+        e_tag: str | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Table:
+        """A table at a known version; handles are kept and shared, see ``Datasets.shared``."""
+        return Table(ref, self._datasets.shared(ref, version, e_tag, check))
 
     def head(self, ref: TableRef, known: int | None = None) -> int:
         """The newest version of a table on its branch; cheap when an older one is known."""
@@ -171,7 +94,7 @@ class TableStore:
         rows = _added_rows(transaction.operation)
         return self._staged(table, Change.APPEND, transaction, inserted=rows)
 
-    def stage_upsert(self, table: Table, data: pa.Table) -> StagedTable:
+    def stage_upsert(self, table: Table, data: Data) -> StagedTable:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, stats = (
@@ -187,6 +110,17 @@ class TableStore:
             inserted=stats["num_inserted_rows"],
             updated=stats["num_updated_rows"],
         )
+
+    def stage_update(self, table: Table, data: Data) -> StagedTable:
+        """Replace some columns of rows that are there, by key; the others keep what they hold."""
+        with lance_call("stage an update of", table.ref.path):
+            transaction, stats = (
+                table._dataset.merge_insert(KEY)
+                .when_matched_update_all()
+                .execute_uncommitted(stored_data(data))
+            )
+        updated = int(stats["num_updated_rows"])
+        return self._staged(table, Change.UPDATE, transaction, updated=updated)
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
         """Replace all rows, also by none; the schema becomes that of ``data``."""
@@ -259,7 +193,7 @@ class TableStore:
             inserted,
             updated,
             deleted,
-            tuple(new_files(transaction.operation, table.version)),
+            tuple(new_files(transaction.operation)),
             transaction,
         )
 
@@ -292,7 +226,7 @@ class TableStore:
                 raise
             committed = self._datasets.shared(ref, before + 1)
         version = int(committed.version)
-        self._datasets.sync_version(ref, version)
+        self._datasets.sync_version(ref, committed, version)
         with lance_call("read", ref.path):
             found = committed.read_transaction(version)
             rows = int(committed.count_rows())
@@ -320,7 +254,7 @@ def _added_rows(operation: Any) -> int:
     return sum(fragment.physical_rows for fragment in operation.fragments)
 
 
-def new_files(operation: Any, base: int) -> Iterator[str]:
+def new_files(operation: Any) -> Iterator[str]:
     """Patterns of the files that a staged write added, relative to its table."""
     for name in ("fragments", "new_fragments"):
         for fragment in getattr(operation, name, None) or ():
@@ -328,9 +262,9 @@ def new_files(operation: Any, base: int) -> Iterator[str]:
                 yield f"data/{data.path}"
                 # Large blobs lie in a directory of their own beside the data file.
                 yield f"data/{data.path.removesuffix('.lance')}/*"
-    if getattr(operation, "updated_fragments", None):
-        # Deletion files are called <fragment>-<version they were staged on>-<random>.
-        yield f"_deletions/*-{base}-*"
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        if fragment.deletion_file is not None:
+            yield fragment.deletion_file.path(fragment.id)
     for index in getattr(operation, "new_indices", None) or ():
         yield f"_indices/{index.uuid}/*"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 
-from omnigraph.commit.ulid import new_ulid
+from omnigraph.commit.ulid import new_ulids
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.storage.tables import KEY
+from omnigraph.write.convert import is_sound
+from omnigraph.write.moments import to_timestamp
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -33,7 +37,19 @@ def conform(
     """Rows in the columns of their type, with ids where the schema says how to make them."""
     kind = find_type(catalog, name)
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    if not isinstance(table, pa.Table):
+        raise InputError(
+            f"the rows of '{name}' are no Arrow table",
+            hint="pass a pyarrow.Table or a pyarrow.RecordBatch",
+            details={"table_key": kind.table_key},
+        )
     schema = kind.arrow_schema()
+    repeated = [column for column in table.column_names if table.column_names.count(column) > 1]
+    if repeated:
+        raise InputError(
+            f"{kind.table_key}: the column '{repeated[0]}' is given twice",
+            details={"table_key": kind.table_key, "property": repeated[0]},
+        )
     unknown = [column for column in table.column_names if column not in schema.names]
     if unknown:
         raise InputError(
@@ -61,19 +77,79 @@ def _column(kind: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.C
             f"{kind.table_key}: the required property '{field.name}' has null values",
             details={"table_key": kind.table_key, "property": field.name},
         )
+    prop = kind.properties.get(field.name)
+    if prop is not None and not all(is_sound(prop.type, chunk) for chunk in column.chunks):
+        raise ValueConversionError(
+            f"{kind.table_key}: '{field.name}' holds numbers that are not finite, "
+            f"do not fit {prop.type}, or vectors of zeros",
+            details={"table_key": kind.table_key, "property": field.name},
+        )
     return column
 
 
 def _cast(kind: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
-    try:
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueConversionError(
-            f"{kind.table_key}: values of '{field.name}' ({column.type}) do not fit {field.type}",
-            details={"table_key": kind.table_key, "property": field.name},
-        ) from None
+    if _is_kindred(column.type, field.type):
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return _converted(column, field.type)
+    raise ValueConversionError(
+        f"{kind.table_key}: values of '{field.name}' ({column.type}) do not fit {field.type}",
+        details={"table_key": kind.table_key, "property": field.name},
+    )
+
+
+def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type mean the same as another; Arrow would also cast text to numbers."""
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if pa.types.is_null(given) or given == wanted:
+        return True
+    if _is_list(given) and _is_list(wanted):
+        return _is_kindred(given.value_type, wanted.value_type)
+    if pa.types.is_date64(wanted):
+        return bool(pa.types.is_timestamp(given))
+    if pa.types.is_date32(wanted):
+        return bool(pa.types.is_date64(given))
+    return any(family(given) and family(wanted) for family in (_is_number, _is_text, _is_bytes))
+
+
+def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Values in another type of the same kind; ``ArrowInvalid`` when that would lose something."""
+    leaf = column.type.value_type if _is_list(column.type) else column.type
+    if pa.types.is_timestamp(leaf):
+        # Straight to ``date64`` Arrow would cut every moment down to its day.
+        for step in (pa.timestamp("ms", leaf.tz), pa.int64()):
+            column = column.cast(pa.list_(step) if _is_list(column.type) else step)
+    return column.cast(wanted)
+
+
+def _is_list(given: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+    )
+
+
+def _is_number(given: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(given) or pa.types.is_floating(given))
+
+
+def _is_text(given: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(given) or types.is_large_string(given) or types.is_string_view(given)
+    )
+
+
+def _is_bytes(given: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(given)
+        or types.is_large_binary(given)
+        or types.is_fixed_size_binary(given)
+        or types.is_binary_view(given)
+    )
 
 
 def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
@@ -86,7 +162,7 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
     if not isinstance(kind, NodeType) or not kind.key:
         if given is not None:
             return given
-        return pa.chunked_array([pa.array([new_ulid() for _ in range(table.num_rows)])])
+        return pa.chunked_array([pa.array(new_ulids(table.num_rows), pa.string())])
     made = _key_ids(kind, table)
     if given is not None and not given.equals(made):
         raise InputError(
@@ -105,11 +181,14 @@ def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
         return columns[0]
     # A moment in Arrow's ``date64`` comes to Python as a bare day.
     exact = [
-        column.cast(pa.timestamp("ms")) if pa.types.is_date64(column.type) else column
-        for column in columns
+        _timestamps(column) if pa.types.is_date64(column.type) else column for column in columns
     ]
     values = zip(*(column.to_pylist() for column in exact), strict=True)
     return pa.chunked_array([pa.array([key_id(row) for row in values], pa.string())])
+
+
+def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([to_timestamp(chunk) for chunk in column.chunks], pa.timestamp("ms"))
 
 
 def _meant(name: str, known: list[str]) -> str | None:

@@ -1,0 +1,94 @@
+"""The parts of a graph's handle that have a name of their own: branches, tags, indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.history import Tag, Tags
+from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.names import normal_branch
+from omnigraph.maintain.indexes import IndexReport, ensure_indexes, index_report
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+
+
+class GraphBranches:
+    """``graph.branches``"""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def list(self) -> Sequence[str]:
+        """``main`` first, then the others in alphabetical order."""
+        self._graph._checked()
+        return Branches(self._graph._store).list()
+
+    def create(self, name: str, from_branch: str = "main") -> None:
+        """Fork a branch from the newest state of another; nothing is copied."""
+        self._graph._writable()
+        Branches(self._graph._store).create(name, from_branch)
+
+    def delete(self, name: str) -> None:
+        """Remove a branch that no other depends on."""
+        self._graph._writable()
+        settle(self._graph._store, full=False)
+        Branches(self._graph._store).delete(name)
+
+
+class GraphTags:
+    """``graph.tags``"""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def list(self) -> Sequence[Tag]:
+        self._graph._checked()
+        return Tags(self._graph._store).list()
+
+    def create(
+        self,
+        name: str,
+        commit: str | None = None,
+        *,
+        branch: str = "main",
+        move: bool = False,
+        actor: str | None = None,
+    ) -> Tag:
+        """Name a commit, by default the newest of a branch. Cleanup spares what a tag names."""
+        self._graph._writable()
+        store = self._graph._store
+        if commit is None:
+            head = store.manifest(normal_branch(branch)).current().head
+            commit = head.commit_id if head else ""
+        return Tags(store).create(name, commit, actor or self._graph._actor, move=move)
+
+    def delete(self, name: str) -> None:
+        self._graph._writable()
+        Tags(self._graph._store).delete(name)
+
+
+class GraphIndexes:
+    """``graph.indexes``"""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def status(self, branch: str = "main") -> IndexReport:
+        """Which indexes there are, how much they cover, and which are still to be built."""
+        contract = self._graph._checked()
+        store = self._graph._store
+        snapshot = store.manifest(normal_branch(branch)).current()
+        return index_report(store, contract.catalog, snapshot)
+
+    def ensure(self, branch: str = "main", actor: str | None = None) -> IndexReport:
+        """Build what the schema asks for and is missing; nothing happens when nothing is."""
+        contract = self._graph._writable()
+        return ensure_indexes(
+            self._graph._store,
+            contract.catalog,
+            normal_branch(branch),
+            actor or self._graph._actor,
+        )

@@ -1,0 +1,27 @@
+"""A schema or query text that a caller gives as itself or as a file."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+
+from omnigraph.diagnostics import Source
+from omnigraph.errors import InputError
+
+
+def source_of(given: str | PathLike[str], name: str) -> Source:
+    """The text with the name that findings show: that of its file, or the given one.
+
+    >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
+    '<query>'
+    """
+    if isinstance(given, str) and ("{" in given or "\n" in given):
+        return Source(name, given)
+    path = Path(given)
+    try:
+        return Source(fspath(given), path.read_text("utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise InputError(f"cannot read '{path}': {reason}") from None
+    except (UnicodeDecodeError, ValueError):
+        raise InputError(f"'{path}' is not UTF-8 text") from None

@@ -1,0 +1,55 @@
+"""Plans of query texts, kept: a repeated call pays for its parameters and execution only."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from os import PathLike
+
+from omnigraph.errors import InternalError
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.texts import source_of
+from omnigraph.plan import Expect, MutationPlan, Plan, ReadPlan, compile_query
+
+_KEPT = 256
+
+
+class CompiledQueries:
+    """Plans by text, name and schema. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[tuple[str, str, str | None, str], Plan] = OrderedDict()
+
+    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> ReadPlan:
+        """The plan of a query that reads."""
+        plan = self._plan(catalog, text, name, Expect.READ)
+        if not isinstance(plan, ReadPlan):
+            raise InternalError("a read compiled to something else")
+        return plan
+
+    def mutation(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None
+    ) -> MutationPlan:
+        """The plan of a query that writes."""
+        plan = self._plan(catalog, text, name, Expect.MUTATION)
+        if not isinstance(plan, MutationPlan):
+            raise InternalError("a mutation compiled to something else")
+        return plan
+
+    def _plan(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None, expect: Expect
+    ) -> Plan:
+        source = source_of(text, "<query>")
+        key = (catalog.schema_hash, source.text, name, expect.value)
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                self._plans.move_to_end(key)
+                return found
+        plan = compile_query(catalog, source, name, expect=expect)
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > _KEPT:
+                self._plans.popitem(last=False)
+        return plan

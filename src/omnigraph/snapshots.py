@@ -1,0 +1,121 @@
+"""The graph at one moment, as users read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from omnigraph.commit.names import branch_label
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import EntityNotFound, InputError
+from omnigraph.lang.types import Scalar
+from omnigraph.write.conform import find_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from omnigraph.lang.schema.catalog import Catalog
+
+BLOB_PIECE = 4 << 20
+"""How much of a Blob is read at once unless the caller says otherwise."""
+
+
+class GraphSnapshot:
+    """The graph at one moment. Reading it never sees anything newer."""
+
+    def __init__(self, store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._snapshot = snapshot
+
+    @property
+    def branch(self) -> str:
+        return branch_label(self._snapshot.branch)
+
+    @property
+    def version(self) -> int:
+        return self._snapshot.manifest_version
+
+    @property
+    def commit_id(self) -> str | None:
+        head = self._snapshot.head
+        return None if head is None else head.commit_id
+
+    @property
+    def snapshot_id(self) -> str:
+        """A name for exactly this state of this life of the branch."""
+        tag = f":etag:{self._snapshot.e_tag}" if self._snapshot.e_tag else ""
+        return f"manifest:{self.branch}:v{self.version}{tag}"
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """For each table its version, the branch that owns that version, and its rows."""
+        return {
+            key: {
+                "version": pin.version,
+                "branch": branch_label(pin.branch),
+                "rows": pin.row_count,
+            }
+            for key, pin in self._snapshot.pins.items()
+        }
+
+    def count(self, type_name: str) -> int:
+        """How many nodes or edges of a type there are."""
+        return self._pin(type_name).row_count
+
+    def read(
+        self,
+        type_name: str,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows of a type as an Arrow table, in no promised order."""
+        return self._store.table(self._pin(type_name)).read(columns, condition)
+
+    def scan(
+        self,
+        type_name: str,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As ``read``, batch by batch."""
+        return self._store.table(self._pin(type_name)).scan(columns, condition)
+
+    def read_blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        offset: int = 0,
+        length: int | None = None,
+    ) -> bytes | None:
+        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
+        kind = find_type(self._catalog, type_name)
+        prop = kind.properties.get(property_name)
+        if prop is None or prop.type.scalar is not Scalar.BLOB:
+            raise InputError(f"{type_name}.{property_name} is not a Blob")
+        if offset < 0 or (length is not None and length < 0):
+            raise InputError("offset and length cannot be negative")
+        table = self._store.table(self._pin(type_name))
+        rows = table.read(["id"], pc.field("id") == entity_id, row_ids=True)
+        if not rows.num_rows:
+            raise EntityNotFound(f"there is no {type_name} '{entity_id}'")
+        row = rows["_rowid"][0].as_py()
+        size = table.blob_size(property_name, row)
+        if size is None:
+            return None
+        wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
+        return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+
+    def _pin(self, type_name: str) -> Pin:
+        kind = find_type(self._catalog, type_name)
+        pin = self._snapshot.pin(kind.table_key)
+        if pin is None:
+            raise InputError(f"'{type_name}' did not exist at version {self.version}")
+        return pin
+
+    def __repr__(self) -> str:
+        return f"<GraphSnapshot {self.snapshot_id}>"

@@ -1,0 +1,199 @@
+"""One table at one version, for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph.storage.blobs import is_stored_blob
+from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
+from omnigraph.storage.table_types import Coverage, TableRef
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+
+class Table:
+    """A table at one version, for reading. Safe to share between threads."""
+
+    def __init__(self, ref: TableRef, dataset: LanceDataset) -> None:
+        self.ref = ref
+        self._dataset = dataset
+
+    @property
+    def version(self) -> int:
+        return int(self._dataset.version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows that a condition keeps, in no promised order."""
+        names = None if columns is None else list(columns)
+        with lance_call("read", self.ref.path):
+            try:
+                yield from self._batches(names, condition, row_ids, limit)
+                return
+            except (ValueError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            yield from self._filtered(names, condition, row_ids, limit)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """As ``scan``, in one table."""
+        names = None if columns is None else list(columns)
+        with lance_call("read", self.ref.path):
+            try:
+                return self._dataset.to_table(
+                    columns=names, filter=condition, limit=limit, with_row_id=row_ids
+                )
+            except (ValueError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            batches = list(self._filtered(names, condition, row_ids, limit))
+            empty = self._dataset.to_table(columns=names, limit=0, with_row_id=row_ids)
+            return pa.Table.from_batches(batches, empty.schema)
+
+    def _batches(
+        self,
+        names: list[str] | None,
+        condition: pc.Expression | None,
+        row_ids: bool,
+        limit: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        scanner = self._dataset.scanner(
+            columns=names, filter=condition, limit=limit, with_row_id=row_ids
+        )
+        yield from scanner.to_batches()
+
+    def _filtered(
+        self, names: list[str] | None, condition: pc.Expression, row_ids: bool, limit: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that a condition keeps, judged here.
+
+        Lance takes no condition on unsigned numbers and moments, nor any on a table with a list
+        of them.
+        """
+        wanted = list(self._dataset.schema.names) if names is None else names
+        read = list(dict.fromkeys((*wanted, *_columns_of(condition, self._dataset.schema))))
+        shown = [*wanted, "_rowid"] if row_ids else wanted
+        left = limit
+        for batch in self._batches(read, None, row_ids, None):
+            kept = pa.Table.from_batches([batch]).filter(condition).select(shown)
+            if left is not None:
+                kept = kept.slice(0, left)
+                left -= kept.num_rows
+            yield from kept.combine_chunks().to_batches()
+            if left == 0:
+                return
+
+    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by their stable row ids, in the order asked for."""
+        with lance_call("read", self.ref.path):
+            return self._dataset._take_rows(
+                list(row_ids), None if columns is None else list(columns)
+            )
+
+    def sorted_scan(
+        self, columns: Sequence[str], key: str, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in the order of one column, blobs as bytes.
+
+        Only that column is sorted and held; the rows are fetched by their ids, piece by piece.
+        """
+        order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
+        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        plain = [name for name in columns if name not in blobs]
+        for start in range(0, len(order), batch_rows):
+            row_ids = order.slice(start, batch_rows).to_pylist()
+            rows = self.take(row_ids, plain)
+            for name in blobs:
+                rows = rows.append_column(name, self._blobs(name, row_ids))
+            yield rows.select(list(columns)).combine_chunks().to_batches()[0]
+
+    def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
+        """A piece of one blob; none when it is null."""
+        with lance_call("read", self.ref.path):
+            found = self._dataset.read_blob_ranges(
+                column, requests=[(row_id, offset, length)], selector="ids"
+            )
+        data = found[0][2]
+        return None if data is None else bytes(data)
+
+    def blob_size(self, column: str, row_id: int) -> int | None:
+        """How many bytes a blob has; none when it is null."""
+        with lance_call("read", self.ref.path):
+            found = self._dataset._take_rows([row_id], [column])[column][0].as_py()
+        return None if found is None else int(found["size"])
+
+    def _blobs(self, column: str, row_ids: list[int]) -> pa.Array:
+        with lance_call("read", self.ref.path):
+            described = self._dataset._take_rows(row_ids, [column])[column].to_pylist()
+            values: list[bytes | None] = [None] * len(row_ids)
+            there = [i for i, entry in enumerate(described) if entry is not None]
+            files = self._dataset.take_blobs(column, ids=[row_ids[i] for i in there])
+            for position, file in zip(there, files, strict=True):
+                if file is not None:
+                    values[position] = file.readall()
+        return pa.array(values, pa.large_binary())
+
+    def count(self, condition: pc.Expression | None = None) -> int:
+        with lance_call("count", self.ref.path):
+            try:
+                return int(self._dataset.count_rows(filter=condition))
+            except (ValueError, OSError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            return sum(batch.num_rows for batch in self._filtered([], condition, True, None))
+
+    def has_values(self, column: str) -> bool:
+        """Whether some row has a value there; stops at the first batch that does.
+
+        Lance takes no condition on vectors, so the column itself is looked at.
+        """
+        return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
+
+    def indexes(self) -> dict[str, Coverage]:
+        """Every index by name, with how much of the table it covers."""
+        with lance_call("read", self.ref.path):
+            live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
+            covered: dict[str, set[int]] = {}
+            for index in self._dataset.describe_indices():
+                known = covered.setdefault(index.name, set())
+                for segment in index.segments:
+                    known.update(segment.fragment_ids)
+        return {
+            name: Coverage(len(fragments & live), len(live))
+            for name, fragments in sorted(covered.items())
+        }
+
+
+def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns that a condition looks at: those without which it cannot be judged."""
+    plain = [field for field in schema if not is_stored_blob(field)]
+    empty = pa.schema(plain).empty_table()
+    found = []
+    for field in plain:
+        try:
+            empty.drop_columns([field.name]).filter(condition)
+        except pa.ArrowInvalid:
+            found.append(field.name)
+    return found

@@ -1,0 +1,265 @@
+"""Values of JSON and other loose sources into exact Arrow columns.
+
+A column is converted in one step when every value has an expected Python type; only a column in
+which something is wrong is looked at value by value, to say what. Nothing is rounded, cut or
+guessed: an integer may become a float, and that is all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import ValueConversionError
+from omnigraph.lang.query.checker.literals import parse_date, parse_datetime
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
+from omnigraph.write.blobs import blob_bytes
+from omnigraph.write.moments import from_millis
+
+_NONE = type(None)
+_EPOCH = datetime(1970, 1, 1)
+_DAY_ZERO = date(1970, 1, 1)
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_SHOWN = 80
+
+
+class Problem(NamedTuple):
+    """A value that does not fit: which row, and what is wrong with it."""
+
+    row: int
+    field: str
+    value: str
+    message: str
+
+
+def convert_column(
+    name: str, type_: PropType, values: Sequence[Any]
+) -> tuple[pa.Array, list[Problem]]:
+    """A column of exactly its type, with null where a value does not fit.
+
+    >>> convert_column("age", PropType(Scalar.I32), [1, None, 2.5])[1][0].message
+    '2.5 is not an I32'
+    """
+    target = arrow_type(type_)
+    fast = _whole_column(type_, values, target)
+    if fast is not None:
+        return fast, []
+    convert = _item_converter(type_)
+    problems: list[Problem] = []
+    converted: list[Any] = []
+    for row, value in enumerate(values):
+        try:
+            converted.append(None if value is None else convert(value))
+        except (ValueError, ValueConversionError) as error:
+            converted.append(None)
+            said = error.message if isinstance(error, ValueConversionError) else str(error)
+            problems.append(Problem(row, name, show(value), said))
+    return _to_arrow(converted, type_, target), problems
+
+
+def show(value: Any) -> str:
+    """A value as a message quotes it, not too long."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+# -- a whole column at once ---------------------------------------------------------------------
+
+
+def _whole_column(type_: PropType, values: Sequence[Any], target: pa.DataType) -> pa.Array | None:
+    """The column in one step, or none when some value needs a closer look."""
+    expected = _EXPECTED.get(type_.scalar)
+    if expected is None:
+        return None
+    items = values
+    if type_.is_list or type_.scalar is Scalar.VECTOR:
+        if not set(map(type, values)) <= {list, _NONE}:
+            return None
+        items = list(chain.from_iterable(value for value in values if value is not None))
+        expected = expected - {_NONE}
+    if not set(map(type, items)) <= expected:
+        return None
+    try:
+        column = pa.array(values, target)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+    return column if is_sound(type_, column) else None
+
+
+def is_sound(type_: PropType, column: pa.Array) -> bool:
+    """Floats must be finite, and a vector must point somewhere."""
+    if not type_.scalar.is_float and type_.scalar is not Scalar.VECTOR:
+        return True
+    flat = column.flatten() if type_.is_list or type_.scalar is Scalar.VECTOR else column
+    if pc.all(pc.is_finite(flat)).as_py() is False:
+        return False
+    if type_.scalar is not Scalar.VECTOR or not len(flat):
+        return True
+    zero = flat.to_numpy(zero_copy_only=False).reshape(-1, type_.dimension or 1) == 0
+    return not zero.all(axis=1).any()
+
+
+_EXPECTED: dict[Scalar, set[type]] = {
+    Scalar.STRING: {str, _NONE},
+    Scalar.BOOL: {bool, _NONE},
+    Scalar.I32: {int, _NONE},
+    Scalar.I64: {int, _NONE},
+    Scalar.U32: {int, _NONE},
+    Scalar.U64: {int, _NONE},
+    Scalar.F32: {float, int, _NONE},
+    Scalar.F64: {float, int, _NONE},
+    Scalar.VECTOR: {float, int},
+}
+
+
+# -- value by value -----------------------------------------------------------------------------
+
+
+def _item_converter(type_: PropType) -> Callable[[Any], Any]:
+    if type_.scalar is Scalar.VECTOR:
+        return lambda value: _vector(type_, value)
+    convert = _ITEMS[type_.scalar]
+    if not type_.is_list:
+        return lambda value: convert(type_.scalar, value)
+    return lambda value: _list(type_, convert, value)
+
+
+def _list(type_: PropType, convert: Callable[[Scalar, Any], Any], value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{show(value)} is not a list")
+    items = []
+    for position, item in enumerate(value):
+        if item is None:
+            raise ValueError(f"item {position} is null")
+        try:
+            items.append(convert(type_.scalar, item))
+        except ValueError as error:
+            raise ValueError(f"item {position}: {error}") from None
+    return items
+
+
+def _vector(type_: PropType, value: Any) -> list[float]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{show(value)} is not a vector")
+    if len(value) != type_.dimension:
+        raise ValueError(f"{len(value)} numbers instead of {type_.dimension}")
+    items = []
+    for position, item in enumerate(value):
+        try:
+            items.append(_float(Scalar.F32, item))
+        except ValueError as error:
+            raise ValueError(f"item {position}: {error}") from None
+    if not any(items):
+        raise ValueError("a vector of zeros has no direction")
+    return items
+
+
+def _text(scalar: Scalar, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{show(value)} is not a String")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("the text is not valid Unicode") from None
+    return value
+
+
+def _bool(scalar: Scalar, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{show(value)} is not a Bool")
+    return value
+
+
+def _int(scalar: Scalar, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        else:
+            raise ValueError(f"{show(value)} is not an {scalar}")
+    low, high = INTEGER_RANGES[scalar]
+    if not low <= value <= high:
+        raise ValueError(f"{show(value)} does not fit {scalar}")
+    return int(value)
+
+
+def _float(scalar: Scalar, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{show(value)} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{show(value)} does not fit {scalar}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{show(value)} is not a finite number")
+    if scalar is Scalar.F32 and not math.isfinite(pa.scalar(number, pa.float32()).as_py()):
+        raise ValueError(f"{show(value)} does not fit {scalar}")
+    return number
+
+
+def _date(scalar: Scalar, value: Any) -> date:
+    if isinstance(value, datetime):
+        raise ValueError(f"{show(value)} is not a Date")
+    if isinstance(value, date):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return _DAY_ZERO + timedelta(days=value)
+        except OverflowError:
+            raise ValueError(f"{value} days are no Date") from None
+    if isinstance(value, str):
+        try:
+            return parse_date(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{show(value)} is not a Date; write 2024-05-01")
+
+
+def _datetime(scalar: Scalar, value: Any) -> int:
+    """Milliseconds since 1970: Arrow would cut the time of day off a Python moment."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            moment = _EPOCH + value * _MILLISECOND
+        except OverflowError:
+            raise ValueError(f"{value} milliseconds are no DateTime") from None
+        return (moment - _EPOCH) // _MILLISECOND
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    if isinstance(value, str):
+        try:
+            return (parse_datetime(value) - _EPOCH) // _MILLISECOND
+        except ValueError:
+            pass
+    raise ValueError(f"{show(value)} is not a DateTime; write 2024-05-01T10:00:00Z")
+
+
+def _blob(scalar: Scalar, value: Any) -> bytes | None:
+    return blob_bytes(value)
+
+
+_ITEMS: dict[Scalar, Callable[[Scalar, Any], Any]] = {
+    Scalar.STRING: _text,
+    Scalar.BOOL: _bool,
+    Scalar.I32: _int,
+    Scalar.I64: _int,
+    Scalar.U32: _int,
+    Scalar.U64: _int,
+    Scalar.F32: _float,
+    Scalar.F64: _float,
+    Scalar.DATE: _date,
+    Scalar.DATETIME: _datetime,
+    Scalar.BLOB: _blob,
+}
+
+
+def _to_arrow(values: list[Any], type_: PropType, target: pa.DataType) -> pa.Array:
+    if type_.scalar is not Scalar.DATETIME:
+        return pa.array(values, target)
+    numbers = pa.list_(pa.int64()) if type_.is_list else pa.int64()
+    return from_millis(pa.array(values, numbers)).cast(target)

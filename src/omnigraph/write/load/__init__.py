@@ -1,0 +1,1 @@
+"""Loading: files, streams and frames into deltas, in bounded memory."""

@@ -1,0 +1,227 @@
+"""One load from its sources to deltas that can be committed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omnigraph.commit.protocol import Prepared, WriteView
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog, NodeType
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Effect, TableDelta
+from omnigraph.write.load.intake import Intake, Reject, Rejects
+from omnigraph.write.load.sources import LoadData, SourceOptions, read_data
+from omnigraph.write.load.spool import Spool
+from omnigraph.write.stage import stage_deltas
+from omnigraph.write.validate import Validator, Violation
+
+_ROUNDS = 50
+Progress = Callable[["LoadProgress"], None]
+
+
+class LoadMode(StrEnum):
+    """How loaded rows meet those that are there."""
+
+    MERGE = "merge"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+
+
+_EFFECTS = {
+    LoadMode.MERGE: Effect.UPSERT,
+    LoadMode.APPEND: Effect.APPEND,
+    LoadMode.OVERWRITE: Effect.OVERWRITE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far a load is; for bars."""
+
+    phase: str
+    records: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Everything that a caller may say about a load, beside data and mode."""
+
+    form: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    rejects: str | PathLike[str] | None = None
+    max_rejects: int = 0
+    strict_properties: bool = False
+    progress: Progress | None = None
+
+
+class Load:
+    """Data that was read, converted and checked by itself; used inside ``reading``."""
+
+    def __init__(self, store: GraphStore, catalog: Catalog, mode: LoadMode, intake: Intake) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._intake = intake
+        self._mode = mode
+        self._spools = intake.spools()
+        if mode is LoadMode.MERGE:
+            for spool in self._spools.values():
+                _coalesce(spool)
+
+    @property
+    def touches(self) -> frozenset[str]:
+        return frozenset(self._spools)
+
+    @property
+    def is_strict(self) -> bool:
+        return self._mode is LoadMode.OVERWRITE
+
+    @property
+    def records(self) -> int:
+        return self._intake.records
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        return dict(sorted(self._intake.ignored.items()))
+
+    @property
+    def rejected(self) -> int:
+        return self._intake.rejects.count
+
+    def rows(self) -> dict[str, int]:
+        """How many rows of each table are to be written."""
+        return {key: spool.num_rows for key, spool in self._spools.items()}
+
+    def prepare(self, view: WriteView) -> Prepared:
+        consulted = self.check(view.snapshot)
+        deltas = self._deltas(view.snapshot)
+        validator = Validator(self._store, self._catalog, deltas)
+        return Prepared(stage_deltas(view, deltas), consulted, validator.check, met=self.rows())
+
+    def check(self, snapshot: Snapshot) -> dict[str, int]:
+        """Judge all rows together; what breaks a rule is refused or set aside, until none does."""
+        for _ in range(_ROUNDS):
+            limit = None if self._intake.rejects.goes_on else 1
+            judged = Validator(self._store, self._catalog, self._deltas(snapshot)).judge(
+                snapshot, limit
+            )
+            if not judged.violations:
+                return judged.consulted
+            self._set_aside(judged.violations)
+        raise InputError("the rows contradict each other in too many ways")
+
+    def _set_aside(self, violations: tuple[Violation, ...]) -> None:
+        rows: dict[str, dict[int, Violation]] = {}
+        for violation in violations:
+            if violation.row is None:
+                raise violation.error()
+            rows.setdefault(violation.table_key, {}).setdefault(violation.row, violation)
+        for key, found in rows.items():
+            spool = self._spools[key]
+            for row, violation in sorted(found.items()):
+                file, line = spool.place(row)
+                reject = Reject(self._intake.files[file], line, violation.message)
+                if not self._intake.rejects.goes_on:
+                    raise _placed(violation, reject)
+                self._intake.rejects.add(reject)
+            spool.drop(list(found))
+
+    def _deltas(self, snapshot: Snapshot) -> dict[str, TableDelta]:
+        effect = _EFFECTS[self._mode]
+        deltas = {}
+        for key, spool in self._spools.items():
+            pin = snapshot.pin(key)
+            empty = pin is None or not pin.row_count
+            kind = spool.kind
+            keyed = isinstance(kind, NodeType) and bool(kind.key)
+            new = not keyed and key not in self._intake.given_ids
+            # Rows that cannot meet an older one are appended, which is much cheaper.
+            cheap = effect is Effect.UPSERT and (empty or new)
+            deltas[key] = TableDelta(
+                kind, Effect.APPEND if cheap else effect, spool, new_ids=new or empty
+            )
+        return deltas
+
+
+def _placed(violation: Violation, reject: Reject) -> Exception:
+    """The error of a violation, with the place of its record."""
+    error = violation.error()
+    error.message = f"{reject.file}:{reject.line}: {error.message}"
+    error.args = (error.message,)
+    error.details.update(reject.to_json())
+    return error
+
+
+def _coalesce(spool: Spool) -> None:
+    """Of rows that name one id the last counts; keyed nodes must not repeat one at all."""
+    kind = spool.kind
+    if isinstance(kind, NodeType) and kind.key:
+        return
+    ids = spool.select([KEY])[KEY].to_numpy()
+    last: dict[str, int] = {}
+    for position, row_id in enumerate(ids):
+        last[row_id] = position
+    if len(last) < len(ids):
+        kept = np.fromiter(last.values(), dtype=np.int64)
+        spool.drop(np.setdiff1d(np.arange(len(ids)), kept).tolist())
+
+
+@contextmanager
+def reading(
+    store: GraphStore, catalog: Catalog, data: LoadData, mode: LoadMode, options: LoadOptions
+) -> Iterator[Load]:
+    """Read everything; the rows live until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-load-") as folder, _kept(options) as keep:
+        rejects = Rejects(options.max_rejects, keep)
+        intake = Intake(catalog, Path(folder), rejects, strict_properties=options.strict_properties)
+        if options.progress is not None:
+            intake.progress = _reporter(options.progress)
+        read_data(data, intake, SourceOptions(options.form, options.types))
+        load = Load(store, catalog, mode, intake)
+        if options.progress is not None:
+            options.progress(LoadProgress("read", intake.records, rejects.count))
+        yield load
+
+
+def _reporter(progress: Progress) -> Callable[[Intake], None]:
+    return lambda intake: progress(LoadProgress("reading", intake.records, intake.rejects.count))
+
+
+@contextmanager
+def _kept(options: LoadOptions) -> Iterator[Callable[[Reject], None] | None]:
+    """The file that rejected records are written to, one JSON object a line."""
+    if options.rejects is None:
+        yield None
+        return
+    try:
+        file = open(options.rejects, "w", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        reason = (error.strerror or "it cannot be written").lower()
+        raise InputError(f"cannot write '{options.rejects}': {reason}") from None
+    with file:
+
+        def keep(reject: Reject) -> None:
+            file.write(json.dumps(reject.to_json(), ensure_ascii=False) + "\n")
+
+        yield keep
+
+
+def load_mode(mode: Any) -> LoadMode:
+    """A mode by its name."""
+    try:
+        return LoadMode(mode)
+    except ValueError:
+        known = ", ".join(LoadMode)
+        raise InputError(f"'{mode}' is no load mode", hint=f"use one of {known}") from None

@@ -1,0 +1,320 @@
+"""Running the statements of a mutation into deltas.
+
+Statements run in order on one snapshot plus what earlier ones made: the same condition filters the
+rows that are there and the pending ones. Nothing is staged before the last statement has run and
+the validator has agreed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.protocol import Prepared, WriteView
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid
+from omnigraph.errors import InputError, InternalError, ValueConversionError
+from omnigraph.lang.query import typed
+from omnigraph.lang.query.checked import CheckedStatement, StatementKind
+from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.keys import key_id
+from omnigraph.lang.types import PropType, Scalar
+from omnigraph.plan.arrow import arrow_scalar, filter_expression, pushable
+from omnigraph.plan.nodes import MutationPlan
+from omnigraph.storage.table import Table
+from omnigraph.storage.tables import KEY
+from omnigraph.write.blobs import blob_bytes
+from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
+from omnigraph.write.pending import PendingTable
+from omnigraph.write.stage import stage_deltas
+from omnigraph.write.validate import Validator
+
+_ENDS = {"from": "src", "to": "dst"}
+
+
+class Mutation:
+    """One bound mutation, ready to be run on a snapshot, more than once if need be."""
+
+    def __init__(self, store: GraphStore, catalog: Catalog, plan: MutationPlan) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._plan = plan
+        _refuse_mixed_blobs(catalog, plan)
+
+    @property
+    def touches(self) -> frozenset[str]:
+        """Every table that the statements may change."""
+        found: set[str] = set()
+        for step in self._plan.statements:
+            kind = self._kind(step)
+            found.add(kind.table_key)
+            if step.kind is StatementKind.DELETE and isinstance(kind, NodeType):
+                found.update(edge.table_key for edge in _incident(self._catalog, kind))
+        return frozenset(found)
+
+    @property
+    def is_strict(self) -> bool:
+        """An update or delete decides on what it read; a table that moved refuses it."""
+        return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
+
+    def prepare(self, view: WriteView) -> Prepared:
+        run = _Run(self._store, self._catalog, view.snapshot)
+        for step in self._plan.statements:
+            run.execute(step, self._kind(step))
+        deltas = run.deltas()
+        if not deltas:
+            return Prepared({}, met=run.affected)
+        validator = Validator(self._store, self._catalog, deltas)
+        consulted = validator.check(view.snapshot)
+        staged = stage_deltas(view, deltas)
+        return Prepared(staged, consulted, validator.check, met=run.affected)
+
+    def _kind(self, step: CheckedStatement) -> Kind:
+        if step.entity is EntityKind.NODE:
+            return self._catalog.node_types[step.type_name]
+        return self._catalog.edge_types[step.type_name]
+
+
+class _Run:
+    """One execution: what is pending, what is deleted, what was counted."""
+
+    def __init__(self, store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._snapshot = snapshot
+        self._pending: dict[str, PendingTable] = {}
+        self._partial: set[str] = set()
+        self._deleted: dict[str, pa.Array] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._appends: set[str] = set()
+        self.affected: dict[str, int] = {}
+
+    def execute(self, step: CheckedStatement, kind: Kind) -> None:
+        self._kinds[kind.table_key] = kind
+        match step.kind:
+            case StatementKind.INSERT:
+                self._insert(step, kind)
+            case StatementKind.UPDATE:
+                self._update(step, kind)
+            case StatementKind.DELETE:
+                self._delete(step, kind)
+
+    def deltas(self) -> dict[str, TableDelta]:
+        found: dict[str, TableDelta] = {}
+        for key, pending in self._pending.items():
+            if len(pending):
+                effect = Effect.UPDATE if key in self._partial else self._effect(key)
+                found[key] = TableDelta(pending.kind, effect, TableRows(pending.image()))
+        for key, ids in self._deleted.items():
+            if len(ids):
+                found[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
+        return found
+
+    def _effect(self, key: str) -> Effect:
+        """Rows that only ever got new ids are appended, which costs no look at the others."""
+        return Effect.APPEND if key in self._appends else Effect.UPSERT
+
+    # -- statements ----------------------------------------------------------------------
+
+    def _insert(self, step: CheckedStatement, kind: Kind) -> None:
+        values = {
+            _ENDS.get(name, name): _assigned(kind, name, expr) for name, expr in step.assignments
+        }
+        keyed = isinstance(kind, NodeType) and bool(kind.key)
+        row_id = _key(kind, step) if isinstance(kind, NodeType) and keyed else new_ulid()
+        pending = self._table(kind)
+        if not keyed and not len(pending):
+            self._appends.add(kind.table_key)
+        elif keyed:
+            self._appends.discard(kind.table_key)
+        pending.insert(row_id, values)
+        self._count(kind, 1)
+
+    def _update(self, step: CheckedStatement, kind: Kind) -> None:
+        columns = None
+        blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
+        assigned = {name for name, _ in step.assignments}
+        if blobs and kind.table_key not in self._pending:
+            schema = kind.arrow_schema()
+            columns = tuple(n for n in schema.names if n not in blobs or n in assigned)
+            self._partial.add(kind.table_key)
+        self._appends.discard(kind.table_key)
+        pending = self._table(kind, columns)
+        names = [name for name in pending.schema.names if name not in blobs]
+        condition = _condition(step)
+        matched = self._matching(kind, names, condition, pending)
+        self._count(kind, matched.num_rows)
+        if not matched.num_rows:
+            return
+        for name, expr in step.assignments:
+            field = pending.schema.field(name)
+            value = _assigned(kind, name, expr)
+            column = pa.repeat(value, matched.num_rows).cast(field.type)
+            matched = _with_column(matched, field, column)
+        pending.put(matched)
+
+    def _delete(self, step: CheckedStatement, kind: Kind) -> None:
+        table = self._committed(kind)
+        ids = NO_IDS if table is None else _scan(table, [KEY], _condition(step))[KEY]
+        gone = self._remove(kind, _flat(ids))
+        if isinstance(kind, NodeType) and len(gone):
+            for edge in _incident(self._catalog, kind):
+                self._kinds[edge.table_key] = edge
+                self._remove(edge, self._edges_of(edge, kind, gone))
+
+    def _remove(self, kind: Kind, ids: pa.Array) -> pa.Array:
+        """Mark rows as deleted; gives those that were not marked yet."""
+        known = self._deleted.get(kind.table_key, NO_IDS)
+        new = ids.filter(pc.invert(pc.is_in(ids, value_set=known)))
+        self._deleted[kind.table_key] = pa.concat_arrays([known, new])
+        self._count(kind, len(new))
+        return new
+
+    def _edges_of(self, edge: EdgeType, node: NodeType, ids: pa.Array) -> pa.Array:
+        table = self._committed(edge)
+        if table is None:
+            return NO_IDS
+        conditions = []
+        if edge.from_type == node.name:
+            conditions.append(pc.field("src").isin(ids))
+        if edge.to_type == node.name:
+            conditions.append(pc.field("dst").isin(ids))
+        condition = conditions[0] if len(conditions) == 1 else conditions[0] | conditions[1]
+        return _flat(table.read([KEY], condition)[KEY])
+
+    # -- rows ----------------------------------------------------------------------------
+
+    def _matching(
+        self, kind: Kind, names: list[str], condition: typed.TypedExpr | None, pending: PendingTable
+    ) -> pa.Table:
+        """Rows that are there and not shadowed, and pending ones, that a condition keeps."""
+        image = pending.image().select(names)
+        found = [_filtered(image, condition)]
+        table = self._committed(kind)
+        if table is not None:
+            rows = _scan(table, names, condition)
+            rows = rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pending.ids())))
+            found.insert(0, rows.cast(image.schema))
+        return pa.concat_tables(found)
+
+    def _committed(self, kind: Kind) -> Table | None:
+        pin = self._snapshot.pin(kind.table_key)
+        if pin is None:
+            raise InternalError(f"'{kind.table_key}' is not in the snapshot")
+        return self._store.table(pin) if pin.row_count else None
+
+    def _table(self, kind: Kind, columns: tuple[str, ...] | None = None) -> PendingTable:
+        found = self._pending.get(kind.table_key)
+        if found is None:
+            found = self._pending[kind.table_key] = PendingTable(kind, columns)
+        return found
+
+    def _count(self, kind: Kind, rows: int) -> None:
+        self.affected[kind.table_key] = self.affected.get(kind.table_key, 0) + rows
+
+
+def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:
+    return [
+        edge for edge in catalog.edge_types.values() if node.name in (edge.from_type, edge.to_type)
+    ]
+
+
+def _condition(step: CheckedStatement) -> typed.TypedExpr | None:
+    return step.where
+
+
+def _scan(table: Table, names: list[str], condition: typed.TypedExpr | None) -> pa.Table:
+    """Rows of a table that a condition keeps; what storage cannot judge is judged here."""
+    if condition is None:
+        return table.read(names)
+    if pushable(condition):
+        return table.read(names, filter_expression(condition))
+    extra = [c.name for c in typed.walk(condition) if isinstance(c, typed.Column)]
+    rows = table.read(list(dict.fromkeys((*names, *extra))))
+    return _filtered(rows, condition).select(names)
+
+
+def _filtered(rows: pa.Table, condition: typed.TypedExpr | None) -> pa.Table:
+    return rows if condition is None else rows.filter(filter_expression(condition))
+
+
+def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Scalar:
+    """The value of an assignment, in the type of its column."""
+    if not isinstance(expr, typed.Constant):
+        raise InternalError(f"the value of '{name}' is not bound")
+    if name in _ENDS and isinstance(kind, EdgeType):
+        return pa.scalar(expr.value, pa.string())
+    type_ = kind.properties[name].type
+    if type_.scalar is Scalar.BLOB:
+        return pa.scalar(_blob(kind, name, expr.value), pa.large_binary())
+    try:
+        return _scalar(expr.value, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+        raise ValueConversionError(
+            f"{kind.name}.{name}: {expr.value!r} does not fit {type_}",
+            details={"property": name, "value": str(expr.value)},
+        ) from None
+
+
+def _blob(kind: Kind, name: str, value: Any) -> bytes | None:
+    try:
+        return blob_bytes(value)
+    except ValueConversionError as error:
+        raise ValueConversionError(
+            f"{kind.name}.{name}: {error.message}", hint=error.hint, details={"property": name}
+        ) from None
+
+
+def _scalar(value: Any, type_: PropType) -> pa.Scalar:
+    if value is not None and type_.scalar is Scalar.VECTOR:
+        return pa.scalar(list(value), arrow_type(type_))
+    return arrow_scalar(value, type_)
+
+
+def _key(kind: NodeType, step: CheckedStatement) -> str:
+    values: Mapping[str, Any] = {
+        name: expr.value for name, expr in step.assignments if isinstance(expr, typed.Constant)
+    }
+    key = [values.get(name) for name in kind.key]
+    if any(value is None for value in key):
+        raise InputError(f"{kind.name}: the key {', '.join(kind.key)} cannot be null")
+    return key_id([value for value in key if value is not None])
+
+
+def _flat(ids: Any) -> pa.Array:
+    return ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+
+
+def _with_column(rows: pa.Table, field: pa.Field, column: Any) -> pa.Table:
+    position = rows.schema.get_field_index(field.name)
+    if position < 0:
+        return rows.append_column(field, column)
+    return rows.set_column(position, field, column)
+
+
+def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:
+    """New rows are whole and updates of a Blob table are not: one commit cannot hold both."""
+    inserted = {s.type_name for s in plan.statements if s.kind is StatementKind.INSERT}
+    for step in plan.statements:
+        if step.kind is not StatementKind.UPDATE or step.type_name not in inserted:
+            continue
+        kinds: Mapping[str, Kind] = (
+            catalog.node_types if step.entity is EntityKind.NODE else catalog.edge_types
+        )
+        blobs = {
+            prop.name
+            for prop in kinds[step.type_name].properties.values()
+            if prop.type.scalar is Scalar.BLOB
+        }
+        if blobs - {name for name, _ in step.assignments}:
+            raise InputError(
+                f"{step.type_name}: an insert and an update that does not assign all Blob "
+                "properties cannot be in one query",
+                hint="Split the mutation",
+            )

@@ -1,0 +1,67 @@
+"""The one validator: every writer hands it deltas, and nothing is published that it refuses.
+
+Checks run in a fixed order: values, uniqueness, endpoints, cardinality; inside each, tables by
+their keys. It works on columns, never row by row unless something is wrong, and looks at the rows
+that are there only where a delta gives reason to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.write.delta import Deltas
+from omnigraph.write.validate.cardinality import cardinality_violations
+from omnigraph.write.validate.committed import Committed
+from omnigraph.write.validate.endpoints import added_edge_violations, removed_node_violations
+from omnigraph.write.validate.unique import unique_violations
+from omnigraph.write.validate.values import value_violations
+from omnigraph.write.validate.violations import Violation
+
+__all__ = ["Judgement", "Validator", "Violation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found, and which tables the verdict rests on beside those that are written."""
+
+    violations: tuple[Violation, ...]
+    consulted: dict[str, int]
+
+
+class Validator:
+    """Judges the deltas of one write against a snapshot."""
+
+    def __init__(self, store: GraphStore, catalog: Catalog, deltas: Deltas) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._deltas = {key: deltas[key] for key in sorted(deltas)}
+
+    def judge(self, snapshot: Snapshot, limit: int | None = 1) -> Judgement:
+        """The first violations, or all of them when there is no limit."""
+        committed = Committed(self._store, snapshot, self._deltas)
+        found = tuple(islice(self._all(committed), limit))
+        return Judgement(found, committed.consulted)
+
+    def check(self, snapshot: Snapshot) -> dict[str, int]:
+        """Raise the first violation; else give what was consulted, for the publish to assert."""
+        judgement = self.judge(snapshot)
+        if judgement.violations:
+            raise judgement.violations[0].error()
+        return judgement.consulted
+
+    def _all(self, committed: Committed) -> Iterator[Violation]:
+        deltas = self._deltas
+        for delta in deltas.values():
+            yield from value_violations(delta)
+        for delta in deltas.values():
+            yield from unique_violations(delta, committed)
+        for delta in deltas.values():
+            yield from added_edge_violations(delta, deltas, committed)
+            yield from removed_node_violations(self._catalog, delta, deltas, committed)
+        for delta in deltas.values():
+            yield from cardinality_violations(delta, deltas, committed)

@@ -1,0 +1,127 @@
+"""Rules about a row alone: ranges, patterns, enums. They need no look at any other row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import ValueViolation
+from omnigraph.lang.schema.ast import Check, Range
+from omnigraph.lang.schema.catalog import NodeType, Property
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Kind, TableDelta
+from omnigraph.write.validate.violations import Violation, shown
+
+
+def value_columns(kind: Kind) -> tuple[str, ...]:
+    """The columns that some rule about values looks at."""
+    names = [prop.name for prop in kind.properties.values() if prop.type.enum_values]
+    if isinstance(kind, NodeType):
+        names += [rule.property for rule in kind.ranges]
+        names += [rule.property for rule in kind.checks]
+    return tuple(dict.fromkeys(names))
+
+
+def value_violations(delta: TableDelta) -> Iterator[Violation]:
+    """Every value of a delta that breaks a rule, rule by rule."""
+    if delta.rows is None:
+        return
+    present = set(delta.rows.names)
+    columns = [name for name in value_columns(delta.kind) if name in present]
+    if columns:
+        yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
+
+
+def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+    """The same for rows at hand; used batch by batch where rows stream by."""
+    if isinstance(kind, NodeType):
+        for rule in kind.ranges:
+            yield from _ranges(kind, rule, table)
+        for check in kind.checks:
+            yield from _checks(kind, check, table)
+    for prop in kind.properties.values():
+        if prop.type.enum_values:
+            yield from _enums(kind, prop, table)
+
+
+def _ranges(kind: Kind, rule: Range, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, rule.property)
+    if column is None:
+        return
+    where = f"{kind.name}.{rule.property}"
+    if pa.types.is_floating(column.type):
+        for position, value in _hits(column, pc.is_nan(column)):
+            yield _found(kind, table, position, f"@range violation on {where}: value {value}")
+    if rule.min is not None:
+        low = pc.less(column, pa.scalar(rule.min))
+        for position, value in _hits(column, low):
+            text = f"@range violation on {where}: value {value} < min {rule.min}"
+            yield _found(kind, table, position, text)
+    if rule.max is not None:
+        high = pc.greater(column, pa.scalar(rule.max))
+        for position, value in _hits(column, high):
+            text = f"@range violation on {where}: value {value} > max {rule.max}"
+            yield _found(kind, table, position, text)
+
+
+def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, rule.property)
+    if column is None:
+        return
+    for position, value in _hits(column, pc.invert(_matches(column, rule.pattern))):
+        text = (
+            f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
+            f"pattern '{rule.pattern}'"
+        )
+        yield _found(kind, table, position, text)
+
+
+def _matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    try:
+        return pc.match_substring_regex(column, pattern)
+    except pa.ArrowInvalid:
+        # A pattern with look-around, say, which Arrow's engine does not know.
+        compiled = re.compile(pattern)
+        found = [None if v is None else bool(compiled.search(v)) for v in column.to_pylist()]
+        return pa.chunked_array([pa.array(found, pa.bool_())])
+
+
+def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, prop.name)
+    if column is None:
+        return
+    allowed = pa.array(prop.type.enum_values, pa.string())
+    if prop.type.is_list:
+        flat = pc.list_flatten(column)
+        bad = pc.and_(pc.is_valid(flat), pc.invert(pc.is_in(flat, value_set=allowed)))
+        owners = pc.list_parent_indices(column)
+        hits = list(zip(owners.filter(bad).to_pylist(), flat.filter(bad).to_pylist(), strict=True))
+    else:
+        wrong = pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, value_set=allowed)))
+        hits = list(_hits(column, wrong))
+    expected = ", ".join(prop.type.enum_values or ())
+    for position, value in hits:
+        text = f"invalid enum value '{value}' for {kind.name}.{prop.name} (expected: {expected})"
+        yield _found(kind, table, position, text)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return table[name] if name in table.column_names else None
+
+
+def _hits(column: pa.ChunkedArray, mask: Any) -> Iterator[tuple[int, str]]:
+    """Positions and values where a mask is true."""
+    if not pc.any(mask).as_py():
+        return
+    positions = pc.indices_nonzero(mask)
+    for position in positions.to_pylist():
+        yield position, shown(column[position].as_py())
+
+
+def _found(kind: Kind, table: pa.Table, position: int, text: str) -> Violation:
+    row_id = table[KEY][position].as_py()
+    return Violation(ValueViolation, kind.table_key, row_id, text, position)

@@ -1,0 +1,50 @@
+"""What the validator finds, and how it is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.errors import OmniGraphError
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule that the data would break, and the row that would break it.
+
+    ``row`` is its position among the rows of the delta, none when a row that is there already is
+    to blame.
+    """
+
+    error_class: type[OmniGraphError]
+    table_key: str
+    row_id: str | None
+    message: str
+    row: int | None = None
+    hint: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def error(self) -> OmniGraphError:
+        """The violation as the error of a write that stops at it."""
+        details = {"table_key": self.table_key, "id": self.row_id, **self.details}
+        return self.error_class(self.message, hint=self.hint, details=details)
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it.
+
+    >>> shown(1.5), shown(float("nan")), shown(True)
+    ('1.5', 'NaN', 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return str(value)
+
+
+def named(columns: tuple[str, ...]) -> str:
+    """Columns as messages show them: one bare, several in parentheses."""
+    return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
