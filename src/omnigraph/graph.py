@@ -252,6 +252,7 @@ class Graph:
         mode: LoadMode | str = LoadMode.MERGE,
         branch: str = "main",
         from_branch: str | None = None,
+        engine: Literal["auto", "local"] = "auto",
         *,
         format: str | None = None,
         types: Mapping[str, str] | None = None,
@@ -273,6 +274,8 @@ class Graph:
         ``from_branch``. Bad records refuse the load, unless ``max_rejects`` allows some: they are
         set aside and written to the file ``rejects``. ``dry_run`` only checks.
         """
+        if engine not in ("auto", "local"):
+            raise InputError(f"'{engine}' is no load engine", hint="use auto or local")
         contract = self._writable()
         target, base = normal_branch(branch), normal_branch(from_branch)
         created = False

@@ -126,6 +126,9 @@ class _Run:
         values = {
             _ENDS.get(name, name): _assigned(kind, name, expr) for name, expr in step.assignments
         }
+        for prop in kind.properties.values():
+            if not prop.type.nullable and prop.name not in values:
+                raise _required(kind, prop.name)
         keyed = isinstance(kind, NodeType) and bool(kind.key)
         row_id = _key(kind, step) if isinstance(kind, NodeType) and keyed else new_ulid()
         pending = self._table(kind)
@@ -147,8 +150,7 @@ class _Run:
         self._appends.discard(kind.table_key)
         pending = self._table(kind, columns)
         names = [name for name in pending.schema.names if name not in blobs]
-        condition = _condition(step)
-        matched = self._matching(kind, names, condition, pending)
+        matched = self._matching(kind, names, step.where, pending)
         self._count(kind, matched.num_rows)
         if not matched.num_rows:
             return
@@ -161,7 +163,7 @@ class _Run:
 
     def _delete(self, step: CheckedStatement, kind: Kind) -> None:
         table = self._committed(kind)
-        ids = NO_IDS if table is None else _scan(table, [KEY], _condition(step))[KEY]
+        ids = NO_IDS if table is None else _scan(table, [KEY], step.where)[KEY]
         gone = self._remove(kind, _flat(ids))
         if isinstance(kind, NodeType) and len(gone):
             for edge in _incident(self._catalog, kind):
@@ -225,10 +227,6 @@ def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:
     ]
 
 
-def _condition(step: CheckedStatement) -> typed.TypedExpr | None:
-    return step.where
-
-
 def _scan(table: Table, names: list[str], condition: typed.TypedExpr | None) -> pa.Table:
     """Rows of a table that a condition keeps; what storage cannot judge is judged here."""
     if condition is None:
@@ -249,8 +247,12 @@ def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Scalar:
     if not isinstance(expr, typed.Constant):
         raise InternalError(f"the value of '{name}' is not bound")
     if name in _ENDS and isinstance(kind, EdgeType):
+        if expr.value is None:
+            raise _required(kind, name)
         return pa.scalar(expr.value, pa.string())
     type_ = kind.properties[name].type
+    if expr.value is None and not type_.nullable:
+        raise _required(kind, name)
     if type_.scalar is Scalar.BLOB:
         return pa.scalar(_blob(kind, name, expr.value), pa.large_binary())
     try:
@@ -260,6 +262,12 @@ def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Scalar:
             f"{kind.name}.{name}: {expr.value!r} does not fit {type_}",
             details={"property": name, "value": str(expr.value)},
         ) from None
+
+
+def _required(kind: Kind, name: str) -> ValueConversionError:
+    return ValueConversionError(
+        f"{kind.name}.{name} is required", details={"property": name, "value": None}
+    )
 
 
 def _blob(kind: Kind, name: str, value: Any) -> bytes | None:
