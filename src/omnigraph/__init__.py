@@ -27,6 +27,7 @@ from omnigraph.errors import (
     OmniGraphError,
     OutcomePending,
     PlanError,
+    PreconditionFailed,
     QueryError,
     SchemaError,
     StorageError,
@@ -35,7 +36,7 @@ from omnigraph.errors import (
 
 if TYPE_CHECKING:
     from omnigraph.commit.history import Commit, Tag
-    from omnigraph.commit.receipts import Receipt, TableCounts
+    from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.graph import Graph
     from omnigraph.lang.schema import compile_schema
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from omnigraph.plan import compile_query
     from omnigraph.snapshots import GraphSnapshot
     from omnigraph.storage.durable import Durability
+    from omnigraph.write.load.run import LoadMode, LoadProgress
 
 __version__ = "0.1.0"
 
@@ -51,6 +53,9 @@ __all__ = [
     "Graph",
     "GraphSnapshot",
     "Receipt",
+    "LoadReceipt",
+    "LoadMode",
+    "LoadProgress",
     "TableCounts",
     "Commit",
     "Tag",
@@ -75,6 +80,7 @@ __all__ = [
     "AlreadyExists",
     "Conflict",
     "VersionMismatch",
+    "PreconditionFailed",
     "OutcomePending",
     "StorageError",
     "InternalError",
@@ -84,6 +90,9 @@ _LAZY = {
     "Graph": "omnigraph.graph",
     "GraphSnapshot": "omnigraph.snapshots",
     "Receipt": "omnigraph.commit.receipts",
+    "LoadReceipt": "omnigraph.commit.receipts",
+    "LoadMode": "omnigraph.write.load.run",
+    "LoadProgress": "omnigraph.write.load.run",
     "TableCounts": "omnigraph.commit.receipts",
     "Commit": "omnigraph.commit.history",
     "Tag": "omnigraph.commit.history",

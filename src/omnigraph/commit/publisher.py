@@ -119,6 +119,12 @@ class Publisher:
             return _Attempts(self._datasets, manifest, publication, deadline).run()
 
 
+    def make_durable(self, manifest: Manifest) -> None:
+        """Put the newest version on the disk: who published it may have died before that."""
+        version = manifest.current().manifest_version
+        Ledger.open(self._datasets, manifest.ref, version).sync()
+
+
 class _Attempts:
     """One publish, with as many attempts as it takes."""
 

@@ -237,6 +237,8 @@ class Recovery:
         info = self._store.tables.info(ref, version)
         if info is None:
             raise StorageMissing(f"version {version} of '{table_key}' does not exist")
+        # Its writer may have died before it was on the disk.
+        self._store.datasets.sync_table(ref)
         count = self._store.tables.open(ref, version, info.e_tag).count()
         return version_row(table_key, CommittedTable(ref, version, count, info))
 
@@ -276,6 +278,7 @@ class Recovery:
         kind = RecoveryKind.ROLLED_FORWARD
         if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
             kind = RecoveryKind.ROLLED_BACK
+        self._store.publisher.make_durable(self._store.manifest(sidecar.branch))
         commit = ended or self._latest_recovery(sidecar.branch)
         return self._finish(sidecar, kind, commit.commit_id if commit else "", ())
 

@@ -17,7 +17,7 @@ import lance
 from lance import LanceDataset
 
 from omnigraph.errors import StorageMissing, StorageUnknown
-from omnigraph.storage.durable import Durability, sync_tree
+from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectStore
@@ -42,6 +42,8 @@ class Datasets:
         self.options = None if self.root.is_local else {**_S3_LIMITS, **self.root.options}
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
+        # Up to which version and part this process knows its ledgers to be on the disk.
+        self.on_disk: dict[str, tuple[int, int]] = {}
         self._session = lance.Session(  # type: ignore[attr-defined]
             index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
         )
@@ -152,22 +154,44 @@ class Datasets:
             made_by = dataset.read_transaction(version)
         names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
         if made_by is not None:
-            names.append(f"_transactions/{made_by.read_version}-{made_by.uuid}.txn")
+            transaction = f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+            # The first version of a branch has none.
+            names += [transaction] if (top / transaction).exists() else []
         with translated("sync", ref.path):
             sync_tree((top / name for name in names), top)
 
     def sync_table(self, ref: TableRef) -> None:
-        """Put a whole new table or branch on the disk, and the directories that lead to it."""
+        """Put all files of a table or branch on the disk, and the directories that lead to it.
+
+        For what is new, or what somebody left who died: nobody knows which of its files are safe.
+        """
         if self.synced:
-            top = Path(self.root.path(ref.path))
-            files = (path for path in top.rglob("*") if path.is_file())
+            files = [*self._own_files(ref), *self._refs(ref)]
             try:
-                sync_tree([*files, *self._refs(ref)], Path(self.root.uri))
+                sync_tree(files, Path(self.root.uri), missing_ok=True)
             except OSError as error:
                 raise StorageUnknown(
                     f"'{ref.path}' is there, but may not be on the disk",
                     hint="check the disk, then look whether it is still there",
                 ) from error
+
+    def sync_refs(self, location: str) -> None:
+        """Put on the disk which branches a dataset has."""
+        folder = Path(self.root.path(location), "_refs", "branches")
+        if self.synced and folder.is_dir():
+            with translated("sync", location):
+                sync_directory(folder)
+
+    def _own_files(self, ref: TableRef) -> list[Path]:
+        """The files of one copy, not those of the branches below it nor what is being written."""
+        top = Path(self.root.path(ref.path))
+        return [
+            path
+            for path in top.rglob("*")
+            if path.is_file()
+            and not path.name.startswith(".tmp")
+            and path.relative_to(top).parts[0] != "tree"
+        ]
 
     def _refs(self, ref: TableRef) -> list[Path]:
         refs = Path(self.root.path(ref.location), "_refs")

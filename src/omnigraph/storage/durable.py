@@ -29,11 +29,16 @@ def sync_directory(path: Path) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_tree(files: Iterable[Path], top: Path) -> None:
+def sync_tree(files: Iterable[Path], top: Path, *, missing_ok: bool = False) -> None:
     """Sync files, then every directory between them and ``top``, each once."""
     directories: dict[Path, None] = {}
     for file in files:
-        sync_file(file)
+        try:
+            sync_file(file)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+            continue
         for parent in file.parents:
             directories[parent] = None
             if parent == top:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
@@ -137,6 +138,7 @@ class InlineTables:
             if name in names:
                 dataset.branches.delete(name)
                 names.remove(name)
+                self._datasets.sync_refs(location)
         nested = any(other.startswith(f"{name}/") for other in names)
         if not nested:
             self._datasets.objects.delete_prefix(TableRef(location, name).path)
@@ -191,8 +193,7 @@ class Ledger:
         self.ref = ref
         self._datasets = datasets
         self._dataset = dataset
-        self._synced = int(dataset.version)
-        self._last_part = max(self.fragments, default=-1) if datasets.synced else -1
+        self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
 
     @classmethod
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
@@ -304,11 +305,23 @@ class Ledger:
         self.sync()
         return self.version
 
+    def _known_on_disk(self) -> tuple[int, int]:
+        """The version and the part up to which everything is on the disk.
+
+        Who wrote the newest version may have died before it was there, so one that this process
+        did not write counts as missing; its writer has seen to the one before.
+        """
+        newest = max(self.fragments, default=-1)
+        version, part = self._datasets.on_disk.get(self.ref.path, (0, newest))
+        if version == self.version:
+            return version, part
+        return max(self.version - 1, 0), min(part, newest - 1)
+
     def sync(self) -> None:
         """Sync every version since the last sync, and what of their files is still in use.
 
         The files have random names and are written inside the call, so those that are new are
-        found through the fragments.
+        found through the fragments. A branch has files of its parent's, which are not meant.
         """
         if not self._datasets.synced:
             return
@@ -320,8 +333,11 @@ class Ledger:
                 files.extend(f"data/{data.path}" for data in part.files)
             if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
                 files.append(part.deletion_file.path(part.id))
+        top = Path(self._datasets.root.path(self.ref.path))
+        own = [name for name in files if (top / name).exists()]
         for version in range(self._synced + 1, self.version + 1):
-            self._datasets.sync_version(self.ref, self._dataset, version, files)
-            files = []
+            self._datasets.sync_version(self.ref, self._dataset, version, own)
+            own = []
         self._synced = self.version
-        self._last_part = max(part.id for part in parts)
+        self._last_part = max((part.id for part in parts), default=-1)
+        self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
