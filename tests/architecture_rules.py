@@ -60,6 +60,62 @@ STREAMS = {"stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"}
 TERMINAL_CALLS = {"print", "input", "breakpoint"}
 TERMINAL_LIBRARIES = {"argparse", "getpass", "curses", "click", "typer", "rich"}
 
+INLINE = f"{PACKAGE}.storage.inline"
+MAY_COMMIT_STAGED = {INLINE, f"{PACKAGE}.storage.tables"}
+# Functions of Lance that write and commit at once. These names mean nothing else here ...
+COMMITS_BY_NAME = frozenset(
+    {
+        "add_bases",
+        "add_columns",
+        "alter_columns",
+        "cleanup_old_versions",
+        "commit_batch",
+        "commit_existing_index_segments",
+        "compact_files",
+        "create_index",
+        "create_scalar_index",
+        "deep_clone",
+        "delete_config_keys",
+        "disable_auto_cleanup",
+        "drop_index",
+        "enable_auto_cleanup",
+        "execute_batches",
+        "initialize_mem_wal",
+        "mem_wal_writer",
+        "migrate_manifest_paths_v2",
+        "optimize_indices",
+        "replace_field_metadata",
+        "replace_schema",
+        "replace_schema_metadata",
+        "shallow_clone",
+        "truncate_table",
+        "update_config",
+        "update_field_metadata",
+        "update_metadata",
+        "update_schema_metadata",
+        "write_dataset",
+    }
+)
+# ... and these are ordinary words, so they count only on a value that comes from Lance.
+COMMITS_ON_DATASETS = frozenset(
+    {
+        "commit",
+        "create",
+        "create_branch",
+        "delete",
+        "drop_columns",
+        "insert",
+        "merge",
+        "replace_metadata",
+        "restore",
+        "update",
+    }
+)
+LANCE_PARTS = {"branches", "optimize", "tags"}
+LANCE_HANDLES = {"checkout_version", "commit", "create_branch", "dataset", "write_dataset"}
+OUR_HANDLES = {"open", "shared"}
+"""How ``Datasets`` hands a Lance dataset out."""
+
 
 @dataclass(frozen=True)
 class Module:
@@ -204,6 +260,129 @@ def lance_only_in_storage(module: Module) -> Iterator[str]:
             yield f"line {imported.line}: only storage imports lance"
 
 
+def lance_commits_only_inline(module: Module) -> Iterator[str]:
+    """Only ``storage.inline`` calls what commits by itself; staged commits also ``tables``."""
+    if module.name == INLINE:
+        return
+    values = _LanceValues(module)
+    for imported in imports(module):
+        if _inside(imported.target, "lance") and imported.target.split(".")[-1] in COMMITS_BY_NAME:
+            yield f"line {imported.line}: {imported.target} commits by itself"
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        receiver, name = node.value, node.attr
+        if name == "commit" and module.name in MAY_COMMIT_STAGED and _is_class(receiver):
+            continue
+        by_name = name in COMMITS_BY_NAME
+        on_dataset = name in COMMITS_ON_DATASETS and values.holds(receiver)
+        upserts = name == "execute" and values.builds(receiver)
+        if by_name or on_dataset or upserts:
+            yield f"line {node.lineno}: {ast.unparse(node)} commits by itself"
+
+
+def _is_class(node: ast.expr) -> bool:
+    """``LanceDataset`` or ``lance.LanceDataset``: what commits a staged transaction."""
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+    return name == "LanceDataset"
+
+
+class _LanceValues:
+    """Which expressions of a module are datasets of Lance, as far as its own text tells.
+
+    Names are followed through assignments and annotations of the whole module, whatever function
+    they are in: that may find too much, never too little.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._datasets = {"_dataset", "LanceDataset", "Compaction"}
+        self._builders: set[str] = set()
+        self._libraries = {"lance"}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                self._libraries |= {a.asname for a in node.names if a.name == "lance" and a.asname}
+            elif isinstance(node, ast.ImportFrom) and _inside(node.module or "", "lance"):
+                for alias in node.names:
+                    if alias.name in self._datasets | LANCE_HANDLES:
+                        self._datasets.add(alias.asname or alias.name)
+        nodes = list(ast.walk(module.tree))
+        known = -1
+        while known != len(self._datasets) + len(self._builders):
+            known = len(self._datasets) + len(self._builders)
+            for node in nodes:
+                self._learn(node)
+
+    def holds(self, node: ast.expr | None) -> bool:
+        """Whether an expression is a dataset, its class, or one of its collections."""
+        if isinstance(node, ast.Name):
+            return node.id in self._datasets
+        if isinstance(node, ast.Attribute):
+            return node.attr in self._datasets or (
+                node.attr in LANCE_PARTS and self.holds(node.value)
+            )
+        if isinstance(node, ast.Call):
+            return self._makes(node.func)
+        if isinstance(node, ast.NamedExpr | ast.Await):
+            return self.holds(node.value)
+        if isinstance(node, ast.IfExp):
+            return self.holds(node.body) or self.holds(node.orelse)
+        return False
+
+    def builds(self, node: ast.expr | None) -> bool:
+        """Whether an expression is an upsert that waits for its rows."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "merge_insert":
+                return True
+            node = node.func.value
+        return isinstance(node, ast.Name) and node.id in self._builders
+
+    def _makes(self, function: ast.expr) -> bool:
+        """Whether a call of this gives a dataset."""
+        if isinstance(function, ast.Name):
+            return function.id in self._datasets
+        if not isinstance(function, ast.Attribute):
+            return False
+        owner = function.value
+        if function.attr in OUR_HANDLES:
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            return name.strip("_") == "datasets"
+        from_library = isinstance(owner, ast.Name) and owner.id in self._libraries
+        return (from_library and function.attr in LANCE_HANDLES | {"LanceDataset"}) or (
+            function.attr in LANCE_HANDLES and self.holds(owner)
+        )
+
+    def _learn(self, node: ast.AST) -> None:
+        match node:
+            case ast.arg(arg=name, annotation=ast.expr() as kind):
+                self._annotate(name, kind)
+            case ast.AnnAssign(target=target, annotation=kind, value=value):
+                self._annotate(_last(target), kind)
+                self._bind(target, value)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._bind(target, value)
+            case ast.NamedExpr(target=target, value=value):
+                self._bind(target, value)
+            case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                self._bind(target, value)
+
+    def _annotate(self, name: str, annotation: ast.expr) -> None:
+        if "LanceDataset" in ast.unparse(annotation):
+            self._datasets.add(name)
+
+    def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
+        name = _last(target)
+        if name and self.holds(value):
+            self._datasets.add(name)
+        if name and self.builds(value):
+            self._builders.add(name)
+
+
+def _last(target: ast.expr) -> str:
+    """The name that an assignment binds, also one of an object."""
+    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+
+
 def pyspark_only_in_spark_and_lazily(module: Module) -> Iterator[str]:
     """Only ``spark`` imports PySpark, and only when a function needs it."""
     for imported in imports(module):
@@ -288,6 +467,7 @@ def says_what_it_is(module: Module) -> Iterator[str]:
 RULES: tuple[Callable[[Module], Iterator[str]], ...] = (
     layering,
     lance_only_in_storage,
+    lance_commits_only_inline,
     pyspark_only_in_spark_and_lazily,
     web_framework_only_in_server,
     environment_only_in_settings,

@@ -38,6 +38,7 @@ def broken_rules(name: str, text: str, *, is_package: bool = False) -> set[str]:
 
 LAYERING = {"layering"}
 LANCE = {"lance_only_in_storage"}
+INLINE = {"lance_commits_only_inline"}
 PYSPARK = {"pyspark_only_in_spark_and_lazily"}
 WEB = {"web_framework_only_in_server"}
 ENVIRONMENT = {"environment_only_in_settings"}
@@ -84,6 +85,44 @@ TERMINAL = {"terminal_only_in_cli"}
             "from importlib import import_module\nimport_module('lance.x')",
             LANCE,
         ),
+        # what Lance commits by itself
+        ("omnigraph.storage.tables", "import lance\nlance.write_dataset(rows, uri)", INLINE),
+        ("omnigraph.storage.tables", "import lance as l\nwrite = l.write_dataset", INLINE),
+        ("omnigraph.storage.tables", "from lance import write_dataset as w\nw(rows, uri)", INLINE),
+        ("omnigraph.storage.tables", "import lance\nlance.dataset(u).delete('x')", INLINE),
+        ("omnigraph.storage.tables", "import lance\nd = lance.dataset(u)\nd.update({})", INLINE),
+        ("omnigraph.storage.tables", "from lance import dataset as o\no(u).insert(r)", INLINE),
+        ("omnigraph.storage.tables", "def f(d: LanceDataset):\n    d.restore()", INLINE),
+        ("omnigraph.storage.tables", "def f(d: 'LanceDataset | None'):\n    d.merge(x)", INLINE),
+        ("omnigraph.storage.tables", "class A:\n    d: LanceDataset\nA().d.restore()", INLINE),
+        ("omnigraph.storage.tables", "a = b = table._dataset\na.delete('x')", INLINE),
+        ("omnigraph.storage.tables", "a = table._dataset\nb = a\nb.delete('x')", INLINE),
+        ("omnigraph.storage.tables", "self.h = datasets.open(ref)\nself.h.restore()", INLINE),
+        ("omnigraph.storage.tables", "self._datasets.shared(ref, 1).delete('x')", INLINE),
+        ("omnigraph.commit.forks", "store.datasets.open(ref).create_branch('b')", INLINE),
+        ("omnigraph.commit.forks", "store.datasets.open(ref).branches.delete('b')", INLINE),
+        ("omnigraph.storage.blobs", "table._dataset.tags.create('t', 1)", INLINE),
+        ("omnigraph.storage.blobs", "table._dataset.tags.delete('t')", INLINE),
+        (
+            "omnigraph.storage.blobs",
+            "d = t._dataset.checkout_version(3)\nd.delete('x')",
+            INLINE,
+        ),
+        ("omnigraph.storage.blobs", "if (d := table._dataset):\n    d.delete('x')", INLINE),
+        ("omnigraph.storage.tables", "d.merge_insert('id').use_index(False).execute(r)", INLINE),
+        ("omnigraph.storage.tables", "u = d.merge_insert('id')\nu.execute(r)", INLINE),
+        ("omnigraph.storage.tables", "d.optimize.compact_files()", INLINE),
+        ("omnigraph.storage.tables", "d.create_scalar_index('id', 'BTREE')", INLINE),
+        ("omnigraph.storage.tables", "d.cleanup_old_versions()", INLINE),
+        ("omnigraph.storage.tables", "d.update_config({})", INLINE),
+        ("omnigraph.storage.tables", "table._dataset.drop_columns(['x'])", INLINE),
+        ("omnigraph.storage.blobs", "from lance import LanceDataset as D\nD.commit(d, t)", INLINE),
+        ("omnigraph.storage.blobs", "import lance\nlance.LanceDataset.commit(d, t)", INLINE),
+        (
+            "omnigraph.storage.tables",
+            "from lance.optimize import Compaction\nCompaction.commit(d, results)",
+            INLINE,
+        ),
         ("omnigraph.write.load", "def f():\n    import pyspark", PYSPARK),
         ("omnigraph.spark.load", "import pyspark.sql", PYSPARK),
         ("omnigraph.spark.load", "class A:\n    from pyspark import sql", PYSPARK),
@@ -124,6 +163,20 @@ def test_a_bad_module_is_found(name, text, expected):
         ("omnigraph.write.pending", "from omnigraph.read import scan"),
         ("omnigraph.graph", "from omnigraph.settings import Settings"),
         ("omnigraph.storage.tables", "import lance\nfrom lance.fragment import write_fragments"),
+        ("omnigraph.storage.inline", "import lance\nlance.dataset(u).delete('x')"),
+        ("omnigraph.storage.inline", "d.merge_insert('id').execute(r)"),
+        ("omnigraph.storage.inline", "from lance import LanceDataset\nLanceDataset.commit(d, t)"),
+        ("omnigraph.storage.tables", "from lance import LanceDataset\nLanceDataset.commit(d, t)"),
+        ("omnigraph.storage.tables", "d.merge_insert('id').execute_uncommitted(r)"),
+        ("omnigraph.storage.tables", "d.create_index_uncommitted('id', 'BTREE')"),
+        ("omnigraph.storage.tables", "known = {}\nknown.update(dataset.schema.metadata)"),
+        ("omnigraph.storage.tables", "part = table._dataset.get_fragment(1)\npart.delete('x')"),
+        ("omnigraph.storage.tables", "rows = table.read()\nrows.drop_columns(['x'])"),
+        ("omnigraph.storage.objects", "self._store.delete(path)\nnames.insert(0, path)"),
+        ("omnigraph.commit.undo", "store.inline.restore(ref, 2, 1)"),
+        ("omnigraph.commit.forks", "store.inline.create_branch(ref, 1, 'b')"),
+        ("omnigraph.commit.branches", "store.objects.create(path, '')\nstore.sidecars.delete(i)"),
+        ("omnigraph.cli.x", "cursor.execute('select 1')"),
         ("omnigraph.spark.load", "def f():\n    import pyspark"),
         (
             "omnigraph.spark.load",

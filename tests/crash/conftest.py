@@ -1,14 +1,21 @@
-"""One harness for all crash tests of a session."""
+"""One harness for all crash tests of a session, and every scenario built once."""
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.crash.harness import Harness
+from tests.crash.scenarios import Ready, Scenario
+
+_MEMORY = "/dev/shm"
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +28,24 @@ def crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     harness = Harness(tmp_path_factory.mktemp("crash"))
     yield harness
     harness.close()
+
+
+@pytest.fixture(scope="session")
+def arena() -> Iterator[Path]:
+    """Where graphs are made and crashed: in memory if possible, a kill does not reach disks."""
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="omnigraph-crash-", dir=place) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def ready(crash: Harness, arena: Path) -> Callable[[Scenario], Ready]:
+    """A scenario with its graph built; each is built once."""
+
+    @functools.cache
+    def get(scenario: Scenario) -> Ready:
+        folder = arena / scenario.name.replace(" ", "-")
+        folder.mkdir()
+        return scenario.ready(folder, crash)
+
+    return get

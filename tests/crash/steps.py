@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2"})
@@ -51,11 +51,15 @@ _PATH = re.compile(r'(?:AT_FDCWD|\d+)<(?P<open>[^>]*)>|"(?P<name>(?:[^"\\]|\\.)*
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The n-th successful call of one kind on paths of one shape, relative to the root."""
+    """The n-th successful call of one kind on paths of one shape, relative to the root.
+
+    ``paths`` are those of this one run, in the order of the call's arguments.
+    """
 
     call: str
     shape: str
     occurrence: int
+    paths: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def syncs(self) -> bool:
@@ -107,21 +111,21 @@ class Trace:
         call = _CALL.match(text)
         if call is None or int(call[3]) < 0:
             return
-        path = self._path_of(call[1], call[2])
-        if path is None:
+        paths = self._paths_of(call[1], call[2])
+        if not paths:
             return
-        kind = (call[1], shape_of(path))
+        # The path that is changed: of two names, the new one.
+        changed = paths[0] if call[1] in WRITES | {"sendfile"} else paths[-1]
+        kind = (call[1], shape_of(changed))
         self._seen[kind] += 1
-        self.steps.append(Step(*kind, self._seen[kind]))
+        self.steps.append(Step(*kind, self._seen[kind], paths))
 
-    def _path_of(self, call: str, arguments: str) -> str | None:
-        """The path below the root that a call changes; of two names, the new one."""
+    def _paths_of(self, call: str, arguments: str) -> tuple[str, ...]:
+        """The paths below the root that a call is about; none when it changes nothing."""
         if call in OPENS and call != "creat" and not re.search("O_CREAT|O_TRUNC", arguments):
-            return None
-        below = [path for path in map(self._below_root, _paths(arguments)) if path is not None]
-        if not below:
-            return None
-        return below[0] if call in WRITES | {"sendfile"} else below[-1]
+            return ()
+        below = map(self._below_root, _paths(arguments))
+        return tuple(path for path in below if path is not None)
 
     def _below_root(self, path: str) -> str | None:
         try:

@@ -11,20 +11,24 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.crash.steps import Step, Trace
+from tests.crash.steps import WRITES_BETWEEN_FILES, Step, Trace
 
 
 class Tracer:
     """Attached to one process, stopped or not, until that process ends."""
 
     def __init__(self, pid: int, root: Path, calls: Iterable[str], file: Path) -> None:
-        chosen = ",".join(sorted(f"?{call}" for call in calls))  # ? is for "if this machine has it"
+        chosen, copies = _chosen(calls), _chosen(WRITES_BETWEEN_FILES)
+        stopping = _chosen(frozenset(calls) - WRITES_BETWEEN_FILES)
         file.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             [
                 *("strace", "-f", "-y", "-s", "0", "-o", str(file)),
                 *("-e", "signal=none", "-e", f"trace={chosen}"),
-                *("-e", f"inject={chosen}:signal=SIGSTOP", "-p", str(pid)),
+                # A copy inside the kernel starts over for every signal and never ends; without
+                # it, copying is done by writes.
+                *("-e", f"inject={copies}:error=ENOSYS"),
+                *("-e", f"inject={stopping}:signal=SIGSTOP", "-p", str(pid)),
             ],
             stderr=subprocess.PIPE,
             text=True,
@@ -51,3 +55,8 @@ class Tracer:
         self._process.communicate()
         self.read()
         self._lines.close()
+
+
+def _chosen(calls: Iterable[str]) -> str:
+    """System calls as strace wants them; ? is for "if this machine has it"."""
+    return ",".join(sorted(f"?{call}" for call in calls))

@@ -118,7 +118,6 @@ class Publisher:
                 raise _contention(0) from error
             return _Attempts(self._datasets, manifest, publication, deadline).run()
 
-
     def make_durable(self, manifest: Manifest) -> None:
         """Put the newest version on the disk: who published it may have died before that."""
         version = manifest.current().manifest_version

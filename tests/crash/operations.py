@@ -1,0 +1,188 @@
+"""What the crash tests do to a graph: one operation for each kind of writer.
+
+Each is a generator for the harness: what stands before its ``yield`` is preparation. Nothing is
+built when this module is imported, because the zygote imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph import Graph
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import VersionMismatch
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node Company { name: String @key }
+edge Knows: Person -> Person
+edge WorksAt: Person -> Company
+"""
+BRANCH = "feat"
+
+
+def rows(table: str, *names: str) -> dict[str, pa.Table]:
+    """Rows of one type; an edge goes from the first person to itself, or to the first company."""
+    if table == "Person":
+        return {table: pa.table({"name": list(names), "age": pa.array([len(names)] * len(names))})}
+    if table == "Company":
+        return {table: pa.table({"name": list(names)})}
+    end = "Ada" if table == "Knows" else "Acme"
+    ends = {"src": ["Ada"] * len(names), "dst": [end] * len(names)}
+    return {table: pa.table({"id": list(names), **ends})}
+
+
+def several(*names: str) -> dict[str, pa.Table]:
+    """Rows of all four types."""
+    return {
+        table: found
+        for table in ("Person", "Company", "Knows", "WorksAt")
+        for found in rows(table, *names).values()
+    }
+
+
+# -- the graph ------------------------------------------------------------------------------------
+
+
+def init(root: Path, durability: str = "disk") -> Iterator[None]:
+    yield
+    Graph.init(root, SCHEMA, durability=durability)
+
+
+def init_by_force(root: Path, durability: str = "disk") -> Iterator[None]:
+    yield
+    Graph.init(root, SCHEMA, force=True, durability=durability)
+
+
+def reopen(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The recovery of an open."""
+    yield
+    Graph.open(root, durability=durability)
+
+
+# -- appends --------------------------------------------------------------------------------------
+
+
+def append_one(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.append(rows("Person", "Grace"))
+
+
+def append_several(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.append(several("Grace"))
+
+
+def append_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The first time this forks two tables."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.append(rows("Person", "Grace") | rows("Knows", "loop"), branch=BRANCH)
+
+
+# -- other writes, through the protocol -----------------------------------------------------------
+
+
+def delete_rows(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A person goes, and the edge that leads to it."""
+    graph = Graph.open(root, durability=durability)
+    yield
+    _write(graph, _delete, strict=True)
+
+
+def upsert_rows(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    _write(graph, _upsert)
+
+
+def overwrite_rows(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    _write(graph, _overwrite, strict=True)
+
+
+def lose_the_publish(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A write whose expectation does not hold: it takes its tables back while it lives."""
+    graph = Graph.open(root, durability=durability)
+    yield
+    try:
+        _write(graph, _stale)
+    except VersionMismatch:
+        return
+    raise AssertionError("the publish went through")
+
+
+def _write(graph: Graph, prepare: Callable[[WriteView], Prepared], strict: bool = False) -> None:
+    touched = frozenset({"node:Person", "edge:Knows"})
+    commit_write(
+        graph._store, WriteRequest(WriterKind.MUTATION, None, touched, prepare, strict, "ana")
+    )
+
+
+def _delete(view: WriteView) -> Prepared:
+    gone = {"node:Person": ["Bob"], "edge:Knows": ["k1"]}
+    staged = {
+        key: view.stage.stage_delete_keys(view.table(key), pa.array(ids))
+        for key, ids in gone.items()
+    }
+    return Prepared({key: (step,) for key, step in staged.items() if step is not None})
+
+
+def _upsert(view: WriteView) -> Prepared:
+    return _staged(view, view.stage.stage_upsert)
+
+
+def _overwrite(view: WriteView) -> Prepared:
+    return _staged(view, view.stage.stage_overwrite)
+
+
+def _stale(view: WriteView) -> Prepared:
+    staged = _staged(view, view.stage.stage_append).tables
+    return Prepared(staged, {"node:Company": 99})
+
+
+def _staged(view: WriteView, stage: Callable[..., Any]) -> Prepared:
+    people = {"id": ["Ada", "Grace"], "name": ["Ada", "Grace"], "age": [50, None]}
+    edges = {"id": ["k1", "k2"], "src": ["Ada", "Ada"], "dst": ["Grace", "Ada"]}
+    content: Mapping[str, Mapping[str, Any]] = {"node:Person": people, "edge:Knows": edges}
+    staged = {}
+    for key, columns in content.items():
+        table = view.table(key)
+        data = pa.Table.from_pydict(dict(columns), schema=table.schema)
+        staged[key] = (stage(table, data),)
+    return Prepared(staged)
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def ensure_indexes(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.indexes.ensure()
+
+
+def create_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.branches.create(BRANCH)
+
+
+def delete_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.branches.delete(BRANCH)
+
+
+def create_tag(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.tags.create("v1")

@@ -1,0 +1,248 @@
+"""Every kind of writer there is, with the graph it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from omnigraph import Graph
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.lifecycle import table_location
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.names import SCHEMA_LOCK
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.publisher import _MOST_PARTS, CommitIntent, Publication
+from omnigraph.commit.rows import TableRow
+from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.lang.schema import compile_schema
+from omnigraph.storage.durable import Durability
+from omnigraph.storage.roots import parse_root
+from omnigraph.storage.table_types import TableRef
+from tests.crash import operations
+from tests.crash.harness import Harness, Operation, Prepared
+from tests.crash.operations import BRANCH, SCHEMA, rows
+from tests.crash.survival import State, Survival
+
+Build = Callable[[Path, Harness], None]
+BOTH = ("Person", "Knows")
+ALL = ("Person", "Company", "Knows", "WorksAt")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One operation on one graph."""
+
+    name: str
+    operation: Operation
+    build: Build
+    touched: tuple[str, ...]
+    recovers: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ready(self, folder: Path, crash: Harness) -> Ready:
+        """Build the graph, and see what the operation makes of it when nobody dies."""
+        root = folder / "graph"
+        self.build(root, crash)
+        prepared = Prepared.of(root, folder / "as-it-was")
+        before = _state(root)
+        crossed = crash.crossings(self.operation, root)
+        survival = Survival(before, _state(root), self.touched, self.recovers)
+        return Ready(self, prepared, survival, crossed)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A scenario that can be run as often as one likes."""
+
+    scenario: Scenario
+    prepared: Prepared
+    survival: Survival
+    crossed: tuple[Failpoint, ...]
+
+
+def _state(root: Path) -> State:
+    with Graph.open(root, "r") as graph:
+        return State.of(graph)
+
+
+# -- graphs to start from -------------------------------------------------------------------------
+
+
+def plain(root: Path, crash: Harness) -> None:
+    """Two people who know each other, and a company."""
+    with Graph.init(root, SCHEMA, durability="os") as graph:
+        graph.append(rows("Person", "Ada", "Bob") | rows("Company", "Acme"))
+        graph.append(rows("Knows", "k1", "k3"))
+
+
+def branched(root: Path, crash: Harness) -> None:
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.branches.create(BRANCH)
+
+
+def forked(root: Path, crash: Harness) -> None:
+    """The branch has copies of two tables, and its parent moved on."""
+    branched(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.append(rows("Person", "Carl") | rows("Knows", "k4"), branch=BRANCH)
+        graph.append(rows("Person", "Dora"))
+
+
+def with_an_orphan(root: Path, crash: Harness) -> None:
+    """A first write to the branch died when it had forked."""
+    branched(root, crash)
+    died(crash, operations.append_on_branch, root, Failpoint.WRITE_AFTER_FORK)
+
+
+def in_many_parts(root: Path, crash: Harness) -> None:
+    """The next publish is the one that compacts the manifest."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        for number in range(_MOST_PARTS - 4):
+            graph.append(rows("Person", f"p{number}"))
+
+
+def died(crash: Harness, operation: Operation, root: Path, point: Failpoint) -> None:
+    assert crash.kill_at_failpoint(operation, root, point).killed
+
+
+def dead(build: Build, operation: Operation, point: Failpoint) -> Build:
+    """A graph on which an operation died."""
+
+    def built(root: Path, crash: Harness) -> None:
+        build(root, crash)
+        died(crash, operation, root, point)
+
+    return built
+
+
+def dead_on_a_lost_branch(root: Path, crash: Harness) -> None:
+    """A write died with its tables moved, and then its branch went away."""
+    forked(root, crash)
+    with Graph.open(root) as graph:
+        died(crash, operations.append_on_branch, root, Failpoint.WRITE_AFTER_TABLES)
+        Branches(graph._store).delete(BRANCH)
+
+
+# -- schema applies, made by hand -----------------------------------------------------------------
+
+_GROWN = f"{SCHEMA}node City {{ name: String @key }}\n"
+_CITY = compile_schema(_GROWN).node("City")
+
+
+def dead_apply(root: Path, crash: Harness) -> None:
+    """A schema apply died when all was written: a new type, and a table that it rewrote."""
+    plain(root, crash)
+    store = GraphStore(parse_root(str(root)), Durability.OS)
+    snapshot = store.manifest(None).current()
+    pin = snapshot.pins["node:Person"]
+    person = store.table(pin)
+    staged = store.tables.stage_overwrite(person, person.read())
+    store.inline.create_branch(TableRef(MANIFEST), snapshot.manifest_version, SCHEMA_LOCK)
+    store.sidecars.write(
+        Sidecar(
+            new_ulid(),
+            str(now_micros()),
+            None,
+            "ana",
+            WriterKind.SCHEMA_APPLY,
+            (
+                SidecarPin(
+                    pin.table_key,
+                    store.root.path(pin.location),
+                    pin.version,
+                    pin.version + 1,
+                    transactions=(staged.transaction_id,),
+                ),
+            ),
+            additional_registrations=(Registration(_CITY.table_key, table_location(_CITY)),),
+            leased=True,
+        )
+    )
+    store.inline.create(table_location(_CITY), _CITY.arrow_schema())
+    store.tables.commit_staged(staged)
+    SchemaStaging(store.objects).stage(compile_schema(_GROWN), _GROWN)
+
+
+def half_staged_apply(root: Path, crash: Harness) -> None:
+    """It died before its schema files were complete: nothing of it may stay."""
+    dead_apply(root, crash)
+    (root / "_schema.ir.json.staging").unlink()
+
+
+def staged_without_a_sidecar(root: Path, crash: Harness) -> None:
+    """The tables of a schema apply are published, its schema files still wait."""
+    plain(root, crash)
+    store = GraphStore(parse_root(str(root)), Durability.OS)
+    location = table_location(_CITY)
+    created = store.inline.create(location, _CITY.arrow_schema())
+    store.publisher.publish(
+        store.manifest(None),
+        Publication(
+            {},
+            [version_row(_CITY.table_key, created)],
+            [TableRow(_CITY.table_key, location)],
+            commit=CommitIntent(new_ulid(), None, now_micros()),
+        ),
+    )
+    SchemaStaging(store.objects).stage(compile_schema(_GROWN), _GROWN)
+
+
+# -- the scenarios --------------------------------------------------------------------------------
+
+WRITERS = (
+    Scenario("append to one table", operations.append_one, plain, ("Person",)),
+    Scenario("append to several tables", operations.append_several, plain, ALL),
+    Scenario("first write on a branch", operations.append_on_branch, branched, BOTH),
+    Scenario("first write over an orphan", operations.append_on_branch, with_an_orphan, BOTH),
+    Scenario("second write on a branch", operations.append_on_branch, forked, BOTH),
+    Scenario("delete", operations.delete_rows, plain, BOTH),
+    Scenario("upsert", operations.upsert_rows, plain, BOTH),
+    Scenario("overwrite", operations.overwrite_rows, plain, BOTH),
+    Scenario("ensure indexes", operations.ensure_indexes, plain, BOTH),
+    Scenario("create a branch", operations.create_branch, plain, ("Person",)),
+    Scenario("delete a branch", operations.delete_branch, forked, BOTH),
+    Scenario("create a tag", operations.create_tag, plain, ("Person",)),
+    Scenario("lose the publish", operations.lose_the_publish, plain, BOTH),
+    Scenario("publish that compacts", operations.append_one, in_many_parts, ("Person",)),
+)
+
+_RECOVERED: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
+    ("roll forward", dead(plain, operations.append_several, Failpoint.WRITE_AFTER_TABLES), ALL),
+    (
+        "roll forward on a branch",
+        dead(branched, operations.append_on_branch, Failpoint.WRITE_AFTER_TABLES),
+        BOTH,
+    ),
+    ("roll back", dead(plain, operations.append_several, Failpoint.WRITE_BETWEEN_TABLES), ALL),
+    (
+        "roll back a fork",
+        dead(branched, operations.append_on_branch, Failpoint.WRITE_BETWEEN_TABLES),
+        BOTH,
+    ),
+    (
+        "roll back a half undone write",
+        dead(plain, operations.lose_the_publish, Failpoint.UNDO_AFTER_RESTORE),
+        BOTH,
+    ),
+    ("stale sidecar", dead(plain, operations.append_several, Failpoint.WRITE_AFTER_PUBLISH), ALL),
+    ("discarded branch", dead_on_a_lost_branch, BOTH),
+    ("finish a schema apply", dead_apply, BOTH),
+    ("take back a schema apply", half_staged_apply, BOTH),
+    ("promote staged schema files", staged_without_a_sidecar, BOTH),
+)
+
+RECOVERIES = tuple(
+    Scenario(name, operations.reopen, build, touched, recovers=True)
+    for name, build, touched in _RECOVERED
+)
+
+SCENARIOS = (*WRITERS, *RECOVERIES)

@@ -1,0 +1,124 @@
+"""Every kind of writer, killed at every boundary and every step: all of it is there, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from omnigraph.commit.failpoints import Failpoint
+from tests.crash import operations
+from tests.crash.harness import Harness, Prepared
+from tests.crash.scenarios import RECOVERIES, SCENARIOS, WRITERS, Ready, Scenario
+from tests.crash.survival import State
+from tests.crash.test_crash_init import INITS
+
+Get = Callable[[Scenario], Ready]
+SAMPLES = 4
+"""How many steps of an operation the bounded run dies at."""
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+
+
+def must_not_go_back(ready: Ready, states: Iterable[State]) -> int:
+    """What a crash has made visible, a later crash does not hide; gives how many there were."""
+    applied = [state == ready.survival.after for state in states]
+    assert applied == sorted(applied)
+    return len(applied)
+
+
+def walked(crash: Harness, ready: Ready, start: int = 1, stride: int = 1) -> int:
+    """Die after steps of an operation and check; gives how often."""
+    operation = ready.scenario.operation
+    states = [
+        ready.survival.check(ready.prepared.root)
+        for _ in crash.walk_steps(operation, ready.prepared, start=start, stride=stride)
+    ]
+    assert states[-1] == ready.survival.after
+    return must_not_go_back(ready, states) - 1
+
+
+@each_scenario
+def test_whoever_dies_at_a_boundary_leaves_all_or_nothing(
+    crash: Harness, ready: Get, scenario: Scenario
+):
+    found = ready(scenario)
+    kills = must_not_go_back(
+        found,
+        [
+            found.survival.check(found.prepared.root)
+            for _ in crash.walk_failpoints(scenario.operation, found.prepared)
+        ],
+    )
+    assert kills == len(found.crossed) > 0
+
+
+@each_scenario
+def test_whoever_dies_at_one_of_some_steps_leaves_all_or_nothing(
+    crash: Harness, ready: Get, scenario: Scenario
+):
+    found = ready(scenario)
+    steps = crash.durable_steps(scenario.operation, found.prepared.put_back())
+    count = sum(not step.syncs for step in steps)
+    stride = -(-count // SAMPLES)
+    # Another offset for each, so that together they meet many kinds of steps.
+    start = 1 + SCENARIOS.index(scenario) % stride
+    assert walked(crash, found, start, stride) >= SAMPLES - 2
+
+
+@pytest.mark.slow
+@each_scenario
+def test_whoever_dies_at_any_step_leaves_all_or_nothing(
+    crash: Harness, ready: Get, scenario: Scenario
+):
+    found = ready(scenario)
+    kills = walked(crash, found)
+    print(f"{scenario}: {kills} steps")
+
+
+# -- again, while the first crash is being repaired ------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", WRITERS, ids=str)
+def test_whoever_repairs_a_crash_may_die_too(
+    crash: Harness, ready: Get, scenario: Scenario, tmp_path: Path
+):
+    found = ready(scenario)
+    kills = 0
+    for number, (point, occurrence) in enumerate(
+        crash.walk_failpoints(scenario.operation, found.prepared)
+    ):
+        crashed = Prepared.of(found.prepared.root, tmp_path / str(number))
+        for _ in crash.walk_failpoints(operations.reopen, crashed):
+            found.survival.check(crashed.root)
+            kills += 1
+        print(f"{scenario}: {point} #{occurrence}, {kills} deaths in its repair until now")
+
+
+# -- what is covered ------------------------------------------------------------------------------
+
+
+def test_every_failpoint_is_crossed_by_a_scenario(crash: Harness, ready: Get, tmp_path: Path):
+    crossed: dict[Failpoint, list[str]] = {point: [] for point in Failpoint}
+    for scenario in SCENARIOS:
+        for point in dict.fromkeys(ready(scenario).crossed):
+            crossed[point].append(scenario.name)
+    for number, operation in enumerate(INITS):
+        for point in crash.crossings(operation, tmp_path / str(number)):
+            crossed[point].append(operation.__name__)
+    for point, names in crossed.items():
+        print(f"{point}: {', '.join(names)}")
+    assert [str(point) for point, names in crossed.items() if not names] == []
+
+
+def test_every_way_to_recover_is_among_the_scenarios(ready: Get):
+    outcomes = {scenario.name: ready(scenario).survival for scenario in RECOVERIES}
+    forward = {name for name, found in outcomes.items() if found.before != found.after}
+    assert forward == {
+        "roll forward",
+        "roll forward on a branch",
+        "finish a schema apply",
+        "promote staged schema files",
+    }

@@ -1,0 +1,177 @@
+"""A program with an older Lance shares our graphs: it reads and writes them, and we go on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from omnigraph import Graph
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.rows import TombstoneRow
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.ulid import new_ulid, now_micros
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = """\
+node Person { name: String @key  age: I32? @index }
+node Company { name: String @key }
+edge Knows: Person -> Person
+edge WorksAt: Person -> Company
+"""
+
+
+def people(**ages):
+    return {"Person": pa.table({"name": list(ages), "age": pa.array(ages.values(), pa.int32())})}
+
+
+def knows(*pairs):
+    return {"Knows": pa.table({"src": [p[0] for p in pairs], "dst": [p[1] for p in pairs]})}
+
+
+def names(graph, branch="main"):
+    return sorted(graph.snapshot(branch).read("Person", ["name"])["name"].to_pylist())
+
+
+def delete_people(graph, *ids, branch=None):
+    def prepare(view: WriteView) -> Prepared:
+        staged = view.stage.stage_delete_keys(view.table("node:Person"), pa.array(ids))
+        assert staged is not None
+        return Prepared({"node:Person": (staged,)})
+
+    touched = frozenset({"node:Person"})
+    commit_write(
+        graph._store, WriteRequest(WriterKind.MUTATION, branch, touched, prepare, strict=True)
+    )
+
+
+def hide_works_at(graph):
+    """What dropping a type leaves in the manifest."""
+    store = graph._store
+    store.publisher.publish(
+        store.manifest(None),
+        Publication(
+            {"edge:WorksAt": 1},
+            tombstones=[TombstoneRow("edge:WorksAt", 1)],
+            commit=CommitIntent(new_ulid(), None, now_micros()),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A graph with every kind of row, a branch with its own copy, deletions and indexes."""
+    path = tmp_path_factory.mktemp("shared") / "g.omni"
+    graph = Graph.init(path, SCHEMA)
+    graph.append(people(Ada=36, Bob=41, Cy=29) | knows(("Ada", "Bob")))
+    graph.append({"Company": pa.table({"name": ["Acme"]})})
+    delete_people(graph, "Cy")
+    graph.indexes.ensure()
+    graph.append(people(Dan=50))
+    graph.branches.create("review/x")
+    graph.append(people(Eve=33), branch="review/x")
+    delete_people(graph, "Dan", branch="review/x")
+    hide_works_at(graph)
+    graph.tags.create("first")
+    yield graph
+    graph.close()
+
+
+def test_it_reads_what_we_wrote(shared, other_program):
+    told = other_program("look", shared.uri)
+    assert told["stamp"] == "4"
+    assert set(told["kinds"]) == {
+        "table",
+        "table_version",
+        "table_tombstone",
+        "graph_commit",
+        "graph_head",
+        "graph_schema",
+        "graph_tag",
+    }
+    commits = shared.commits()
+    assert told["head"] == commits[0].commit_id
+    assert set(told["commits"]) == {commit.commit_id for commit in commits}
+    assert {key: table["ids"] for key, table in told["tables"].items()} == ids_of(shared)
+    assert set(told["tables"]) == {"edge:Knows", "node:Company", "node:Person"}
+    assert all(table["stable"] for table in told["tables"].values())
+
+
+def test_it_reads_a_branch_with_its_own_copies(shared, other_program):
+    told = other_program("look", shared.uri, "review/x")
+    assert told["tables"]["node:Person"]["ids"] == ["Ada", "Bob", "Eve"]
+    assert told["tables"]["edge:Knows"]["ids"] == ids_of(shared)["edge:Knows"]
+    assert told["head"] == shared.commits("review/x")[0].commit_id
+
+
+def ids_of(graph):
+    snapshot = graph.snapshot()
+    return {
+        key: sorted(snapshot.read(key.split(":")[1], ["id"])["id"].to_pylist())
+        for key in snapshot.tables
+    }
+
+
+@pytest.mark.parametrize("branch", ["main", "review/x"])
+def test_we_see_its_commit_at_once_and_write_on(shared, other_program, branch):
+    before = names(shared, branch)
+    parent = shared.commits(branch)[0].commit_id
+    theirs, it = f"Fay-{branch[:2]}", new_ulid()
+    told = other_program("write", shared.uri, branch, theirs, it)
+    newest = shared.commits(branch)[0]
+    assert (newest.commit_id, newest.parent, newest.version) == (it, parent, told["manifest"])
+    assert names(shared, branch) == sorted([*before, theirs])
+    assert shared.snapshot(branch).tables["node:Person"]["version"] == told["table"]
+    ours = f"Gus-{branch[:2]}"
+    receipt = shared.append(people(**{ours: 44}) | knows((theirs, ours)), branch=branch)
+    assert shared.commit(receipt.commit_id).parent == it
+    again = other_program("look", shared.uri, branch)
+    assert again["head"] == receipt.commit_id
+    assert again["tables"]["node:Person"]["ids"] == sorted([*before, theirs, ours])
+    with Graph.open(shared.uri, "r") as cold:
+        assert names(cold, branch) == sorted([*before, theirs, ours])
+
+
+def test_it_reads_and_writes_after_the_manifest_compacted_itself(shared, other_program):
+    for number in range(20):
+        shared.append({"Company": pa.table({"name": [f"c{number}"]})})
+    it = new_ulid()
+    other_program("write", shared.uri, "main", "Hal", it)
+    assert shared.commits()[0].commit_id == it
+    delete_people(shared, "Hal")
+    assert "Hal" not in other_program("look", shared.uri)["tables"]["node:Person"]["ids"]
+
+
+def test_indexes_it_does_not_know_are_built_anew_and_hide_nothing(shared, other_program):
+    other_program("write", shared.uri, "main", "Ida", new_ulid())
+    found = shared.snapshot().read("Person", condition=pa.compute.field("name") == "Ida")
+    assert found["age"].to_pylist() == [30]
+    shared.indexes.ensure()
+    assert [state for state in shared.indexes.status().pending if "Person" in state.table_key] == []
+
+
+def test_we_open_and_write_a_graph_that_it_made(tmp_path, other_program):
+    path = tmp_path / "theirs.omni"
+    made = other_program("create", path)
+    assert made == {"version": 3, "format": "2.1"}
+    with Graph.open(path) as graph:
+        assert (names(graph), len(graph.commits())) == ([], 1)
+        graph.append(people(Ada=36, Bob=41) | knows(("Ada", "Bob")))
+        it = new_ulid()
+        other_program("write", path, "main", "Cy", it)
+        assert (graph.commits()[0].commit_id, names(graph)) == (it, ["Ada", "Bob", "Cy"])
+        graph.branches.create("review")
+        graph.append(people(Dan=50), branch="review")
+        delete_people(graph, "Bob", branch="review")
+        graph.indexes.ensure()
+    theirs = other_program("look", path)["tables"]
+    assert theirs["node:Person"] == {"ids": ["Ada", "Bob", "Cy"], "stable": True}
+    assert len(theirs["edge:Knows"]["ids"]) == 1
+    told = other_program("look", path, "review")
+    assert told["tables"]["node:Person"]["ids"] == ["Ada", "Cy", "Dan"]
+    with Graph.open(path, "r") as graph:
+        assert (names(graph), names(graph, "review")) == (
+            ["Ada", "Bob", "Cy"],
+            ["Ada", "Cy", "Dan"],
+        )
