@@ -18,7 +18,7 @@ from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import AlreadyInitialized, Conflict
+from omnigraph.errors import AlreadyInitialized, Conflict, StorageError, StorageUnknown
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
@@ -46,7 +46,13 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
     finally:
         # The lease lay there; the first write makes the directory for good.
         store.objects.remove_if_empty(LEASE_FOLDER)
-    return files.load()
+    try:
+        return files.load()
+    except StorageError as error:
+        raise StorageUnknown(
+            f"the graph at '{store.root.uri}' is created, but could not be read back",
+            hint="open it with Graph.open",
+        ) from error
 
 
 def _claim_and_create(store: GraphStore, catalog: Catalog, source: str, force: bool) -> None:

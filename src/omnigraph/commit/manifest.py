@@ -177,8 +177,9 @@ class Manifest:
         check_stamp(ledger)
         state = ManifestState()
         state.add_arrow(ledger.read())
-        self._reader, self._state, self._life = ledger, state, life
-        self._identity = self._read_identity()
+        # The last that can fail: from here on everything is taken over, or nothing was.
+        identity = self._read_identity()
+        self._reader, self._state, self._life, self._identity = ledger, state, life, identity
         self._history.clear()
         self._settle(ledger.version, ledger.fragments)
 

@@ -147,7 +147,7 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     recovery.heal()
     for attempt in range(1, _HEAL_ATTEMPTS + 1):
         try:
-            return _first_receipt(store, request) or _Write(store, request).run()
+            return _Write(store, request).run()
         except AlreadyDone as done:
             return _receipt_of(done.commit)
         except _Interrupted as interrupted:
@@ -200,6 +200,10 @@ class _Write:
     def run(self) -> Receipt:
         request = self._request
         seen = self._manifest.current()
+        # Asked after the snapshot is taken: nothing is judged that the first call has changed.
+        first = _first_receipt(self._store, request)
+        if first is not None:
+            return first
         check_head(seen.head, request.if_commit)
         prepared = None
         if self._is_owned(seen):
@@ -210,6 +214,9 @@ class _Write:
         with self._store.leases.held(leases, self._store.patience.lease) as held:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
+            first = _first_receipt(self._store, request)
+            if first is not None:
+                return first
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
                 prepared = request.prepare(WriteView(self._store, now, may_fork=True))
@@ -288,7 +295,7 @@ class _Write:
         self._store.sidecars.write(sidecar)
         reached(Failpoint.WRITE_AFTER_SIDECAR)
         try:
-            committed = self._commit_tables(prepared)
+            committed = self._commit_tables(prepared, snapshot)
             reached(Failpoint.WRITE_AFTER_TABLES)
             self._check_leases(held)
             version = self._publish(prepared, snapshot, committed).version
@@ -297,7 +304,7 @@ class _Write:
         except PublishContention as error:
             raise self._pending("others kept it from being published") from error
         except OmniGraphError as error:
-            version = self._settled_by_others(sidecar, error)
+            version = self._settled_by_others(sidecar, error, held)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
         self._forget(sidecar)
         return replace(receipt, version=version)
@@ -331,7 +338,7 @@ class _Write:
             details={"commit_id": self._intent.commit_id},
         )
 
-    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError) -> int:
+    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError, held: Held) -> int:
         """A recovery may have taken us for dead and finished the write: then it succeeded.
 
         In any other case the write is undone and the error raised; what cannot be undone is
@@ -343,6 +350,11 @@ class _Write:
             raise self._pending("whether it was published cannot be seen") from error
         if ended is not None and ended.extra.get(ROLLED_BACK) != sidecar.operation_id:
             return ended.manifest_version
+        if ended is None:
+            try:
+                held.check()
+            except OmniGraphError:
+                raise self._pending("its leases were lost") from error
         if ended is None and not undo_write(self._store, sidecar, error):
             raise self._pending("could neither be published nor taken back") from error
         if isinstance(error, StorageUnknown):
@@ -391,19 +403,22 @@ class _Write:
             tuple(step.transaction_id for step in steps),
         )
 
-    def _commit_tables(self, prepared: Prepared) -> dict[str, CommittedTable]:
+    def _commit_tables(self, prepared: Prepared, snapshot: Snapshot) -> dict[str, CommittedTable]:
         committed: dict[str, CommittedTable] = {}
         for key in sorted(prepared.tables):
             if committed:
                 reached(Failpoint.WRITE_BETWEEN_TABLES)
             steps = prepared.tables[key]
             before = steps[0].base
+            pin = snapshot.pin(key)
+            rows = None if pin is None else pin.row_count
             for step in steps:
                 try:
-                    committed[key] = self._store.tables.commit_staged(step, before)
+                    done = self._store.tables.commit_staged(step, before, rows)
                 except VersionMismatch as error:
                     raise stale(key, before, int(error.details["actual"])) from error
-                before += 1
+                committed[key] = done
+                before, rows = done.version, done.row_count
         return committed
 
     def _publish(

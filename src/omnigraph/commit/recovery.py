@@ -36,6 +36,7 @@ from omnigraph.commit.rollback import (
     landing_head,
     landing_ref,
     publish_recovery,
+    publish_restored,
     restore_tables,
 )
 from omnigraph.commit.rows import CommitRow, TableRow, TombstoneRow, VersionRow
@@ -53,6 +54,7 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
+from omnigraph.storage.leases import Held
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 
@@ -82,6 +84,7 @@ class Recovery:
 
     def __init__(self, store: GraphStore) -> None:
         self._store = store
+        self._held: list[Held] = []
 
     def heal(self, *, full: bool = False) -> list[Recovered]:
         """Settle every sidecar whose writer is dead; gives what was done, mostly nothing.
@@ -92,6 +95,7 @@ class Recovery:
             return []
         done: list[Recovered] = []
         with ExitStack() as leases:
+            leases.callback(self._held.clear)
             dead = self._take(leases)
             reached(Failpoint.RECOVERY_AFTER_LEASES)
             verdicts = [self._judge(sidecar) for sidecar in dead]
@@ -113,10 +117,11 @@ class Recovery:
                 continue
             names = set(_lease_names(sidecar)) - taken
             try:
-                leases.enter_context(self._store.leases.held(names, timeout=0.0))
+                held = leases.enter_context(self._store.leases.held(names, timeout=0.0))
             except Conflict:
                 continue
             taken |= names
+            self._held.append(held)
             # Who had the leases may have finished in the meantime.
             if self._store.sidecars.exists(operation_id):
                 dead.append(sidecar)
@@ -290,26 +295,24 @@ class Recovery:
 
     def _roll_back(self, sidecar: Sidecar) -> Recovered:
         snapshot = self._store.manifest(sidecar.branch).current()
-        restored, outcomes = restore_tables(
+        restored = restore_tables(
             self._store,
             sidecar,
             snapshot,
             unmoved_too=not self._store.root.is_local,
-            before_each=lambda: reached(Failpoint.RECOVERY_BEFORE_RESTORE),
+            before_each=self._before_restore,
         )
         reached(Failpoint.RECOVERY_AFTER_RESTORE)
-        expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
-        published = publish_recovery(
-            self._store,
-            sidecar.branch,
-            {key: expected[key] for key, _ in restored},
-            [version_row(key, table) for key, table in restored],
-            {ROLLED_BACK: sidecar.operation_id},
-        )
+        published = publish_restored(self._store, sidecar, restored)
         assert published.commit is not None
-        return self._finish(
-            sidecar, RecoveryKind.ROLLED_BACK, published.commit.commit_id, tuple(outcomes)
-        )
+        outcomes = tuple(each.outcome for each in restored)
+        return self._finish(sidecar, RecoveryKind.ROLLED_BACK, published.commit.commit_id, outcomes)
+
+    def _before_restore(self) -> None:
+        """Lance lets a late restore win, so one must not be late: the leases have to be ours."""
+        reached(Failpoint.RECOVERY_BEFORE_RESTORE)
+        for held in self._held:
+            held.check()
 
     def _discard(self, sidecar: Sidecar) -> Recovered:
         """The branch is gone, and what was written on it with it."""

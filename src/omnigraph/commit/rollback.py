@@ -8,9 +8,11 @@ again and the next writer may write.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.audit import TableOutcome
+from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
 from omnigraph.commit.rows import CommitRow, VersionRow
 from omnigraph.commit.sidecar import Sidecar, SidecarPin
@@ -57,6 +59,20 @@ def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
     return store.tables.head(ref, snapshot_pin.version)
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A table that has the content of its pin again, and where it was found."""
+
+    table_key: str
+    head: int
+    pinned: int
+    table: CommittedTable
+
+    @property
+    def outcome(self) -> TableOutcome:
+        return TableOutcome(self.table_key, self.head, self.pinned)
+
+
 def restore_tables(
     store: GraphStore,
     sidecar: Sidecar,
@@ -64,29 +80,50 @@ def restore_tables(
     *,
     unmoved_too: bool,
     before_each: Callable[[], None],
-) -> tuple[list[tuple[str, CommittedTable]], list[TableOutcome]]:
+) -> list[Restored]:
     """Give the tables of a sidecar the content of their pins again.
 
-    A table whose pin is not the one that the writer expected is left alone: somebody published
-    over it, so nothing of this writer is on top. ``unmoved_too`` also puts a version on tables
-    that did not move, which makes a late commit of a writer that is only paused fail.
+    Over a table whose pin is not the one that the writer expected somebody has published: it is
+    left alone, unless Lance has put a late commit of this writer on top. ``unmoved_too`` also puts
+    a version on tables that did not move, so that such a commit fails if it is still to come.
     """
-    restored: list[tuple[str, CommittedTable]] = []
-    outcomes: list[TableOutcome] = []
+    restored: list[Restored] = []
     for entry in sidecar.tables:
         pin = snapshot.pin(entry.table_key)
-        if pin is None or pin.version != entry.expected_version:
+        if pin is None:
             continue
         head = landing_head(store, entry, pin)
-        if head == pin.version and not unmoved_too:
-            continue
         ref = landing_ref(entry, pin)
-        if store.tables.info(ref, pin.version) is None:
+        moved = head > pin.version
+        if moved and pin.version != entry.expected_version:
+            moved = _is_on_top(store, entry, ref, pin.version, head)
+        if not (moved or unmoved_too) or store.tables.info(ref, pin.version) is None:
             continue
         before_each()
-        restored.append((entry.table_key, store.inline.restore(ref, head, pin.version)))
-        outcomes.append(TableOutcome(entry.table_key, head, pin.version))
-    return restored, outcomes
+        table = store.inline.restore(ref, head, pin.version)
+        restored.append(Restored(entry.table_key, head, pin.version, table))
+    return restored
+
+
+def _is_on_top(store: GraphStore, entry: SidecarPin, ref: TableRef, pinned: int, head: int) -> bool:
+    """Whether something of a sidecar lies above the pin; what others put there is theirs."""
+    return any(
+        store.tables.transaction_id(ref, version) in entry.transactions
+        for version in range(pinned + 1, head + 1)
+    )
+
+
+def publish_restored(
+    store: GraphStore, sidecar: Sidecar, restored: Sequence[Restored]
+) -> Published:
+    """Pin the restored heads, which tells everybody that the write was taken back."""
+    return publish_recovery(
+        store,
+        sidecar.branch,
+        {each.table_key: each.pinned for each in restored},
+        [version_row(each.table_key, each.table) for each in restored],
+        {ROLLED_BACK: sidecar.operation_id},
+    )
 
 
 def publish_recovery(

@@ -9,13 +9,7 @@ from __future__ import annotations
 import logging
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.pins import version_row
-from omnigraph.commit.rollback import (
-    ROLLED_BACK,
-    landing_head,
-    publish_recovery,
-    restore_tables,
-)
+from omnigraph.commit.rollback import landing_head, publish_restored, restore_tables
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
@@ -51,7 +45,7 @@ def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
 
 
 def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> None:
-    restored, _ = restore_tables(
+    restored = restore_tables(
         store,
         sidecar,
         snapshot,
@@ -59,12 +53,5 @@ def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> None:
         before_each=lambda: reached(Failpoint.UNDO_BEFORE_RESTORE),
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
-    expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
-    publish_recovery(
-        store,
-        sidecar.branch,
-        {key: expected[key] for key, _ in restored},
-        [version_row(key, table) for key, table in restored],
-        {ROLLED_BACK: sidecar.operation_id},
-    )
+    publish_restored(store, sidecar, restored)
     reached(Failpoint.UNDO_AFTER_PUBLISH)

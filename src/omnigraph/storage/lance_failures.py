@@ -38,7 +38,7 @@ _EXISTS = re.compile("already exists|Clone operation should not enter")
 _DENIED = re.compile("403 Forbidden|401 Unauthorized|lacked the necessary privileges")
 _CORRUPT = re.compile(
     "Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
-    "|Invalid range|correct footer",
+    "|Invalid range|sufficient data|correct footer",
     re.I,
 )
 _REFUSED = re.compile(

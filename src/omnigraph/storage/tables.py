@@ -199,11 +199,14 @@ class TableStore:
 
     # -- committing ----------------------------------------------------------------------
 
-    def commit_staged(self, staged: StagedTable, after: int | None = None) -> CommittedTable:
+    def commit_staged(
+        self, staged: StagedTable, after: int | None = None, rows_before: int | None = None
+    ) -> CommittedTable:
         """Make a staged write the next version of its table.
 
         ``after`` is the version that it has to follow: the one it was staged on, unless earlier
-        steps of the same write come between. Raises ``VersionMismatch`` when the table moved
+        steps of the same write come between; ``rows_before`` how many rows that version has, if
+        it is known, since counting takes longer the more fragments there are. Raises ``VersionMismatch`` when the table moved
         meanwhile; then the caller has to undo what Lance may have rebased, and nothing of the
         write is published.
         """
@@ -229,7 +232,10 @@ class TableStore:
         self._datasets.sync_version(ref, committed, version)
         with lance_call("read", ref.path):
             found = committed.read_transaction(version)
-            rows = int(committed.count_rows())
+            if rows_before is None:
+                rows = int(committed.count_rows())
+            else:
+                rows = rows_before + staged.inserted - staged.deleted
         info = self._datasets.info(ref, version)
         ours = found is not None and str(found.uuid) == staged.transaction_id
         if version != before + 1 or not ours or info is None:

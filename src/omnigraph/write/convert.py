@@ -28,6 +28,8 @@ _EPOCH = datetime(1970, 1, 1)
 _DAY_ZERO = date(1970, 1, 1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_SHOWN = 80
+_LONGEST_NUMBER = 512
+_EXACT_FLOAT = 2**53
 
 
 class Problem(NamedTuple):
@@ -65,9 +67,21 @@ def convert_column(
 
 
 def show(value: Any) -> str:
-    """A value as a message quotes it, not too long."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    """A value as a message quotes it: not too long, and fit to be written anywhere.
+
+    >>> show("half \\ud800"), show(10**5000)
+    ('half \\\\ud800', 'a number of about 5000 digits')
+    """
+    if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+        # Python refuses to spell greater ones.
+        return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
+    if not isinstance(value, str):
+        try:
+            value = repr(value)
+        except (ValueError, RecursionError):
+            value = f"a {type(value).__name__}"
+    text = value[: _LONGEST_SHOWN + 1].encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(value) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 # -- a whole column at once ---------------------------------------------------------------------
@@ -77,7 +91,7 @@ def _whole_column(type_: PropType, values: Sequence[Any], target: pa.DataType) -
     """The column in one step, or none when some value needs a closer look."""
     expected = _EXPECTED.get(type_.scalar)
     if expected is None:
-        return None
+        return None if type_.is_list else _whole_days(type_.scalar, values)
     items = values
     if type_.is_list or type_.scalar is Scalar.VECTOR:
         if not set(map(type, values)) <= {list, _NONE}:
@@ -93,8 +107,47 @@ def _whole_column(type_: PropType, values: Sequence[Any], target: pa.DataType) -
     return column if is_sound(type_, column) else None
 
 
+def _whole_days(scalar: Scalar, values: Sequence[Any]) -> pa.Array | None:
+    """Dates and moments in their plain spellings, all texts or all numbers."""
+    if scalar not in (Scalar.DATE, Scalar.DATETIME):
+        return None
+    kinds = set(map(type, values)) - {_NONE}
+    try:
+        if kinds == {int}:
+            column = pa.array(values, pa.int64())
+            column = column.view(pa.date64()) if scalar is Scalar.DATETIME else _days(column)
+        elif kinds == {str}:
+            column = _spelled(scalar, pa.array(values, pa.string()))
+        else:
+            return None
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+    return column if column is not None and is_sound(PropType(scalar), column) else None
+
+
+def _days(numbers: pa.Array) -> pa.Array:
+    return numbers.cast(pa.int32()).view(pa.date32())
+
+
+def _spelled(scalar: Scalar, texts: pa.Array) -> pa.Array | None:
+    """Texts that all have the usual shape; Arrow says whether there is such a day."""
+    shape = _DATE_SHAPE if scalar is Scalar.DATE else _DATETIME_SHAPE
+    if not pc.all(pc.match_substring_regex(texts, shape)).as_py():
+        return None
+    if scalar is Scalar.DATE:
+        return texts.cast(pa.date32())
+    moments = pc.utf8_rtrim(texts, characters="Z").cast(pa.timestamp("ms"))
+    return from_millis(moments.cast(pa.int64()))
+
+
+_DATE_SHAPE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DATETIME_SHAPE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?Z?$"
+
+
 def is_sound(type_: PropType, column: pa.Array) -> bool:
-    """Floats must be finite, and a vector must point somewhere."""
+    """Floats must be finite, a vector must point somewhere, a day be one of four-digit years."""
+    if type_.scalar in _DAYS:
+        return _is_in_calendar(_DAYS[type_.scalar], column)
     if not type_.scalar.is_float and type_.scalar is not Scalar.VECTOR:
         return True
     flat = column.flatten() if type_.is_list or type_.scalar is Scalar.VECTOR else column
@@ -105,6 +158,19 @@ def is_sound(type_: PropType, column: pa.Array) -> bool:
     zero = flat.to_numpy(zero_copy_only=False).reshape(-1, type_.dimension or 1) == 0
     return not zero.all(axis=1).any()
 
+
+def _is_in_calendar(per_day: int, column: pa.Array) -> bool:
+    flat = column.flatten() if pa.types.is_list(column.type) else column
+    wide = pa.int32() if pa.types.is_date32(flat.type) else pa.int64()
+    ends = pc.min_max(flat.view(wide))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    first, last = _FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1
+    return low is None or (first <= low and high <= last)
+
+
+_FIRST_DAY = (date.min - _DAY_ZERO).days
+_LAST_DAY = (date.max - _DAY_ZERO).days
+_DAYS = {Scalar.DATE: 1, Scalar.DATETIME: 86_400_000}
 
 _EXPECTED: dict[Scalar, set[type]] = {
     Scalar.STRING: {str, _NONE},
@@ -179,7 +245,8 @@ def _bool(scalar: Scalar, value: Any) -> bool:
 
 def _int(scalar: Scalar, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        if isinstance(value, float) and value.is_integer():
+        # A greater float may stand for a neighbour of the number that was written.
+        if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_FLOAT:
             value = int(value)
         else:
             raise ValueError(f"{show(value)} is not an {scalar}")
@@ -212,7 +279,7 @@ def _date(scalar: Scalar, value: Any) -> date:
         try:
             return _DAY_ZERO + timedelta(days=value)
         except OverflowError:
-            raise ValueError(f"{value} days are no Date") from None
+            raise ValueError(f"{show(value)} days are no Date") from None
     if isinstance(value, str):
         try:
             return parse_date(value)
@@ -227,7 +294,7 @@ def _datetime(scalar: Scalar, value: Any) -> int:
         try:
             moment = _EPOCH + value * _MILLISECOND
         except OverflowError:
-            raise ValueError(f"{value} milliseconds are no DateTime") from None
+            raise ValueError(f"{show(value)} milliseconds are no DateTime") from None
         return (moment - _EPOCH) // _MILLISECOND
     if isinstance(value, datetime):
         value = value.isoformat()

@@ -28,7 +28,7 @@ class Effect(StrEnum):
     UPSERT = "upsert"
     """New rows and whole replacements of rows with the same id."""
     UPDATE = "update"
-    """Some columns of rows that are there."""
+    """Some columns of rows that are there; an edge keeps its ends."""
     OVERWRITE = "overwrite"
     """All rows of the table from now on."""
     DELETE = "delete"

@@ -8,7 +8,7 @@ the validator has agreed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,19 +21,21 @@ from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, StatementKind
 from omnigraph.lang.query.typed import EntityKind
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
-from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.arrow import arrow_scalar, filter_expression, pushable
+from omnigraph.lang.types import Scalar
+from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
 from omnigraph.write.blobs import blob_bytes
+from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
+from omnigraph.write.moments import to_timestamp
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
+from omnigraph.write.validate.committed import LOOKUPS
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -52,7 +54,7 @@ class Mutation:
         """Every table that the statements may change."""
         found: set[str] = set()
         for step in self._plan.statements:
-            kind = self._kind(step)
+            kind = _kind(self._catalog, step)
             found.add(kind.table_key)
             if step.kind is StatementKind.DELETE and isinstance(kind, NodeType):
                 found.update(edge.table_key for edge in _incident(self._catalog, kind))
@@ -66,7 +68,7 @@ class Mutation:
     def prepare(self, view: WriteView) -> Prepared:
         run = _Run(self._store, self._catalog, view.snapshot)
         for step in self._plan.statements:
-            run.execute(step, self._kind(step))
+            run.execute(step, _kind(self._catalog, step))
         deltas = run.deltas()
         if not deltas:
             return Prepared({}, met=run.affected)
@@ -74,11 +76,6 @@ class Mutation:
         consulted = validator.check(view.snapshot)
         staged = stage_deltas(view, deltas)
         return Prepared(staged, consulted, validator.check, met=run.affected)
-
-    def _kind(self, step: CheckedStatement) -> Kind:
-        if step.entity is EntityKind.NODE:
-            return self._catalog.node_types[step.type_name]
-        return self._catalog.edge_types[step.type_name]
 
 
 class _Run:
@@ -89,10 +86,10 @@ class _Run:
         self._catalog = catalog
         self._snapshot = snapshot
         self._pending: dict[str, PendingTable] = {}
-        self._partial: set[str] = set()
         self._deleted: dict[str, pa.Array] = {}
         self._kinds: dict[str, Kind] = {}
-        self._appends: set[str] = set()
+        self._inserted: set[str] = set()
+        self._updated: set[str] = set()
         self.affected: dict[str, int] = {}
 
     def execute(self, step: CheckedStatement, kind: Kind) -> None:
@@ -109,16 +106,36 @@ class _Run:
         found: dict[str, TableDelta] = {}
         for key, pending in self._pending.items():
             if len(pending):
-                effect = Effect.UPDATE if key in self._partial else self._effect(key)
-                found[key] = TableDelta(pending.kind, effect, TableRows(pending.image()))
+                effect = self._effect(key, pending)
+                found[key] = TableDelta(
+                    pending.kind,
+                    effect,
+                    TableRows(pending.image()),
+                    new_ids=effect is Effect.APPEND,
+                )
         for key, ids in self._deleted.items():
             if len(ids):
                 found[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
         return found
 
-    def _effect(self, key: str) -> Effect:
-        """Rows that only ever got new ids are appended, which costs no look at the others."""
-        return Effect.APPEND if key in self._appends else Effect.UPSERT
+    def _effect(self, key: str, pending: PendingTable) -> Effect:
+        """Rows that meet no older one are appended, which is much cheaper than an upsert."""
+        if key not in self._inserted:
+            return Effect.UPDATE
+        if key in self._updated:
+            return Effect.UPSERT
+        return Effect.UPSERT if self._meets(pending) else Effect.APPEND
+
+    def _meets(self, pending: PendingTable) -> bool:
+        """Whether an inserted row may have the id of one that is there."""
+        if not _is_keyed(pending.kind):
+            return False
+        table = self._committed(pending.kind)
+        if table is None:
+            return False
+        if len(pending) > LOOKUPS:
+            return True
+        return bool(table.read([KEY], pc.field(KEY).isin(pending.ids()), limit=1).num_rows)
 
     # -- statements ----------------------------------------------------------------------
 
@@ -129,36 +146,29 @@ class _Run:
         for prop in kind.properties.values():
             if not prop.type.nullable and prop.name not in values:
                 raise _required(kind, prop.name)
-        keyed = isinstance(kind, NodeType) and bool(kind.key)
-        row_id = _key(kind, step) if isinstance(kind, NodeType) and keyed else new_ulid()
-        pending = self._table(kind)
-        if not keyed and not len(pending):
-            self._appends.add(kind.table_key)
-        elif keyed:
-            self._appends.discard(kind.table_key)
-        pending.insert(row_id, values)
+        row_id = _key(kind, values) if _is_keyed(kind) else new_ulid()
+        self._inserted.add(kind.table_key)
+        self._table(kind).insert(row_id, values)
         self._count(kind, 1)
 
     def _update(self, step: CheckedStatement, kind: Kind) -> None:
         columns = None
         blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
         assigned = {name for name, _ in step.assignments}
-        if blobs and kind.table_key not in self._pending:
+        if set(blobs) - assigned:
             schema = kind.arrow_schema()
             columns = tuple(n for n in schema.names if n not in blobs or n in assigned)
-            self._partial.add(kind.table_key)
-        self._appends.discard(kind.table_key)
         pending = self._table(kind, columns)
         names = [name for name in pending.schema.names if name not in blobs]
         matched = self._matching(kind, names, step.where, pending)
         self._count(kind, matched.num_rows)
+        values = [(name, _assigned(kind, name, expr)) for name, expr in step.assignments]
         if not matched.num_rows:
             return
-        for name, expr in step.assignments:
-            field = pending.schema.field(name)
-            value = _assigned(kind, name, expr)
-            column = pa.repeat(value, matched.num_rows).cast(field.type)
-            matched = _with_column(matched, field, column)
+        self._updated.add(kind.table_key)
+        for name, value in values:
+            column = pa.repeat(value[0], matched.num_rows)
+            matched = _with_column(matched, pending.schema.field(name), column)
         pending.put(matched)
 
     def _delete(self, step: CheckedStatement, kind: Kind) -> None:
@@ -242,26 +252,30 @@ def _filtered(rows: pa.Table, condition: typed.TypedExpr | None) -> pa.Table:
     return rows if condition is None else rows.filter(filter_expression(condition))
 
 
-def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Scalar:
-    """The value of an assignment, in the type of its column."""
+def _is_keyed(kind: Kind) -> TypeGuard[NodeType]:
+    return isinstance(kind, NodeType) and bool(kind.key)
+
+
+def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Array:
+    """The value of an assignment as a column of one, converted as every loaded value is."""
     if not isinstance(expr, typed.Constant):
         raise InternalError(f"the value of '{name}' is not bound")
     if name in _ENDS and isinstance(kind, EdgeType):
-        if expr.value is None:
-            raise _required(kind, name)
-        return pa.scalar(expr.value, pa.string())
-    type_ = kind.properties[name].type
-    if expr.value is None and not type_.nullable:
+        type_ = typed.STRING
+    else:
+        type_ = kind.properties[name].type
+    value = list(expr.value) if isinstance(expr.value, tuple) else expr.value
+    if value is None and not type_.nullable:
         raise _required(kind, name)
     if type_.scalar is Scalar.BLOB:
-        return pa.scalar(_blob(kind, name, expr.value), pa.large_binary())
-    try:
-        return _scalar(expr.value, type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+        return pa.array([_blob(kind, name, value)], pa.large_binary())
+    column, problems = convert_column(name, type_, [value])
+    for problem in problems:
         raise ValueConversionError(
-            f"{kind.name}.{name}: {expr.value!r} does not fit {type_}",
-            details={"property": name, "value": str(expr.value)},
-        ) from None
+            f"{kind.name}.{name}: {problem.message}",
+            details={"property": name, "value": problem.value},
+        )
+    return column
 
 
 def _required(kind: Kind, name: str) -> ValueConversionError:
@@ -279,20 +293,11 @@ def _blob(kind: Kind, name: str, value: Any) -> bytes | None:
         ) from None
 
 
-def _scalar(value: Any, type_: PropType) -> pa.Scalar:
-    if value is not None and type_.scalar is Scalar.VECTOR:
-        return pa.scalar(list(value), arrow_type(type_))
-    return arrow_scalar(value, type_)
-
-
-def _key(kind: NodeType, step: CheckedStatement) -> str:
-    values: Mapping[str, Any] = {
-        name: expr.value for name, expr in step.assignments if isinstance(expr, typed.Constant)
-    }
-    key = [values.get(name) for name in kind.key]
-    if any(value is None for value in key):
-        raise InputError(f"{kind.name}: the key {', '.join(kind.key)} cannot be null")
-    return key_id([value for value in key if value is not None])
+def _key(kind: NodeType, values: Mapping[str, pa.Array]) -> str:
+    """The id of a new row, from the values as they are stored."""
+    stored = [values[name] for name in kind.key]
+    exact = [to_timestamp(v) if pa.types.is_date64(v.type) else v for v in stored]
+    return key_id([value[0].as_py() for value in exact])
 
 
 def _flat(ids: Any) -> pa.Array:
@@ -307,22 +312,24 @@ def _with_column(rows: pa.Table, field: pa.Field, column: Any) -> pa.Table:
 
 
 def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:
-    """New rows are whole and updates of a Blob table are not: one commit cannot hold both."""
-    inserted = {s.type_name for s in plan.statements if s.kind is StatementKind.INSERT}
+    """Rows with and without a Blob cannot be in one commit; new rows have all of them."""
+    seen: dict[str, set[str]] = {}
     for step in plan.statements:
-        if step.kind is not StatementKind.UPDATE or step.type_name not in inserted:
+        kind = _kind(catalog, step)
+        blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
+        if not blobs or step.kind is StatementKind.DELETE:
             continue
-        kinds: Mapping[str, Kind] = (
-            catalog.node_types if step.entity is EntityKind.NODE else catalog.edge_types
-        )
-        blobs = {
-            prop.name
-            for prop in kinds[step.type_name].properties.values()
-            if prop.type.scalar is Scalar.BLOB
-        }
-        if blobs - {name for name, _ in step.assignments}:
+        if step.kind is StatementKind.UPDATE:
+            blobs &= {name for name, _ in step.assignments}
+        if seen.setdefault(kind.table_key, blobs) != blobs:
             raise InputError(
-                f"{step.type_name}: an insert and an update that does not assign all Blob "
-                "properties cannot be in one query",
+                f"{kind.name}: the updates of one query must assign the same Blob properties, "
+                "and all of them beside an insert",
                 hint="Split the mutation",
             )
+
+
+def _kind(catalog: Catalog, step: CheckedStatement) -> Kind:
+    if step.entity is EntityKind.NODE:
+        return catalog.node_types[step.type_name]
+    return catalog.edge_types[step.type_name]

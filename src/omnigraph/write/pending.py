@@ -6,8 +6,6 @@ somebody looks, so a query of many inserts does not copy its rows again and agai
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,35 +22,28 @@ class PendingTable:
         names = schema.names if columns is None else [n for n in schema.names if n in columns]
         self.schema = pa.schema([schema.field(name) for name in names])
         self._image = self.schema.empty_table()
-        self._new: dict[str, list[pa.Scalar]] = {}
+        self._new: dict[str, dict[str, pa.Array]] = {}
 
-    def insert(self, row_id: str, values: dict[str, pa.Scalar]) -> None:
-        """One whole row; what is not given is null."""
-        row = [
-            pa.scalar(row_id, pa.string()) if field.name == KEY else values.get(field.name)
-            for field in self.schema
-        ]
+    def insert(self, row_id: str, values: dict[str, pa.Array]) -> None:
+        """One whole row, each value an array of one; what is not given is null."""
         self._new.pop(row_id, None)
-        self._new[row_id] = [
-            pa.scalar(None, field.type) if value is None else value
-            for field, value in zip(self.schema, row, strict=True)
-        ]
+        self._new[row_id] = {KEY: pa.array([row_id], pa.string()), **values}
 
     def put(self, rows: pa.Table) -> None:
         """Whole rows that replace those with the same ids."""
+        rows = rows.select(self.schema.names).cast(self.schema)
         image = self.image()
-        kept = image.filter(pc.invert(pc.is_in(image[KEY], value_set=_ids(rows))))
-        self._image = pa.concat_tables([kept, rows.select(self.schema.names).cast(self.schema)])
+        if image.num_rows:
+            kept = image.filter(pc.invert(pc.is_in(image[KEY], value_set=_ids(rows))))
+            rows = pa.concat_tables([kept, rows])
+        self._image = rows
 
     def image(self) -> pa.Table:
         """All pending rows, each id once."""
         if self._new:
-            new, self._new = self._new, {}
-            arrays = [
-                _array([row[position] for row in new.values()], field)
-                for position, field in enumerate(self.schema)
-            ]
-            self.put(pa.Table.from_arrays(arrays, schema=self.schema))
+            rows, self._new = list(self._new.values()), {}
+            columns = [_column(rows, field) for field in self.schema]
+            self.put(pa.Table.from_arrays(columns, schema=self.schema))
         return self._image
 
     def ids(self) -> pa.Array:
@@ -67,10 +58,6 @@ def _ids(rows: pa.Table) -> pa.Array:
     return rows[KEY].combine_chunks()
 
 
-def _array(scalars: list[pa.Scalar], field: pa.Field) -> pa.Array:
-    if pa.types.is_date64(field.type):
-        # Through Python a moment would lose its time of day.
-        numbers = [s.value if s.is_valid else None for s in scalars]
-        return pa.array(numbers, pa.int64()).view(field.type)
-    values: list[Any] = [scalar.as_py() for scalar in scalars]
-    return pa.array(values, field.type)
+def _column(rows: list[dict[str, pa.Array]], field: pa.Field) -> pa.Array:
+    missing = pa.nulls(1, field.type)
+    return pa.concat_arrays([row.get(field.name, missing) for row in rows])

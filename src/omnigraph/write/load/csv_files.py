@@ -8,75 +8,132 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
-from omnigraph.errors import InputError
+from omnigraph.errors import LoadError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.storage.tables import KEY
+from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.rejects import Reject
 
 _ENDS = {"from": 0, "src": 0, "to": 1, "dst": 1}
 _BOOLS = {"true": True, "false": False}
-csv.field_size_limit(256 << 20)
+_MARK = b"\xef\xbb\xbf"
+_LONGEST_FIELD = 256 << 20
+csv.field_size_limit(_LONGEST_FIELD)
 
 
-def read_csv(lines: Iterable[str], kind: Kind, intake: Intake, name: str) -> None:
+def read_csv(stream: BinaryIO, kind: Kind, intake: Intake, name: str) -> None:
     """Take every row of a CSV text in."""
-    file = intake.open_file(name)
-    reader = csv.reader(lines, strict=True)
-    try:
-        header = [column.strip() for column in next(reader, [])]
-        _check_header(header, kind, name)
-        ends = {header.index(c): _ENDS[c] for c in header if c in _ENDS and _is_edge(kind)}
-        read = {
-            position: (column, _reader(kind, column))
+    _Reader(kind, intake, name).run(stream)
+
+
+class _Reader:
+    """One file; what its text itself is wrong in ends the load."""
+
+    def __init__(self, kind: Kind, intake: Intake, name: str) -> None:
+        self._kind = kind
+        self._intake = intake
+        self._name = name
+        self._file = intake.open_file(name)
+        self._line = 0
+
+    def run(self, stream: BinaryIO) -> None:
+        rows = self._rows(stream)
+        first = next(rows, None)
+        if first is None:
+            return
+        header = [column.strip() for column in first[1]]
+        self._check_header(header)
+        ends = {header.index(c): _ENDS[c] for c in header if c in _ENDS and self._is_edge}
+        read = [
+            (position, column, _value_reader(self._kind, column))
             for position, column in enumerate(header)
             if position not in ends
-        }
-        gatherer = intake.gatherer(kind)
-        for row in reader:
-            if not row:
-                continue
+        ]
+        gatherer = self._intake.gatherer(self._kind)
+        for line, row in rows:
             if len(row) != len(header):
                 reason = f"{len(row)} fields instead of {len(header)}"
-                intake.reject(file, reader.line_num, reason)
+                self._intake.reject(self._file, line, reason)
                 continue
-            data = {column: value(row[position]) for position, (column, value) in read.items()}
-            pair = _pair(row, ends) if _is_edge(kind) else None
-            gatherer.add(data, pair, file, reader.line_num)
-    except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: {error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{name}:{reader.line_num + 1}: the text is not UTF-8") from None
+            data = {column: value(row[position]) for position, column, value in read}
+            if not self._is_edge:
+                gatherer.add(data, None, self._file, line)
+            elif (pair := _pair(row, ends)) is not None:
+                gatherer.add(data, pair, self._file, line)
+            else:
+                missing = "from" if not _filled(row, ends, 0) else "to"
+                self._intake.reject(self._file, line, f"edge missing '{missing}'", field=missing)
 
+    def _rows(self, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+        """The rows that are not empty, each with the line it begins on."""
+        reader = csv.reader(self._lines(stream), strict=True)
+        while True:
+            start = self._line + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                # The reader says no more than that, and not where on the line.
+                raise self._broken(
+                    start, "the quotes do not match, or a field is too long"
+                ) from None
+            if row:
+                yield start, row
 
-def _is_edge(kind: Kind) -> bool:
-    return isinstance(kind, EdgeType)
+    def _lines(self, stream: BinaryIO) -> Iterator[str]:
+        while line := stream.readline(_LONGEST_FIELD):
+            self._line += 1
+            self._intake.took(len(line))
+            if self._line == 1:
+                line = line.removeprefix(_MARK)
+            if b"\0" in line:
+                raise self._broken(self._line, "there is a zero byte in the text")
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError:
+                raise self._broken(self._line, "the text is not UTF-8") from None
 
+    @property
+    def _is_edge(self) -> bool:
+        return isinstance(self._kind, EdgeType)
 
-def _check_header(header: list[str], kind: Kind, name: str) -> None:
-    if not header:
-        raise InputError(f"{name}: a CSV file starts with a header")
-    repeated = [column for column in header if header.count(column) > 1]
-    if repeated:
-        raise InputError(f"{name}:1: the column '{repeated[0]}' appears twice")
-    if _is_edge(kind):
+    def _check_header(self, header: list[str]) -> None:
+        repeated = [column for column in header if header.count(column) > 1]
+        if repeated:
+            raise self._broken(1, f"the column '{show(repeated[0])}' appears twice", repeated[0])
+        if "" in header:
+            raise self._broken(1, f"column {header.index('') + 1} has no name")
+        if not self._is_edge:
+            return
         for names in (("from", "src"), ("to", "dst")):
-            if not any(column in header for column in names):
-                raise InputError(f"{name}:1: an edge needs a column '{names[0]}'")
+            found = [column for column in header if column in names]
+            if not found:
+                raise self._broken(1, f"an edge needs a column '{names[0]}'", names[0])
+            if len(found) > 1:
+                text = f"the columns '{found[0]}' and '{found[1]}' mean the same"
+                raise self._broken(1, text, found[1])
+
+    def _broken(self, line: int, reason: str, field: str | None = None) -> LoadError:
+        return Reject(self._name, line, reason, None if field is None else show(field)).error()
 
 
-def _pair(row: list[str], ends: dict[int, int]) -> tuple[Any, Any]:
-    found: list[Any] = [None, None]
-    for position, end in ends.items():
-        found[end] = row[position] or None
-    return found[0], found[1]
+def _filled(row: list[str], ends: dict[int, int], wanted: int) -> str:
+    return next(row[position] for position, end in ends.items() if end == wanted)
 
 
-def _reader(kind: Kind, column: str) -> Callable[[str], Any]:
+def _pair(row: list[str], ends: dict[int, int]) -> tuple[str, str] | None:
+    source, target = _filled(row, ends, 0), _filled(row, ends, 1)
+    return (source, target) if source and target else None
+
+
+def _value_reader(kind: Kind, column: str) -> Callable[[str], Any]:
     if column == KEY or column not in kind.properties:
         return lambda text: text or None
     type_ = kind.properties[column].type
@@ -92,7 +149,7 @@ def _value(text: str, type_: PropType) -> Any:
     if type_.is_list or type_.scalar is Scalar.VECTOR:
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     if type_.scalar is Scalar.BOOL:
         return _BOOLS.get(text.lower(), text)

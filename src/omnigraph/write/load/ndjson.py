@@ -1,157 +1,205 @@
-"""JSON records, one after the other: usually one a line, but any white space may part them."""
+"""JSON records, one after the other: usually one a line, but any white space may part them.
+
+Text is read in blocks. Where every line of a block is one object, which is the usual case, all of
+it is parsed at once; any other block is read line by line, and a record that goes on over several
+lines is gathered until its brackets are closed. After a record that cannot be read the next line
+that starts with a bracket begins a new one. A name that appears twice in one object is refused:
+which of its values counts is nowhere said.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
-from omnigraph.write.load.intake import Intake, Reject
+from omnigraph.write.convert import show
+from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.records import Records
 
+_BLOCK = 1 << 18
 _LONGEST_RECORD = 256 << 20
 _MARK = b"\xef\xbb\xbf"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SEVERAL = re.compile(rb"\}\s*,\s*\{")
+_SPACE = " \t\r\n"
 
 
-def read_records(lines: Iterable[bytes], intake: Intake, name: str) -> None:
-    """Take every record of a stream of lines in."""
-    file = intake.open_file(name)
-    for line, value in _values(lines, intake, file):
-        _take(value, intake, file, line)
+def read_records(stream: BinaryIO, intake: Intake, name: str) -> None:
+    """Take every record of a stream in."""
+    _Reader(intake, name).run(stream)
 
 
-def take_records(records: Iterable[Any], intake: Intake, name: str) -> None:
-    """Take records in that are Python values already; they count from 1."""
-    file = intake.open_file(name)
-    for number, record in enumerate(records, 1):
-        _take(record, intake, file, number)
+class _Refused(ValueError):
+    """JSON that is right in form and cannot be taken."""
 
 
-def _values(lines: Iterable[bytes], intake: Intake, file: int) -> Iterator[tuple[int, Any]]:
-    """JSON values with the line that each begins on.
+class _Reader:
+    """One stream, line by line; what is gathered is the beginning of a record."""
 
-    A line that is one value is the usual case. Otherwise lines are gathered until every bracket
-    is closed again, and then read as one text.
-    """
-    waiting: list[bytes] = []
-    size = depth = start = 0
-    for number, line in enumerate(lines, 1):
-        if not waiting:
-            if line.isspace() or not line:
-                continue
-            try:
-                value = _parse(line.removeprefix(_MARK) if number == 1 else line)
-            except json.JSONDecodeError:
-                start, size, depth = number, 0, 0
-            except ValueError as error:
-                intake.reject(file, number, f"invalid JSON at record {number}: {error}")
-                continue
+    def __init__(self, intake: Intake, name: str) -> None:
+        self._intake = intake
+        self._file = intake.open_file(name)
+        self._records = Records(intake, self._file)
+        self._line = 0
+        self._gathered: list[str] = []
+        self._start = self._depth = self._size = 0
+
+    def run(self, stream: BinaryIO) -> None:
+        for block in self._blocks(stream):
+            lines = block.count(b"\n") + (not block.endswith(b"\n"))
+            values = None if self._gathered else _whole(block, lines)
+            if values is None:
+                for line in block.removesuffix(b"\n").split(b"\n"):
+                    self._take_line(line)
             else:
-                yield number, value
+                self._records.take_all(values, self._line + 1)
+                self._line += lines
+            self._intake.took(len(block))
+        if self._gathered:
+            self._finish()
+
+    def _blocks(self, stream: BinaryIO) -> Iterator[bytes]:
+        """Pieces of whole lines, without the mark at the beginning."""
+        parts: list[bytes] = []
+        size, is_first = 0, True
+        while piece := stream.read(_BLOCK):
+            if is_first:
+                piece, is_first = piece.removeprefix(_MARK), False
+            cut = piece.rfind(b"\n") + 1
+            if not cut:
+                parts.append(piece)
+                size += len(piece)
+                self._check_size(size, self._line + 1)
                 continue
-        waiting.append(line)
-        size += len(line)
-        depth += _opened(line)
+            yield b"".join((*parts, piece[:cut]))
+            parts, size = [piece[cut:]], len(piece) - cut
+        if rest := b"".join(parts):
+            yield rest
+
+    def _check_size(self, size: int, line: int) -> None:
         if size > _LONGEST_RECORD:
-            raise Reject(intake.files[file], start, "the record is too long").error()
-        if depth <= 0:
-            yield from _gathered(waiting, intake, file, start)
-            waiting = []
-    if waiting:
-        yield from _gathered(waiting, intake, file, start)
+            self._records.refuse_all(line, "the record is too long")
 
+    # -- line by line --------------------------------------------------------------------
 
-def _opened(line: bytes) -> int:
-    """How many brackets a line opens and does not close, texts aside."""
-    bare = _STRING.sub(b"", line)
-    return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
-
-
-def _gathered(
-    waiting: list[bytes], intake: Intake, file: int, start: int
-) -> Iterator[tuple[int, Any]]:
-    try:
-        found = list(_several(b"".join(waiting).removeprefix(_MARK), start))
-    except json.JSONDecodeError as error:
-        at = start + error.lineno - 1
-        intake.reject(file, at, f"invalid JSON at record {start}: {error.msg.lower()}")
-    except ValueError as error:
-        intake.reject(file, start, f"invalid JSON at record {start}: {error}")
-    else:
-        yield from found
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("the text is not UTF-8") from None
-    try:
-        return _DECODER.decode(text)
-    except RecursionError:
-        raise ValueError("the value is nested too deeply") from None
-
-
-def _several(text: bytes, start: int) -> Iterator[tuple[int, Any]]:
-    """All values of a text; a ``JSONDecodeError`` when it does not end with a whole one."""
-    try:
-        document = text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("the text is not UTF-8") from None
-    position = 0
-    while True:
-        while position < len(document) and document[position] in " \t\r\n":
-            position += 1
-        if position == len(document):
-            return
-        line = start + document.count("\n", 0, position)
+    def _take_line(self, line: bytes) -> None:
+        self._line += 1
         try:
-            value, position = _DECODER.raw_decode(document, position)
-        except RecursionError:
-            raise ValueError("the value is nested too deeply") from None
-        yield line, value
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            self._close()
+            self._invalid(self._line, "the text is not UTF-8")
+            return
+        if self._gathered and text.startswith("{") and not self._may_go_on():
+            self._finish()
+        if not self._gathered:
+            self._take_text(text, self._line)
+            return
+        self._gathered.append(text)
+        self._depth += _opened(text)
+        self._size += len(line)
+        self._check_size(self._size, self._start)
+        if self._depth <= 0:
+            self._finish()
+
+    def _take_text(self, text: str, first: int, *, is_whole: bool = False) -> None:
+        """Take all values of a text; an object that is only begun is gathered, unless whole."""
+        position = 0
+        while True:
+            while position < len(text) and text[position] in _SPACE:
+                position += 1
+            if position == len(text):
+                return
+            line = first + text.count("\n", 0, position)
+            try:
+                value, position = _DECODER.raw_decode(text, position)
+            except json.JSONDecodeError as error:
+                if not is_whole and text[position] == "{" and _is_begun(text, error):
+                    self._begin(text[position:])
+                    return
+                self._invalid(first + error.lineno - 1, f"cannot read on from column {error.colno}")
+                return
+            except (ValueError, RecursionError) as error:
+                self._invalid(line, _why(error))
+                return
+            self._records.take(value, line)
+
+    def _begin(self, text: str) -> None:
+        self._gathered = [text]
+        self._start, self._depth, self._size = self._line, _opened(text), len(text)
+
+    def _may_go_on(self) -> bool:
+        """Whether an object may stand here inside the record, or a new one begins."""
+        text = "\n".join(self._gathered) + "\n{"
+        try:
+            _DECODER.raw_decode(text)
+        except json.JSONDecodeError as error:
+            return _is_begun(text, error)
+        except (ValueError, RecursionError):
+            pass
+        return False
+
+    def _finish(self) -> None:
+        text, start = "\n".join(self._gathered), self._start
+        self._close()
+        self._take_text(text, start, is_whole=True)
+
+    def _close(self) -> None:
+        self._gathered = []
+
+    def _invalid(self, line: int, reason: str) -> None:
+        number = self._records.count_one()
+        self._intake.reject(self._file, line, f"invalid JSON at record {number}: {reason}")
+
+
+def _whole(block: bytes, lines: int) -> list[Any] | None:
+    """The objects of a block in which each line is one; none when that is not so.
+
+    Lines are parsed as the items of one array. As no line has a comma between two objects, there
+    can be as many objects as lines only when each line is one by itself.
+    """
+    if _SEVERAL.search(block) is not None:
+        return None
+    try:
+        text = block.removesuffix(b"\n").decode("utf-8").replace("\n", ",")
+        values: list[Any] = _DECODER.decode(f"[{text}]")
+    except (ValueError, RecursionError):
+        return None
+    return values if len(values) == lines and set(map(type, values)) == {dict} else None
+
+
+def _opened(text: str) -> int:
+    """How many brackets a line opens and does not close, texts aside."""
+    bare = _STRING.sub("", text)
+    return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
+
+
+def _is_begun(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether everything is right up to the end, and only more is missing."""
+    return error.pos >= len(text.rstrip(_SPACE))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, _Refused):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "the value is nested too deeply"
+    return "a number has too many digits"
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise _Refused(f"{name} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _Refused(f"the name '{show(repeated)}' appears twice")
+    return found
 
 
-def _take(value: Any, intake: Intake, file: int, line: int) -> None:
-    if not isinstance(value, dict):
-        intake.reject(file, line, "a record is a JSON object")
-        return
-    data = value.get("data", _EMPTY)
-    if not isinstance(data, dict):
-        intake.reject(file, line, "'data' is not an object", field="data")
-        return
-    name = value.get("type")
-    if name is not None:
-        kind = intake.catalog.node_types.get(name) if isinstance(name, str) else None
-        if kind is None:
-            reason = f"record {line}: unknown node type '{name}'"
-            intake.reject(file, line, reason, field="type", value=str(name))
-            return
-        intake.gatherer(kind).add(data, None, file, line)
-        return
-    name = value.get("edge")
-    if name is None:
-        intake.reject(file, line, f"record {line}: expected 'type' or 'edge' field")
-        return
-    edge = intake.catalog.edge_types.get(name) if isinstance(name, str) else None
-    if edge is None:
-        reason = f"record {line}: unknown edge type '{name}'"
-        intake.reject(file, line, reason, field="edge", value=str(name))
-        return
-    ends = (value.get("from"), value.get("to"))
-    if None in ends:
-        missing = "from" if ends[0] is None else "to"
-        intake.reject(file, line, f"record {line}: edge missing '{missing}'", field=missing)
-        return
-    intake.gatherer(edge).add(data, ends, file, line)
-
-
-_EMPTY: dict[str, Any] = {}
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from omnigraph.commit.protocol import Prepared, WriteView
 from omnigraph.commit.snapshot import Snapshot
@@ -21,13 +21,13 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Effect, TableDelta
-from omnigraph.write.load.intake import Intake, Reject, Rejects
+from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.rejects import Rejects, kept_in
 from omnigraph.write.load.sources import LoadData, SourceOptions, read_data
 from omnigraph.write.load.spool import Spool
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator, Violation
 
-_ROUNDS = 50
 Progress = Callable[["LoadProgress"], None]
 
 
@@ -48,7 +48,7 @@ _EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load is; for bars."""
+    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``."""
 
     phase: str
     records: int
@@ -70,15 +70,24 @@ class LoadOptions:
 class Load:
     """Data that was read, converted and checked by itself; used inside ``reading``."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, mode: LoadMode, intake: Intake) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        mode: LoadMode,
+        intake: Intake,
+        progress: Progress | None = None,
+    ) -> None:
+        self._progress = progress
         self._store = store
         self._catalog = catalog
         self._intake = intake
         self._mode = mode
         self._spools = intake.spools()
         if mode is LoadMode.MERGE:
-            for spool in self._spools.values():
-                _coalesce(spool)
+            # Keyed nodes must not repeat an id at all, and ids of our own never do.
+            for key in intake.given_ids:
+                _coalesce(self._spools[key])
 
     @property
     def touches(self) -> frozenset[str]:
@@ -108,11 +117,16 @@ class Load:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas)
+        self._tell("writing")
         return Prepared(stage_deltas(view, deltas), consulted, validator.check, met=self.rows())
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
-        """Judge all rows together; what breaks a rule is refused or set aside, until none does."""
-        for _ in range(_ROUNDS):
+        """Judge all rows together; what breaks a rule is refused or set aside, until none does.
+
+        A row that is set aside may leave others without what they need, so all are judged again.
+        """
+        self._tell("checking")
+        while True:
             limit = None if self._intake.rejects.goes_on else 1
             judged = Validator(self._store, self._catalog, self._deltas(snapshot)).judge(
                 snapshot, limit
@@ -120,7 +134,6 @@ class Load:
             if not judged.violations:
                 return judged.consulted
             self._set_aside(judged.violations)
-        raise InputError("the rows contradict each other in too many ways")
 
     def _set_aside(self, violations: tuple[Violation, ...]) -> None:
         rows: dict[str, dict[int, Violation]] = {}
@@ -130,13 +143,13 @@ class Load:
             rows.setdefault(violation.table_key, {}).setdefault(violation.row, violation)
         for key, found in rows.items():
             spool = self._spools[key]
-            for row, violation in sorted(found.items()):
-                file, line = spool.place(row)
-                reject = Reject(self._intake.files[file], line, violation.message)
-                if not self._intake.rejects.goes_on:
-                    raise _placed(violation, reject)
-                self._intake.rejects.add(reject)
+            for row, place in zip(sorted(found), spool.places(sorted(found)), strict=True):
+                self._intake.refuse(found[row], place)
             spool.drop(list(found))
+
+    def _tell(self, phase: str) -> None:
+        if self._progress is not None:
+            self._progress(LoadProgress(phase, self.records, self.rejected))
 
     def _deltas(self, snapshot: Snapshot) -> dict[str, TableDelta]:
         effect = _EFFECTS[self._mode]
@@ -155,27 +168,14 @@ class Load:
         return deltas
 
 
-def _placed(violation: Violation, reject: Reject) -> Exception:
-    """The error of a violation, with the place of its record."""
-    error = violation.error()
-    error.message = f"{reject.file}:{reject.line}: {error.message}"
-    error.args = (error.message,)
-    error.details.update(reject.to_json())
-    return error
-
-
 def _coalesce(spool: Spool) -> None:
-    """Of rows that name one id the last counts; keyed nodes must not repeat one at all."""
-    kind = spool.kind
-    if isinstance(kind, NodeType) and kind.key:
+    """Of rows that name one id the last counts."""
+    ids = spool.select([KEY])[KEY]
+    if len(pc.unique(ids)) == len(ids):
         return
-    ids = spool.select([KEY])[KEY].to_numpy()
-    last: dict[str, int] = {}
-    for position, row_id in enumerate(ids):
-        last[row_id] = position
-    if len(last) < len(ids):
-        kept = np.fromiter(last.values(), dtype=np.int64)
-        spool.drop(np.setdiff1d(np.arange(len(ids)), kept).tolist())
+    last: dict[str, int] = {row_id: row for row, row_id in enumerate(ids.to_pylist())}
+    kept = np.fromiter(last.values(), dtype=np.int64)
+    spool.drop(np.setdiff1d(np.arange(len(ids)), kept).tolist())
 
 
 @contextmanager
@@ -183,39 +183,30 @@ def reading(
     store: GraphStore, catalog: Catalog, data: LoadData, mode: LoadMode, options: LoadOptions
 ) -> Iterator[Load]:
     """Read everything; the rows live until the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="omnigraph-load-") as folder, _kept(options) as keep:
+    sources = SourceOptions(options.form, options.types)
+    with _spool_folder() as folder, kept_in(options.rejects) as keep:
         rejects = Rejects(options.max_rejects, keep)
         intake = Intake(catalog, Path(folder), rejects, strict_properties=options.strict_properties)
         if options.progress is not None:
             intake.progress = _reporter(options.progress)
-        read_data(data, intake, SourceOptions(options.form, options.types))
-        load = Load(store, catalog, mode, intake)
-        if options.progress is not None:
-            options.progress(LoadProgress("read", intake.records, rejects.count))
-        yield load
+        read_data(data, intake, sources)
+        yield Load(store, catalog, mode, intake, options.progress)
+
+
+@contextmanager
+def _spool_folder() -> Iterator[str]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="omnigraph-load-", ignore_cleanup_errors=True)
+    except OSError:
+        raise InputError(
+            "the temporary directory cannot be written", hint="set TMPDIR to another place"
+        ) from None
+    with folder as path:
+        yield path
 
 
 def _reporter(progress: Progress) -> Callable[[Intake], None]:
     return lambda intake: progress(LoadProgress("reading", intake.records, intake.rejects.count))
-
-
-@contextmanager
-def _kept(options: LoadOptions) -> Iterator[Callable[[Reject], None] | None]:
-    """The file that rejected records are written to, one JSON object a line."""
-    if options.rejects is None:
-        yield None
-        return
-    try:
-        file = open(options.rejects, "w", encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        reason = (error.strerror or "it cannot be written").lower()
-        raise InputError(f"cannot write '{options.rejects}': {reason}") from None
-    with file:
-
-        def keep(reject: Reject) -> None:
-            file.write(json.dumps(reject.to_json(), ensure_ascii=False) + "\n")
-
-        yield keep
 
 
 def load_mode(mode: Any) -> LoadMode:

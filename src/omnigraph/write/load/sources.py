@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-import pyarrow as pa
-
 from omnigraph.errors import InputError
+from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.ndjson import read_records, take_records
-from omnigraph.write.load.tables import as_arrow, read_parquet, read_table
+from omnigraph.write.load.ndjson import read_records
+from omnigraph.write.load.records import take_records
+from omnigraph.write.load.streams import as_bytes, opened, uncompressed
+from omnigraph.write.load.tables import read_frame, read_parquet
 
 LoadData: TypeAlias = Any
 """A path, several paths, an open binary file, tables or frames by type name, or records."""
 
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-_JSON = {".jsonl", ".ndjson", ".json"}
 FORMATS = ("ndjson", "csv", "parquet")
-_CHUNK = 1 << 20
+STREAM = "-"
+"""How ``types`` names an open file."""
+_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def read_data(data: LoadData, intake: Intake, options: SourceOptions) -> None:
     """Take everything in, whatever it is."""
-    if isinstance(data, Mapping):
-        for name, value in data.items():
-            _read_named(str(name), value, intake)
-        return
-    if isinstance(data, str | os.PathLike):
-        _read_path(os.fspath(data), intake, options)
-        return
-    if hasattr(data, "read"):
-        _read_stream(data, getattr(data, "name", "<stream>"), intake, options)
-        return
-    if isinstance(data, Iterable):
-        _read_many(data, intake, options)
-        return
-    raise InputError(
-        f"cannot load from {type(data).__name__}",
-        hint="pass a path, an open binary file, or a dict of tables by type name",
-    )
+    for name in options.types.values():
+        intake.find(name)
+    _read(data, intake, options)
+    options.check_used()
 
 
 class SourceOptions:
@@ -55,13 +41,57 @@ class SourceOptions:
     def __init__(self, form: str | None = None, types: Mapping[str, str] | None = None) -> None:
         if form is not None and form not in FORMATS:
             raise InputError(f"'{form}' is no format", hint=f"use one of {', '.join(FORMATS)}")
+        if types is not None and not isinstance(types, Mapping):
+            raise InputError("types is no mapping", hint="pass the names of types by paths")
         self.form = form
-        self._types = {os.path.abspath(path): name for path, name in (types or {}).items()}
+        self.types: dict[str, str] = {}
+        for path, name in (types or {}).items():
+            if not isinstance(path, str | os.PathLike) or not isinstance(name, str):
+                raise InputError(
+                    f"types has {show(path)}: {show(name)}", hint="map paths to names of types"
+                )
+            self.types[_absolute(os.fspath(path))] = name
+        self._unused = set(self.types)
 
     def type_of(self, path: str, intake: Intake) -> Kind:
         """The type whose rows a file holds: as said, or after the name of the file."""
-        named = self._types.get(os.path.abspath(path))
-        return intake.find(named or Path(_uncompressed(path)).stem)
+        named = self.said(path)
+        return intake.find(named if named is not None else Path(uncompressed(path)).stem)
+
+    def said(self, path: str) -> str | None:
+        found = self.types.get(_absolute(path))
+        self._unused.discard(_absolute(path))
+        return found
+
+    def check_used(self) -> None:
+        """A path that names no file of the load is a slip of the pen."""
+        if self._unused:
+            path = min(self._unused)
+            raise InputError(
+                f"types names '{path}', which is not loaded as CSV or Parquet",
+                details={"file": path},
+            )
+
+
+def _absolute(path: str) -> str:
+    return path if path == STREAM else os.path.abspath(path)
+
+
+def _read(data: LoadData, intake: Intake, options: SourceOptions) -> None:
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            _read_named(str(name), value, intake)
+    elif isinstance(data, str | os.PathLike):
+        _read_path(os.fspath(data), intake, options)
+    elif hasattr(data, "read"):
+        _read_stream(data, intake, options)
+    elif isinstance(data, Iterable) and not isinstance(data, bytes | bytearray | memoryview):
+        _read_many(data, intake, options)
+    else:
+        raise InputError(
+            f"cannot load from {type(data).__name__}",
+            hint="pass a path, an open binary file, or a dict of tables by type name",
+        )
 
 
 def _read_many(data: Iterable[Any], intake: Intake, options: SourceOptions) -> None:
@@ -71,113 +101,80 @@ def _read_many(data: Iterable[Any], intake: Intake, options: SourceOptions) -> N
         if isinstance(item, dict):
             take_records(chain([item], items), intake, "<records>")
             return
-        read_data(item, intake, options)
+        _read(item, intake, options)
 
 
 def _read_named(name: str, value: Any, intake: Intake) -> None:
-    kind = intake.find(name)
-    table = as_arrow(value)
-    if table is None:
+    if not read_frame(value, intake.find(name), intake, f"<{name}>"):
         raise InputError(
             f"the rows of '{name}' are {type(value).__name__}",
             hint="pass an Arrow table or a frame of pandas or polars",
         )
-    read_table(table, kind, intake, f"<{name}>")
 
 
-def _read_path(path: str, intake: Intake, options: SourceOptions) -> None:
+def _read_path(path: Any, intake: Intake, options: SourceOptions) -> None:
+    if not isinstance(path, str):
+        raise InputError(f"the path {show(path)} is no text")
     if os.path.isdir(path):
         _read_folder(path, intake, options)
         return
     form = options.form or _form(path)
     if form == "parquet":
-        read_parquet(path, options.type_of(path, intake), intake)
+        with opened(path):
+            read_parquet(path, options.type_of(path, intake), intake)
         return
-    with _opened(path) as stream:
-        if form == "csv":
-            kind = options.type_of(path, intake)
-            text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            read_csv(text, kind, intake, path)
-        else:
-            read_records(_lines(stream), intake, path)
+    with opened(path) as stream:
+        _read_open(stream, path, form, intake, options)
+
+
+def _read_open(
+    stream: BinaryIO, name: str, form: str, intake: Intake, options: SourceOptions
+) -> None:
+    if form == "csv":
+        read_csv(stream, options.type_of(name, intake), intake, name)
+    else:
+        read_records(stream, intake, name)
 
 
 def _read_folder(path: str, intake: Intake, options: SourceOptions) -> None:
     """What an export wrote: nodes and edges, one file for each type."""
-    found = False
-    for part, prefix in (("nodes", "node"), ("edges", "edge")):
-        folder = Path(path, part)
-        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-            found = True
-            kind = intake.find(f"{prefix}:{Path(_uncompressed(file.name)).stem}")
-            types = {str(file): kind.table_key}
-            _read_path(str(file), intake, SourceOptions(options.form, types))
-    if not found:
+    files = list(_exported(path))
+    if not files:
         raise InputError(
             f"'{path}' is a directory without nodes or edges",
             hint="pass a file, or a directory that an export wrote",
+            details={"file": path},
         )
+    for prefix, file in files:
+        named = options.said(str(file)) or f"{prefix}:{Path(uncompressed(file.name)).stem}"
+        _read_path(str(file), intake, SourceOptions(options.form, {str(file): named}))
 
 
-def _read_stream(stream: Any, name: str, intake: Intake, options: SourceOptions) -> None:
-    if options.form in ("csv", "parquet"):
-        raise InputError(f"a stream of {options.form} says nothing about its type")
-    data: BinaryIO = stream
-    if isinstance(stream, io.TextIOBase):
-        read_records((line.encode("utf-8", "surrogatepass") for line in stream), intake, str(name))
-        return
-    read_records(_lines(data), intake, str(name))
+def _exported(path: str) -> Iterator[tuple[str, Path]]:
+    for part, prefix in (("nodes", "node"), ("edges", "edge")):
+        folder = Path(path, part)
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            yield prefix, file
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """A file as bytes, decompressed by its ending."""
-    codec = _COMPRESSED.get(Path(path).suffix.lower())
-    try:
-        plain = open(path, "rb")  # noqa: SIM115
-    except OSError as error:
-        reason = (error.strerror or "it cannot be read").lower()
-        raise InputError(f"cannot read '{path}': {reason}") from None
-    with plain:
-        if codec is None:
-            yield plain
+def _read_stream(data: Any, intake: Intake, options: SourceOptions) -> None:
+    name = getattr(data, "name", None)
+    shown = name if isinstance(name, str) else "<stream>"
+    form = options.form or "ndjson"
+    if form == "parquet":
+        raise InputError("Parquet cannot be read from a stream", hint="pass a path")
+    with as_bytes(data, shown) as stream:
+        if form == "ndjson":
+            read_records(stream, intake, shown)
             return
-        try:
-            with pa.CompressedInputStream(plain, codec) as stream:
-                yield io.BufferedReader(_Raw(stream), _CHUNK)
-        except (pa.ArrowException, OSError):
-            raise InputError(f"'{path}' is not {codec} data, or damaged") from None
-
-
-class _Raw(io.RawIOBase):
-    """Arrow's decompressing stream as a file of Python."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    yield from stream
+        kind = options.said(STREAM)
+        if kind is None:
+            raise InputError(
+                "a stream of CSV says nothing about its type",
+                hint=f"pass types={{'{STREAM}': 'Person'}}, say",
+            )
+        read_csv(stream, intake.find(kind), intake, shown)
 
 
 def _form(path: str) -> str:
-    suffix = Path(_uncompressed(path)).suffix.lower()
-    if suffix in _JSON:
-        return "ndjson"
-    if suffix == ".csv":
-        return "csv"
-    if suffix in (".parquet", ".pq"):
-        return "parquet"
-    return "ndjson"
-
-
-def _uncompressed(path: str) -> str:
-    return path.rsplit(".", 1)[0] if Path(path).suffix.lower() in _COMPRESSED else path
+    return _ENDINGS.get(Path(uncompressed(path)).suffix.lower(), "ndjson")

@@ -2,103 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.errors import InputError, LoadError, OmniGraphError
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.tables import KEY
 from omnigraph.write.conform import conform
+from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.validate.values import table_violations
+from omnigraph.write.load.rejects import Reject, place
+from omnigraph.write.load.spool import PLACE
 
-_BATCH = 65_536
+_ROWS = 65_536
+_BYTES = 32 << 20
 _ENDS = {"from": "src", "to": "dst"}
+_SHOWN_ENDS = {"src": "from", "dst": "to"}
 
 
-def as_arrow(value: Any) -> pa.Table | None:
-    """An Arrow table of whatever kind of frame this is; none when it is none."""
-    if isinstance(value, pa.Table):
-        return value
-    if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value])
-    module = type(value).__module__.partition(".")[0]
-    if module == "pandas":
-        return pa.Table.from_pandas(value, preserve_index=False)
-    if module == "polars":
-        return value.to_arrow()
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.table(value)
-    return None
-
-
-def read_table(table: pa.Table, kind: Kind, intake: Intake, name: str) -> None:
-    """Take the rows of a table in; lines count from 1."""
-    file = intake.open_file(name)
-    for start, part in _parts(table):
-        _take(part, kind, intake, file, start)
+def read_frame(value: Any, kind: Kind, intake: Intake, name: str) -> bool:
+    """Take the rows of whatever kind of table or frame this is; false when it is none."""
+    problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)
+    batches = problem.guard(lambda: _batches(value))
+    if batches is None:
+        return False
+    _Rows(kind, intake, intake.open_file(name)).take_all(problem.each(batches))
+    return True
 
 
 def read_parquet(path: str, kind: Kind, intake: Intake) -> None:
     """Take the rows of a Parquet file in, batch by batch."""
-    file = intake.open_file(path)
-    try:
-        with pq.ParquetFile(path) as source:
-            start = 1
-            for batch in source.iter_batches(batch_size=_BATCH):
-                _take(pa.Table.from_batches([batch]), kind, intake, file, start)
-                start += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OmniGraphError):
-            raise
-        raise InputError(f"'{path}' cannot be read as Parquet") from None
+    problem = _Problem(f"'{path}' cannot be read as Parquet", path)
+    with problem.guard(lambda: pq.ParquetFile(path)) as source:
+        rows = _Rows(kind, intake, intake.open_file(path))
+        size = problem.guard(lambda: _parquet_rows(source))
+        rows.take_all(problem.each(source.iter_batches(batch_size=size)))
 
 
-def _parts(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    for start in range(0, table.num_rows, _BATCH):
-        yield start + 1, table.slice(start, _BATCH)
+def _parquet_rows(source: pq.ParquetFile) -> int:
+    """How many rows to read at once, so that they are not too many bytes."""
+    about: Any = source.metadata
+    size: int = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
+    return max(1, min(_ROWS, _BYTES * int(about.num_rows) // max(size, 1)))
 
 
-def _take(table: pa.Table, kind: Kind, intake: Intake, file: int, start: int) -> None:
-    if isinstance(kind, EdgeType):
-        table = table.rename_columns([_ENDS.get(name, name) for name in table.column_names])
-    known = set(kind.arrow_schema().names)
-    for name in [name for name in table.column_names if name not in known]:
-        intake.ignore(kind, name, table.num_rows, file, start)
-        table = table.drop_columns([name])
-    gatherer = intake.gatherer(kind)
-    gatherer.has_given_ids |= KEY in table.column_names
-    try:
-        _, rows = conform(intake.catalog, kind.table_key, table)
-    except OmniGraphError as error:
-        if table.num_rows > 1 and intake.rejects.goes_on:
-            _halves(table, kind, intake, file, start)
+def _batches(value: Any) -> Any:
+    """The batches of a table or frame, none when it is neither."""
+    if isinstance(value, pa.RecordBatch):
+        return [value]
+    if isinstance(value, pa.Table):
+        return iter(value.to_batches())
+    if type(value).__module__.partition(".")[0] == "pandas":
+        # Through the stream protocol the index would become a column.
+        return iter(pa.Table.from_pandas(value, preserve_index=False).to_batches())
+    if hasattr(value, "__arrow_c_stream__"):
+        return iter(pa.RecordBatchReader.from_stream(value))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What to say when a library cannot read something; it says it in words of its own."""
+
+    text: str
+    file: str
+
+    def guard(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
+            raise InputError(self.text, details={"file": self.file}) from None
+
+    def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rest = iter(batches)
+        while (batch := self.guard(lambda: next(rest, None))) is not None:
+            yield batch
+
+
+class _Rows:
+    """The rows of one table; lines count from 1."""
+
+    def __init__(self, kind: Kind, intake: Intake, file: int) -> None:
+        self._kind = kind
+        self._intake = intake
+        self._file = file
+        self._gatherer = intake.gatherer(kind)
+        self._known = frozenset(kind.arrow_schema().names)
+        self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
+
+    def take_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        start = 1
+        for batch in batches:
+            for offset, part in _parts(batch):
+                self._take(self._columns(part), start + offset)
+            start += batch.num_rows
+
+    def _columns(self, batch: pa.RecordBatch) -> pa.Table:
+        """The columns that the schema has, under its names."""
+        table = pa.Table.from_batches([batch])
+        if isinstance(self._kind, EdgeType):
+            table = table.rename_columns([_ENDS.get(name, name) for name in table.column_names])
+        unknown = [name for name in table.column_names if name not in self._known]
+        for name in unknown:
+            shown = show(name)
+            if self._intake.strict_properties:
+                raise self._refused(1, f"{self._kind.name} has no property '{shown}'", shown)
+            self._intake.ignore(self._kind, shown, table.num_rows)
+        table = table.select(
+            [n for n, name in enumerate(table.column_names) if name not in unknown]
+        )
+        names = table.column_names
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            shown = show(repeated[0])
+            raise self._refused(1, f"the column '{shown}' is given twice", shown)
+        return table
+
+    def _take(self, table: pa.Table, start: int) -> None:
+        if not table.num_rows:
             return
-        intake.reject(file, start, error.message)
-        return
-    intake.records += rows.num_rows
-    lines = np.arange(start, start + rows.num_rows, dtype=np.int64)
-    bad: dict[int, str] = {}
-    for violation in table_violations(kind, rows):
-        if violation.row is not None:
-            bad.setdefault(violation.row, violation.message)
-    for row in sorted(bad):
-        intake.reject(file, int(lines[row]), bad[row])
-    files = pa.array(np.full(rows.num_rows, file, dtype=np.int32))
-    placed = rows.append_column("file~", files).append_column("line~", pa.array(lines))
-    if bad:
-        placed = placed.take(pa.array([r for r in range(rows.num_rows) if r not in bad]))
-    for batch in placed.combine_chunks().to_batches():
-        gatherer.spool.add(pa.RecordBatch.from_arrays(batch.columns, schema=gatherer.spool.schema))
+        try:
+            _, rows = conform(self._intake.catalog, self._kind.table_key, table)
+        except OmniGraphError as error:
+            if table.num_rows > 1:
+                # Something in here does not fit: look closer until it is one row.
+                half = table.num_rows // 2
+                self._take(table.slice(0, half), start)
+                self._take(table.slice(half), start + half)
+            else:
+                self._reject(table, start, error)
+            return
+        if not self._is_keyed:
+            self._gatherer.has_given_ids |= KEY in table.column_names
+        first = place(self._file, start)
+        places = np.arange(first, first + rows.num_rows, dtype=np.int64)
+        placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
+        for batch in placed.to_batches():
+            self._gatherer.take(batch)
+        self._intake.took_records(rows.num_rows)
+
+    def _reject(self, row: pa.Table, line: int, error: OmniGraphError) -> None:
+        name = error.details.get("property")
+        value = None
+        if name in row.column_names:
+            value = show(_python(row[name]))
+        field = None if name is None else _SHOWN_ENDS.get(name, name)
+        self._intake.reject(self._file, line, error.message, field=field, value=value)
+
+    def _refused(self, line: int, reason: str, field: str) -> LoadError:
+        """What is wrong with a column is wrong in every row: nothing can be set aside."""
+        return Reject(self._intake.files[self._file], line, reason, field).error()
 
 
-def _halves(table: pa.Table, kind: Kind, intake: Intake, file: int, start: int) -> None:
-    """Something in here does not fit: look closer until it is one row."""
-    half = table.num_rows // 2
-    _take(table.slice(0, half), kind, intake, file, start)
-    _take(table.slice(half), kind, intake, file, start + half)
+def _python(column: pa.ChunkedArray) -> Any:
+    try:
+        return column[0].as_py()
+    except (ValueError, OverflowError):
+        return str(column[0])
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Pieces of a batch that are not too large."""
+    per_row = max(1, batch.nbytes // max(batch.num_rows, 1))
+    rows = max(1, min(_ROWS, _BYTES // per_row))
+    for start in range(0, batch.num_rows, rows):
+        yield start, batch.slice(start, rows)

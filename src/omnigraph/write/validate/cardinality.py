@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import CardinalityViolation
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.storage.tables import KEY
-from omnigraph.write.delta import NO_IDS, Deltas, TableDelta
+from omnigraph.write.delta import NO_IDS, Deltas, Effect, TableDelta
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.violations import Violation
 
@@ -24,9 +24,9 @@ def cardinality_violations(
     not break a minimum; a source that is deleted itself needs no edges.
     """
     kind = delta.kind
-    if not isinstance(kind, EdgeType) or (
-        not kind.cardinality.min and kind.cardinality.max is None
-    ):
+    if not isinstance(kind, EdgeType) or delta.effect is Effect.UPDATE:
+        return
+    if not kind.cardinality.min and kind.cardinality.max is None:
         return
     affected = _affected(delta, committed)
     affected = _alive(kind, affected, deltas)
@@ -45,7 +45,7 @@ def cardinality_violations(
 def _affected(delta: TableDelta, committed: Committed) -> pa.Array:
     """New sources of the edges in the delta, and the old ones of what it moves or deletes."""
     parts = [NO_IDS]
-    if delta.rows is not None and "src" in delta.rows.names:
+    if delta.rows is not None:
         parts.append(delta.column("src").combine_chunks())
     if delta.replaces:
         before = committed.everything(delta.table_key, ["src"])
@@ -68,6 +68,8 @@ def _before(delta: TableDelta, ids: pa.Array, committed: Committed) -> pa.Array:
 
 def _alive(kind: EdgeType, sources: pa.Array, deltas: Deltas) -> pa.Array:
     node = deltas.get(f"node:{kind.from_type}")
+    if node is not None and node.replaces:
+        return sources.filter(pc.is_in(sources, value_set=node.column(KEY).combine_chunks()))
     if node is None or not len(node.deleted):
         return sources
     return sources.filter(pc.invert(pc.is_in(sources, value_set=node.deleted)))
@@ -77,7 +79,7 @@ def _counts(delta: TableDelta, affected: pa.Array, committed: Committed) -> dict
     there = committed.matching(delta.table_key, "src", affected, [KEY, "src"])
     mine = delta.column(KEY).combine_chunks()
     sources = [there.filter(pc.invert(pc.is_in(there[KEY], value_set=mine)))["src"]]
-    if delta.rows is not None and "src" in delta.rows.names:
+    if delta.rows is not None:
         sources.append(delta.column("src"))
     chunks = [chunk for column in sources for chunk in column.chunks]
     counted = pc.value_counts(pa.chunked_array(chunks, pa.string()))
@@ -86,7 +88,7 @@ def _counts(delta: TableDelta, affected: pa.Array, committed: Committed) -> dict
 
 def _found(delta: TableDelta, source: str, count: int, bound: str) -> Violation:
     position = None
-    if delta.rows is not None and "src" in delta.rows.names:
+    if delta.rows is not None:
         mask = pc.equal(delta.column("src"), source)
         hits = pc.indices_nonzero(mask)
         position = hits[len(hits) - 1].as_py() if len(hits) else None

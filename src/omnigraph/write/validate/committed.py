@@ -17,8 +17,8 @@ from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import NO_IDS, Deltas
 
-# An index answers so many keys faster than a pass over a million rows does.
-_LOOKUPS = 1_000
+LOOKUPS = 1_000
+"""An index answers so many keys faster than a pass over a million rows does."""
 
 
 class Committed:
@@ -33,7 +33,8 @@ class Committed:
     @property
     def consulted(self) -> dict[str, int]:
         """The tables that were looked at and are not written, by the version seen."""
-        found = {key: self._snapshot.pin(key) for key in sorted(self._seen - set(self._deltas))}
+        written = {key for key, delta in self._deltas.items() if not delta.is_empty}
+        found = {key: self._snapshot.pin(key) for key in sorted(self._seen - written)}
         return {key: pin.version for key, pin in found.items() if pin is not None}
 
     def matching(
@@ -87,7 +88,7 @@ def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str])
     names = list(dict.fromkeys((*columns, column)))
     if not len(wanted):
         return table.read(columns, limit=0)
-    if len(wanted) <= _LOOKUPS:
+    if len(wanted) <= LOOKUPS:
         return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
     batches = [
         batch.filter(pc.is_in(batch[column], value_set=wanted)) for batch in table.scan(names)

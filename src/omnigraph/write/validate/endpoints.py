@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import OrphanEdge
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.tables import KEY
-from omnigraph.write.delta import NO_IDS, Deltas, TableDelta
+from omnigraph.write.delta import NO_IDS, Deltas, Effect, TableDelta
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.violations import Violation
 
@@ -20,11 +20,9 @@ def added_edge_violations(
 ) -> Iterator[Violation]:
     """Edges of a delta whose source or target is neither there nor in the same write."""
     kind = delta.kind
-    if not isinstance(kind, EdgeType) or delta.rows is None:
+    if not isinstance(kind, EdgeType) or delta.rows is None or delta.effect is Effect.UPDATE:
         return
     for end, node in (("src", kind.from_type), ("dst", kind.to_type)):
-        if end not in delta.rows.names:
-            continue
         column = delta.column(end)
         missing = _missing(f"node:{node}", column, deltas, committed)
         if not len(missing):
@@ -62,6 +60,8 @@ def removed_node_violations(
     catalog: Catalog, delta: TableDelta, deltas: Deltas, committed: Committed
 ) -> Iterator[Violation]:
     """Edges that stay although a node they need goes away."""
+    if not isinstance(delta.kind, NodeType):
+        return
     gone = _gone(delta, committed)
     if not len(gone):
         return

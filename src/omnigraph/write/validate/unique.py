@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,7 @@ from omnigraph.errors import KeyConflict, UniqueViolation
 from omnigraph.lang.schema.catalog import NodeType
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
+from omnigraph.write.moments import to_timestamp
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.violations import Violation, named, shown
 
@@ -95,7 +97,7 @@ def _among(delta: TableDelta, columns: tuple[str, ...], rows: pa.Table) -> Itera
     crowded = groups.filter(pc.greater(groups[f"{_ROW}_count"], 1))
     shared = rows.join(crowded, list(columns), join_type="inner").sort_by(_ROW)
     ids = dict(zip(rows[_ROW].to_pylist(), rows[KEY].to_pylist(), strict=True))
-    for record in shared.to_pylist():
+    for record in _records(shared):
         first = record[f"{_ROW}_min"]
         if record[_ROW] != first:
             yield _held(delta, columns, record, record[_ROW], ids[first], record[KEY])
@@ -113,14 +115,24 @@ def _against(
     there = there.filter(pc.invert(pc.is_in(there[KEY], value_set=mine)))
     there = there.rename_columns([_OTHER, *columns])
     both = rows.join(there, list(columns), join_type="inner").sort_by(_ROW)
-    for record in both.to_pylist():
+    for record in _records(both):
         yield _held(delta, columns, record, record[_ROW], record[_OTHER], record[KEY])
+
+
+def _records(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python values, moments with their time of day."""
+    for position, field in enumerate(rows.schema):
+        if pa.types.is_date64(field.type):
+            moments = to_timestamp(rows[field.name].combine_chunks())
+            rows = rows.set_column(position, field.name, moments)
+    records: list[dict[str, Any]] = rows.to_pylist()
+    return records
 
 
 def _held(
     delta: TableDelta,
     columns: tuple[str, ...],
-    record: dict[str, object],
+    record: dict[str, Any],
     position: int,
     first: str,
     second: str,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import ValueViolation
+from omnigraph.errors import InputError, ValueViolation
 from omnigraph.lang.schema.ast import Check, Range
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.storage.tables import KEY
@@ -50,29 +50,48 @@ def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
 
 def _ranges(kind: Kind, rule: Range, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
-    if column is None:
+    if column is None or pa.types.is_list(column.type):
         return
     where = f"{kind.name}.{rule.property}"
     if pa.types.is_floating(column.type):
         for position, value in _hits(column, pc.is_nan(column)):
             yield _found(kind, table, position, f"@range violation on {where}: value {value}")
     if rule.min is not None:
-        low = pc.less(column, pa.scalar(rule.min))
-        for position, value in _hits(column, low):
+        for position, value in _hits(column, _outside(column, rule.min, pc.less)):
             text = f"@range violation on {where}: value {value} < min {rule.min}"
             yield _found(kind, table, position, text)
     if rule.max is not None:
-        high = pc.greater(column, pa.scalar(rule.max))
-        for position, value in _hits(column, high):
+        for position, value in _hits(column, _outside(column, rule.max, pc.greater)):
             text = f"@range violation on {where}: value {value} > max {rule.max}"
             yield _found(kind, table, position, text)
+
+
+def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
+    """Where a column lies beyond a bound, compared in a type that holds both exactly."""
+    if pa.types.is_floating(column.type):
+        # The bound that an F32 is nearest to is the one that was written.
+        return beyond(column, pa.scalar(float(bound), column.type))
+    if pa.types.is_uint64(column.type) and not isinstance(bound, float):
+        return beyond(column.cast(pa.decimal128(20)), pa.scalar(bound, pa.decimal128(20)))
+    return beyond(column, pa.scalar(bound))
 
 
 def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
     if column is None:
         return
-    for position, value in _hits(column, pc.invert(_matches(column, rule.pattern))):
+    if column.null_count == len(column):
+        return
+    try:
+        found = _matches(column, rule.pattern)
+    except re.error:
+        raise InputError(
+            f"the pattern '{rule.pattern}' of @check on {kind.name}.{rule.property} "
+            "is no regular expression",
+            hint="change the schema",
+            details={"table_key": kind.table_key, "property": rule.property},
+        ) from None
+    for position, value in _hits(column, pc.invert(found)):
         text = (
             f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
             f"pattern '{rule.pattern}'"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from omnigraph.errors import OmniGraphError
+from omnigraph.lang.schema.keys import key_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,14 @@ class Violation:
 def shown(value: Any) -> str:
     """A value as messages show it.
 
-    >>> shown(1.5), shown(float("nan")), shown(True)
-    ('1.5', 'NaN', 'true')
+    >>> shown(1.5), shown(float("nan")), shown(True), shown(datetime(2024, 5, 1, 10))
+    ('1.5', 'NaN', 'true', '2024-05-01T10:00:00.000Z')
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
-    return str(value)
+    return key_text(value) if isinstance(value, datetime) else str(value)
 
 
 def named(columns: tuple[str, ...]) -> str:

@@ -1,0 +1,181 @@
+"""Every kind of operation, with the graph on S3 that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.graph import Graph
+from omnigraph.storage.roots import Root
+from tests.crash.operations import BRANCH, rows
+from tests.crash.survival import State
+from tests.faults.aftermath import Aftermath, settle
+from tests.faults.place import IMPATIENT, Place, new_graph, open_graph
+from tests.s3.proxy import Request, S3Proxy
+
+Prepare = Callable[[Root], Graph | None]
+Run = Callable[[Root, Graph | None], object]
+BOTH = ("Person", "Company")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """An operation: ``prepare`` opens what it works with, ``run`` is what meets the fault."""
+
+    name: str
+    build: Callable[[Root], None]
+    run: Run
+    prepare: Prepare
+    recovers: bool = False
+    repeatable: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ready(self, root: Root) -> Ready:
+        """Build the graph, and see what the operation does to it when nothing fails."""
+        place = Place(root)
+        self.build(root)
+        place.remember()
+        before = _state(root)
+        place.put_back()
+        with S3Proxy(_port(root)) as proxy:
+            through = place.through(proxy.endpoint)
+            graph = self.prepare(through)
+            proxy.reset()
+            self.run(through, graph)
+            requests = tuple(proxy.log)
+        aftermath = Aftermath(before, _state(root), BOTH, self.recovers, self.repeatable)
+        return Ready(self, place, aftermath, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A scenario that can be run as often as one likes, and the requests that it makes."""
+
+    scenario: Scenario
+    place: Place
+    aftermath: Aftermath
+    requests: tuple[Request, ...]
+
+    @property
+    def port(self) -> int:
+        return _port(self.place.root)
+
+    @contextmanager
+    def again(self) -> Iterator[tuple[S3Proxy, Graph | None, Callable[[], object]]]:
+        """The graph as it was, a proxy of its own, the handle, and the operation to call."""
+        self.place.put_back()
+        with S3Proxy(self.port) as proxy:
+            through = self.place.through(proxy.endpoint)
+            graph = self.scenario.prepare(through)
+            proxy.reset()
+            yield proxy, graph, lambda: self.scenario.run(through, graph)
+
+
+def _port(root: Root) -> int:
+    return int(root.options["aws_endpoint"].rpartition(":")[2])
+
+
+def _state(root: Root) -> State:
+    with open_graph(root) as graph:
+        settle(graph)
+        return State.of(graph)
+
+
+# -- graphs to start from -------------------------------------------------------------------------
+
+
+def plain(root: Root) -> None:
+    with new_graph(root) as graph:
+        graph.append(rows("Person", "Ada", "Bob") | rows("Company", "Acme"))
+
+
+def branched(root: Root) -> None:
+    plain(root)
+    with open_graph(root) as graph:
+        graph.branches.create(BRANCH)
+
+
+def forked(root: Root) -> None:
+    branched(root)
+    with open_graph(root) as graph:
+        graph.append(rows("Person", "Carl") | rows("Company", "Bolt"), branch=BRANCH)
+
+
+class Died(BaseException):
+    """Ends a write as the death of its process would, but for the leases: they are free."""
+
+
+def dead(build: Callable[[Root], None], point: Failpoint, branch: str) -> Callable[[Root], None]:
+    """A graph with the sidecar of a write that died at a failpoint."""
+
+    def die(crossed: Failpoint) -> None:
+        if crossed is point:
+            raise Died
+
+    def built(root: Root) -> None:
+        build(root)
+        try:
+            with open_graph(root) as graph, hooked(die):
+                graph.append(rows("Person", "Grace") | rows("Company", "Core"), branch=branch)
+        except Died:
+            return
+        raise AssertionError(f"{point} was not crossed")
+
+    return built
+
+
+# -- operations -----------------------------------------------------------------------------------
+
+
+def opened(root: Root) -> Graph:
+    return open_graph(root, IMPATIENT)
+
+
+def nothing(root: Root) -> None:
+    return None
+
+
+def _on(action: Callable[[Graph], object]) -> Run:
+    """An operation on a handle that is open already."""
+
+    def run(root: Root, graph: Graph | None) -> object:
+        assert graph is not None
+        return action(graph)
+
+    return run
+
+
+def append(graph: Graph, branch: str = "main") -> object:
+    return graph.append(rows("Person", "Grace") | rows("Company", "Core"), branch=branch)
+
+
+def recover(root: Root, graph: Graph | None) -> object:
+    return open_graph(root, IMPATIENT)
+
+
+SCENARIOS = (
+    Scenario("append to two tables", plain, _on(append), opened),
+    Scenario("first write on a branch", branched, _on(lambda g: append(g, BRANCH)), opened),
+    Scenario("create a branch", plain, _on(lambda g: g.branches.create(BRANCH)), opened),
+    Scenario("delete a branch", forked, _on(lambda g: g.branches.delete(BRANCH)), opened),
+    Scenario("create a tag", plain, _on(lambda g: g.tags.create("v1")), opened),
+    Scenario("ensure indexes", plain, _on(lambda g: g.indexes.ensure()), opened, repeatable=True),
+    Scenario(
+        "roll forward",
+        dead(plain, Failpoint.WRITE_AFTER_TABLES, "main"),
+        recover,
+        nothing,
+        recovers=True,
+    ),
+    Scenario(
+        "roll back a fork",
+        dead(branched, Failpoint.WRITE_BETWEEN_TABLES, BRANCH),
+        recover,
+        nothing,
+        recovers=True,
+    ),
+)

@@ -1,0 +1,182 @@
+"""A local disk that is full or fails: an error that says so, and all is well once it works."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from omnigraph.errors import OutcomePending, StorageDenied, StorageFull
+from omnigraph.graph import Graph
+from omnigraph.storage.roots import Root, parse_root
+from tests.crash.harness import Prepared
+from tests.crash.survival import State
+from tests.faults import children
+from tests.faults.aftermath import Aftermath, Ending, ending_of
+from tests.faults.children import Children
+from tests.faults.disks import FailingCalls, SmallDisk, small_disk
+from tests.faults.place import open_graph
+from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
+
+CHOSEN = [SCENARIOS[number] for number in (0, 1, 5, 6)]
+each_scenario = pytest.mark.parametrize("scenario", CHOSEN, ids=str)
+each_resource = pytest.mark.parametrize("resource", ["pages", "entries"])
+
+
+@dataclass(frozen=True)
+class Local:
+    """A scenario on a local disk that can be run as often as one likes."""
+
+    scenario: Scenario
+    root: Root
+    prepared: Prepared
+    aftermath: Aftermath
+
+    def again(self) -> tuple[Graph | None, Callable[[], object]]:
+        """The graph as it was: the handle, and the operation to call."""
+        self.prepared.put_back()
+        graph = self.scenario.prepare(self.root)
+        return graph, lambda: self.scenario.run(self.root, graph)
+
+
+def build(scenario: Scenario, folder: Path, copy: Path) -> Local:
+    root = parse_root(str(folder / "g.omni"))
+    scenario.build(root)
+    prepared = Prepared.of(Path(root.uri), copy / "as-it-was")
+    before = state(root)
+    prepared.put_back()
+    scenario.run(root, scenario.prepare(root))
+    aftermath = Aftermath(before, state(root), BOTH, scenario.recovers, scenario.repeatable)
+    return Local(scenario, root, prepared, aftermath)
+
+
+def state(root: Root) -> State:
+    with open_graph(root) as graph:
+        return State.of(graph)
+
+
+# -- full -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    top = tmp_path / "disk"
+    top.mkdir()
+    with small_disk(top) as found:
+        yield found
+
+
+@each_resource
+@each_scenario
+def test_a_disk_that_fills_up_is_an_error_until_there_is_room(disk, tmp_path, scenario, resource):
+    local = build(scenario, disk.top, tmp_path)
+    needed = room_for(disk, local, resource)
+    for room in range(0, needed, max(needed // 3, 1)):
+        check_full(disk, local, resource, room)
+
+
+@pytest.mark.slow
+@each_resource
+@each_scenario
+def test_a_disk_may_fill_up_at_any_moment(disk, tmp_path, scenario, resource):
+    local = build(scenario, disk.top, tmp_path)
+    for room in range(room_for(disk, local, resource) + 1):
+        check_full(disk, local, resource, room)
+
+
+def room_for(disk: SmallDisk, local: Local, resource: str) -> int:
+    """How much an operation takes."""
+    _, run = local.again()
+    before = getattr(disk, resource)
+    run()
+    return getattr(disk, resource) - before
+
+
+def check_full(disk: SmallDisk, local: Local, resource: str, room: int) -> None:
+    veteran, run = local.again()
+    with disk.only(**{resource: room}):
+        ending = ending_of(run)
+    assert isinstance(ending.error, StorageFull | OutcomePending | None), repr(ending.error)
+    try:
+        with open_graph(local.root) as graph:
+            local.aftermath.check(ending, graph, veteran if room % 2 else None)
+    except BaseException as error:
+        error.add_note(f"after {room} {resource}: {ending}")
+        raise
+
+
+def test_a_disk_without_any_room_says_so_and_takes_nothing(disk, tmp_path):
+    local = build(SCENARIOS[0], disk.top, tmp_path)
+    veteran, run = local.again()
+    with disk.only(entries=0), pytest.raises(StorageFull) as raised:
+        run()
+    assert raised.value.hint == "free space and repeat"
+    with open_graph(local.root) as graph:
+        found = local.aftermath.check(Ending(raised.value), graph, veteran)
+    assert found == local.aftermath.before
+
+
+def test_a_disk_that_is_read_only_can_be_read(disk, tmp_path):
+    local = build(SCENARIOS[0], disk.top, tmp_path)
+    veteran, run = local.again()
+    with disk.read_only():
+        with pytest.raises(StorageDenied) as raised:
+            run()
+        with Graph.open(local.root.uri, "r") as graph:
+            assert State.of(graph) == local.aftermath.before
+    with open_graph(local.root) as graph:
+        local.aftermath.check(Ending(raised.value), graph, veteran)
+
+
+# -- a disk that does not sync --------------------------------------------------------------------
+
+SYNCS = ("fsync", "fdatasync")
+NAMES = ("link", "linkat", "rename", "renameat", "renameat2")
+
+
+@pytest.mark.parametrize("calls", [SYNCS, NAMES], ids=["sync", "name"])
+def test_a_disk_that_fails_is_never_taken_for_one_that_works(tmp_path, family, calls):
+    local = build(SCENARIOS[0], tmp_path, tmp_path)
+    for when in (1, 4, 9, 16):
+        check_failing(local, family, calls, when, tmp_path / "trace")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", [SYNCS, NAMES], ids=["sync", "name"])
+@pytest.mark.parametrize("number", [0, 1], ids=lambda number: str(SCENARIOS[number]))
+def test_a_disk_may_fail_at_any_moment(tmp_path, family, number, calls):
+    local = build(SCENARIOS[number], tmp_path, tmp_path)
+    when = 1
+    while check_failing(local, family, calls, when, tmp_path / "trace", number):
+        when += 1
+    assert when > 4
+
+
+def check_failing(
+    local: Local,
+    family: Children,
+    calls: tuple[str, ...],
+    when: int,
+    trace: Path,
+    number: int = 0,
+) -> bool:
+    """Let a call fail and look what came of it; whether there were so many calls."""
+    local.prepared.put_back()
+    pid = family.at_gate(functools.partial(children.twice, number), local.root)
+    failing = FailingCalls(pid, calls, when, trace)
+    assert family.stop_at_boundary(pid)
+    met = [str(Path(file).relative_to(local.root.uri)) for file in failing.stop()]
+    ending = family.ending(pid)
+    try:
+        if ending.error is None:
+            # The write was safe by then, and whether its sidecar is gone for good is no matter.
+            assert {Path(file).parts[0] for file in met} <= {"__recovery"}
+        with open_graph(local.root) as graph:
+            local.aftermath.check(ending, graph)
+    except BaseException as error:
+        error.add_note(f"after call {when} failed on {met}: {ending}")
+        raise
+    return bool(met)

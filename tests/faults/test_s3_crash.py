@@ -1,0 +1,135 @@
+"""A process that works on S3 dies at a request, or is stopped until others take it for dead."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.errors import StorageUnknown
+from tests.crash.operations import rows
+from tests.crash.survival import State
+from tests.faults import children
+from tests.faults.aftermath import NEXT, Ending, settle, without_next
+from tests.faults.children import Children
+from tests.faults.place import open_graph
+from tests.faults.scenarios import SCENARIOS, Ready
+from tests.s3.proxy import Action, Fault, S3Proxy
+
+KILLED = [
+    number
+    for number, scenario in enumerate(SCENARIOS)
+    if "write" in scenario.name or "append" in scenario.name or "roll" in scenario.name
+]
+APPEND = 0
+HOURS = 7200.0
+OTHER = f"{NEXT} by another"
+
+PAUSES = (
+    Failpoint.WRITE_AFTER_SIDECAR,
+    Failpoint.WRITE_BETWEEN_TABLES,
+    Failpoint.WRITE_AFTER_TABLES,
+    Failpoint.PUBLISH_BEFORE,
+)
+MORE_PAUSES = (
+    Failpoint.WRITE_AFTER_LEASES,
+    Failpoint.PUBLISH_AFTER,
+    Failpoint.WRITE_AFTER_PUBLISH,
+    Failpoint.WRITE_AFTER_SIDECAR_DELETE,
+)
+FORK = 1
+FORK_PAUSES = (Failpoint.FORK_BEFORE_CREATE, Failpoint.WRITE_AFTER_FORK, *PAUSES, *MORE_PAUSES)
+
+each_killed = pytest.mark.parametrize("number", KILLED, ids=lambda number: str(SCENARIOS[number]))
+
+
+# -- killed ---------------------------------------------------------------------------------------
+
+
+@each_killed
+def test_a_writer_that_dies_at_a_request_is_finished_or_taken_back(ready, family, number):
+    start = ready(SCENARIOS[number])
+    count = len(start.requests)
+    for at in range(count // 3, count + 1, count // 3):
+        check_kill(start, family, number, at)
+
+
+@pytest.mark.slow
+@each_killed
+def test_a_writer_may_die_at_any_request(ready, family, number):
+    start = ready(SCENARIOS[number])
+    at = 1
+    while check_kill(start, family, number, at):
+        at += 1
+    assert at > len(start.requests) // 2
+
+
+def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
+    """Kill the operation before a request arrives, then look; whether it made so many requests.
+
+    Every place is covered: dying after a request leaves what dying before the next one leaves.
+    """
+    start.place.put_back()
+    fault = Fault(Action.DELAY, at=at, seconds=HOURS)
+    with S3Proxy(start.port) as proxy:
+        root = start.place.through(proxy.endpoint)
+        pid = family.at_gate(functools.partial(children.scenario, number), root)
+        proxy.reset()
+        proxy.plan(fault)
+        was_killed = family.kill_at(pid, fault)
+        # Else the proxy would still forward the request of the dead when it lets go of it.
+        proxy._server.close_connections()
+    ending = Ending(StorageUnknown("killed")) if was_killed else Ending()
+    with open_graph(start.place.root) as graph:
+        start.aftermath.check(ending, graph)
+    return was_killed
+
+
+# -- stopped --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", PAUSES)
+def test_a_writer_that_was_stopped_too_long_does_no_harm(ready, family, point):
+    check_pause(ready(SCENARIOS[APPEND]), family, APPEND, point)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", MORE_PAUSES)
+def test_a_writer_may_be_stopped_at_any_boundary(ready, family, point):
+    check_pause(ready(SCENARIOS[APPEND]), family, APPEND, point)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", FORK_PAUSES)
+def test_a_writer_that_forks_may_be_stopped_at_any_boundary(ready, family, point):
+    check_pause(ready(SCENARIOS[FORK]), family, FORK, point)
+
+
+def check_pause(start: Ready, family: Children, number: int, point: Failpoint) -> None:
+    """Stop a writer until another one has written to the same tables, then let it go on."""
+    start.place.put_back()
+    root = start.place.root
+    expected = start.aftermath
+    pid = family.at_gate(functools.partial(children.paused, number, point), root)
+    try:
+        assert family.stop_at_boundary(pid), f"{point} was not crossed"
+        with open_graph(root) as other:
+            branches = other.branches.list()
+            for branch in branches:
+                other.append(rows("Person", OTHER) | rows("Company", OTHER), branch=branch)
+            settle(other)
+            meanwhile = without_next(State.of(other))
+        assert meanwhile in (expected.before, expected.after)
+        ending = family.ending(pid)
+    except BaseException:
+        family.drop(pid)
+        raise
+    with open_graph(root) as graph:
+        found = expected.check(ending, graph)
+        for branch in branches:
+            people = graph.snapshot(branch).read("Person")["id"].to_pylist()
+            assert OTHER in people
+            assert len(people) == len(set(people))
+    if meanwhile == expected.after:
+        assert found == expected.after, "it was there, and is gone"
