@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.commit.branches import Branches, refuse_while_schema_changes
+from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, open_contract, settle
-from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.names import normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.recovery import Recovered
@@ -36,8 +36,9 @@ from omnigraph.storage.durable import Durability
 from omnigraph.storage.roots import Root, parse_root
 from omnigraph.write.append import Append, Rows
 from omnigraph.write.export import Export
-from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode, reading
+from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode
 from omnigraph.write.load.sources import LoadData
+from omnigraph.write.load.target import LoadTarget, load_into
 from omnigraph.write.mutate import Mutation
 
 if TYPE_CHECKING:
@@ -271,51 +272,21 @@ class Graph:
         export wrote), several of them, an open binary file, Arrow tables or frames by type name,
         or records as dicts. ``types`` says which type a CSV or Parquet file holds where its name
         does not. ``mode`` is merge, append or overwrite. A missing branch is made from
-        ``from_branch``. Bad records refuse the load, unless ``max_rejects`` allows some: they are
-        set aside and written to the file ``rejects``. ``dry_run`` only checks.
+        ``from_branch`` once the data is found good. Bad records refuse the load, unless
+        ``max_rejects`` allows some: they are set aside and written to the file ``rejects``.
+        ``dry_run`` only checks.
         """
         if engine not in ("auto", "local"):
             raise InputError(f"'{engine}' is no load engine", hint="use auto or local")
+        if max_rejects is not None and max_rejects < 0:
+            raise InputError("max_rejects cannot be negative")
         contract = self._writable()
-        target, base = normal_branch(branch), normal_branch(from_branch)
-        created = False
-        if from_branch is not None and branch_label(target) not in self.branches.list():
-            created = True
         allowed = max_rejects if max_rejects is not None else (0 if rejects is None else 2**63)
         options = LoadOptions(format, types or {}, rejects, allowed, strict_properties, progress)
-        with reading(self._store, contract.catalog, data, load_mode(mode), options) as load:
-            if dry_run:
-                seen = self._store.manifest(base if created else target).current()
-                load.check(seen)
-                receipt = Receipt(None, seen.manifest_version, branch_label(target), {}, actor)
-            else:
-                if created:
-                    Branches(self._store).create(branch, from_branch)
-                request = WriteRequest(
-                    WriterKind.LOAD,
-                    target,
-                    load.touches,
-                    load.prepare,
-                    load.is_strict,
-                    actor or self._actor,
-                    if_commit=if_commit,
-                    idempotency_key=idempotency_key,
-                )
-                receipt = commit_write(self._store, request)
-            return LoadReceipt(
-                receipt.commit_id,
-                receipt.version,
-                receipt.branch,
-                receipt.tables,
-                receipt.actor,
-                receipt.met,
-                base_branch=from_branch,
-                branch_created=created and not dry_run,
-                records=load.records,
-                ignored=load.ignored,
-                rejected=load.rejected,
-                dry_run=dry_run,
-            )
+        target = LoadTarget(
+            branch, from_branch, actor or self._actor, if_commit, idempotency_key, dry_run
+        )
+        return load_into(self._store, contract.catalog, data, load_mode(mode), options, target)
 
     def append(
         self, rows: Mapping[str, Rows], branch: str = "main", actor: str | None = None

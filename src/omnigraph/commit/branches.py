@@ -46,6 +46,10 @@ class Branches:
         """``main`` first, then the others in alphabetical order; internal ones are hidden."""
         return [MAIN, *sorted(set(self._known()) - {SCHEMA_LOCK})]
 
+    def check_new(self, name: str) -> None:
+        """Refuse a name that ``create`` would refuse, and do nothing else."""
+        _check_name_is_free(check_new_branch(name), self._known())
+
     def create(self, name: str, source: str | None) -> None:
         """Fork a branch from the newest state of another."""
         branch = check_new_branch(name)

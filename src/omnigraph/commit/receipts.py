@@ -109,3 +109,25 @@ class LoadReceipt(Receipt):
     ignored: Mapping[str, int] = field(default_factory=dict)
     rejected: int = 0
     dry_run: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know although the load succeeded."""
+        return tuple(
+            f"{name} is not in the schema: ignored in {count} record{'s' if count > 1 else ''}"
+            for name, count in sorted(self.ignored.items())
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        # ``super()`` without arguments does not know a class that slots have made anew.
+        return {
+            **Receipt.to_json(self),
+            "base_branch": self.base_branch,
+            "branch_created": self.branch_created,
+            "records": self.records,
+            "rejected": self.rejected,
+            "ignored": dict(sorted(self.ignored.items())),
+            "warnings": list(self.warnings),
+            "dry_run": self.dry_run,
+        }

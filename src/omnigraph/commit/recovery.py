@@ -10,7 +10,7 @@ are rolled back on a read-write open only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
@@ -50,6 +50,7 @@ from omnigraph.errors import (
     BranchNotFound,
     Conflict,
     PreconditionFailed,
+    PublishContention,
     RecoveryRequired,
     StorageMissing,
     VersionMismatch,
@@ -102,9 +103,11 @@ class Recovery:
             # Forward first: a roll-back of another sidecar must not hit what it publishes.
             verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
             for verdict in verdicts:
-                settled = self._settle(verdict, full=full)
-                if settled is not None:
-                    done.append(settled)
+                # Who publishes and does not come to an end keeps us from it, nothing else.
+                with suppress(PublishContention):
+                    settled = self._settle(verdict, full=full)
+                    if settled is not None:
+                        done.append(settled)
         return done
 
     def _take(self, leases: ExitStack) -> list[Sidecar]:

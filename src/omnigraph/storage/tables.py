@@ -206,9 +206,10 @@ class TableStore:
 
         ``after`` is the version that it has to follow: the one it was staged on, unless earlier
         steps of the same write come between; ``rows_before`` how many rows that version has, if
-        it is known, since counting takes longer the more fragments there are. Raises ``VersionMismatch`` when the table moved
-        meanwhile; then the caller has to undo what Lance may have rebased, and nothing of the
-        write is published.
+        it is known, since counting takes longer the more fragments there are.
+
+        Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
+        what Lance may have rebased, and nothing of the write is published.
         """
         if not isinstance(staged._transaction, Transaction):
             raise InternalError("a staged write was committed that this process did not stage")
