@@ -7,18 +7,20 @@ import shutil
 import pytest
 
 from omnigraph import Graph
+from tests.write.deltas import fill
 from tests.write.world import EDGES, PEOPLE, SCHEMA
 
 
 @pytest.fixture(scope="session")
 def templates(tmp_path_factory):
-    """Both graphs, made once."""
+    """Every graph, made once."""
     root = tmp_path_factory.mktemp("templates")
     with Graph.init(root / "empty.omni", SCHEMA, durability="os") as graph:
         shutil.copytree(root / "empty.omni", root / "filled.omni")
     with Graph.open(root / "filled.omni", durability="os") as graph:
         graph.mutate(PEOPLE)
         graph.mutate(EDGES)
+    fill(root / "rules.omni")
     return root
 
 
@@ -47,3 +49,10 @@ def other(request):
     """A second handle of the filled graph."""
     with Graph.open(request.getfixturevalue("people").uri, durability="os") as other:
         yield other
+
+
+@pytest.fixture
+def ruled(templates, tmp_path):
+    """The graph of ``tests.write.deltas``."""
+    with Graph.open(_copy(templates, "rules.omni", tmp_path), durability="os") as graph:
+        yield graph

@@ -98,7 +98,7 @@ FITS = {
         pa.array([dt.date(2024, 5, 1)], pa.date64()),
         [dt.date(2024, 5, 1)],
     ),
-    "lists": ("words", pa.array([["a", None, ""]]), [["a", None, ""]]),
+    "lists": ("words", pa.array([["a", ""], []]).slice(0, 1), [["a", ""]]),
     "lists of wide integers": ("numbers", pa.array([[1, 2]], pa.list_(pa.int64())), [[1, 2]]),
     "vectors": ("vector", pa.array([[1.0, 2.0]]), [[1.0, 2.0]]),
     "nulls of no type": ("day", pa.nulls(1), [None]),
@@ -129,11 +129,11 @@ MOMENTS = {
 @pytest.mark.parametrize("given", MOMENTS.values(), ids=list(MOMENTS))
 def test_a_moment_keeps_its_time_of_day(graph, given):
     """130: Arrow's own cast would cut it down to the day."""
-    several = pa.array([[given[0], None]], pa.list_(given.type))
+    several = pa.array([[given[0]], None], pa.list_(given.type))
     graph.append(docs("a", moment=given) | {"Log": pa.table({"moments": several})})
     assert column(graph, "moment").cast(pa.int64()).to_pylist() == [MILLIS]
     stored = column(graph, "moments", "Log")
-    assert stored.values.cast(pa.int64()).to_pylist() == [MILLIS, None]
+    assert stored.flatten().cast(pa.int64()).to_pylist() == [MILLIS]
 
 
 MISFITS = {
@@ -163,6 +163,11 @@ MISFITS = {
     "a vector that is too long": ("vector", pa.array([[1.0, 2.0, 3.0]])),
     "a vector that is too short": ("vector", pa.array([[1.0]])),
     "a vector of text": ("vector", pa.array([["1", "2"]])),
+    "a null in a list": ("words", pa.array([["a", None]])),
+    "a null in a vector": ("vector", pa.array([[1.0, None]])),
+    "a vector of zeros": ("vector", pa.array([[0.0, 0.0]])),
+    "a number that is not finite": ("f64", pa.array([float("inf")])),
+    "a day that no calendar shows": ("day", pa.array([2**31 - 1], pa.int32()).view("date32")),
     "a struct": ("i32", pa.array([{"a": 1}])),
 }
 

@@ -12,7 +12,7 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.storage.tables import KEY
-from omnigraph.write.convert import is_sound
+from omnigraph.write.convert import flaw
 from omnigraph.write.moments import to_timestamp
 
 
@@ -78,12 +78,13 @@ def _column(kind: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.C
             details={"table_key": kind.table_key, "property": field.name},
         )
     prop = kind.properties.get(field.name)
-    if prop is not None and not all(is_sound(prop.type, chunk) for chunk in column.chunks):
-        raise ValueConversionError(
-            f"{kind.table_key}: '{field.name}' holds numbers that are not finite, "
-            f"do not fit {prop.type}, or vectors of zeros",
-            details={"table_key": kind.table_key, "property": field.name},
-        )
+    flaws = () if prop is None else (flaw(prop.type, chunk) for chunk in column.chunks)
+    for found in flaws:
+        if found is not None:
+            raise ValueConversionError(
+                f"{kind.table_key}: '{field.name}' {found}",
+                details={"table_key": kind.table_key, "property": field.name},
+            )
     return column
 
 
@@ -158,7 +159,10 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
     if KEY in table.column_names:
         given = _cast(kind, table[KEY], pa.field(KEY, pa.string(), nullable=False))
         if given.null_count:
-            raise ValueConversionError(f"{kind.table_key}: '{KEY}' has null values")
+            raise ValueConversionError(
+                f"{kind.table_key}: '{KEY}' has null values",
+                details={"table_key": kind.table_key, "property": KEY},
+            )
     if not isinstance(kind, NodeType) or not kind.key:
         if given is not None:
             return given
@@ -169,7 +173,7 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
             f"{kind.table_key}: the id of a row is its key {', '.join(kind.key)}; "
             "another id was given",
             hint=f"leave the column '{KEY}' out",
-            details={"table_key": kind.table_key},
+            details={"table_key": kind.table_key, "property": KEY},
         )
     return made
 

@@ -104,7 +104,7 @@ def _whole_column(type_: PropType, values: Sequence[Any], target: pa.DataType) -
         column = pa.array(values, target)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return None
-    return column if is_sound(type_, column) else None
+    return column if flaw(type_, column) is None else None
 
 
 def _whole_days(scalar: Scalar, values: Sequence[Any]) -> pa.Array | None:
@@ -122,7 +122,8 @@ def _whole_days(scalar: Scalar, values: Sequence[Any]) -> pa.Array | None:
             return None
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return None
-    return column if column is not None and is_sound(PropType(scalar), column) else None
+    is_fine = column is not None and flaw(PropType(scalar), column) is None
+    return column if is_fine else None
 
 
 def _days(numbers: pa.Array) -> pa.Array:
@@ -144,25 +145,33 @@ _DATE_SHAPE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATETIME_SHAPE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?Z?$"
 
 
-def is_sound(type_: PropType, column: pa.Array) -> bool:
-    """Floats must be finite, a vector must point somewhere, a day be one of four-digit years."""
+def flaw(type_: PropType, column: pa.Array) -> str | None:
+    """What is wrong with a column although Arrow can hold it; none when it is fine.
+
+    >>> flaw(PropType(Scalar.F64), pa.array([1.5, float("inf")]))
+    'holds a number that is not finite'
+    """
+    flat = column
+    if type_.is_list or type_.scalar is Scalar.VECTOR:
+        flat = column.flatten()
+        if flat.null_count:
+            return "holds a list with a null in it"
     if type_.scalar in _DAYS:
-        return _is_in_calendar(_DAYS[type_.scalar], column)
+        return None if _is_in_calendar(type_.scalar, flat) else f"holds no {type_.scalar}"
     if not type_.scalar.is_float and type_.scalar is not Scalar.VECTOR:
-        return True
-    flat = column.flatten() if type_.is_list or type_.scalar is Scalar.VECTOR else column
+        return None
     if pc.all(pc.is_finite(flat)).as_py() is False:
-        return False
+        return "holds a number that is not finite"
     if type_.scalar is not Scalar.VECTOR or not len(flat):
-        return True
+        return None
     zero = flat.to_numpy(zero_copy_only=False).reshape(-1, type_.dimension or 1) == 0
-    return not zero.all(axis=1).any()
+    return "holds a vector of zeros" if zero.all(axis=1).any() else None
 
 
-def _is_in_calendar(per_day: int, column: pa.Array) -> bool:
-    flat = column.flatten() if pa.types.is_list(column.type) else column
-    wide = pa.int32() if pa.types.is_date32(flat.type) else pa.int64()
-    ends = pc.min_max(flat.view(wide))
+def _is_in_calendar(scalar: Scalar, column: pa.Array) -> bool:
+    """Whether all days are in years of four digits, which is what can be shown."""
+    per_day = _DAYS[scalar]
+    ends = pc.min_max(column.view(pa.int32() if scalar is Scalar.DATE else pa.int64()))
     low, high = ends["min"].as_py(), ends["max"].as_py()
     first, last = _FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1
     return low is None or (first <= low and high <= last)
@@ -265,7 +274,8 @@ def _float(scalar: Scalar, value: Any) -> float:
         raise ValueError(f"{show(value)} does not fit {scalar}") from None
     if not math.isfinite(number):
         raise ValueError(f"{show(value)} is not a finite number")
-    if scalar is Scalar.F32 and not math.isfinite(pa.scalar(number, pa.float32()).as_py()):
+    stored = pa.scalar(number, pa.float32()).as_py() if scalar is Scalar.F32 else number
+    if not math.isfinite(stored) or (isinstance(value, int) and stored != value):
         raise ValueError(f"{show(value)} does not fit {scalar}")
     return number
 
