@@ -13,7 +13,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 
 from omnigraph.commit.failpoints import Failpoint, install
-from omnigraph.commit.store import Patience
 from omnigraph.storage.roots import Root
 from tests.crash.harness import Harness
 from tests.faults.aftermath import NEXT, Ending, ending_of, go_on
@@ -22,7 +21,6 @@ from tests.faults.scenarios import BOTH, SCENARIOS
 from tests.s3.proxy import Fault
 
 Child = Callable[[Root], Iterator[None]]
-SHORT_LIVED = Patience(lease=15.0, publish=3.0, lease_ttl=0.5)
 
 
 def scenario(number: int, root: Root) -> Iterator[None]:
@@ -42,10 +40,11 @@ def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
             waiting.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    graph = open_graph(root, SHORT_LIVED)
+    chosen = SCENARIOS[number]
+    graph = chosen.prepare(root)
     yield
     install(stop)
-    tell(ending_of(lambda: SCENARIOS[number].run(root, graph)))
+    tell(ending_of(lambda: chosen.run(root, graph)))
 
 
 def twice(number: int, root: Root) -> Iterator[None]:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -74,7 +75,14 @@ def small_disk(top: Path) -> Iterator[SmallDisk]:
 
 # -- calls that fail ------------------------------------------------------------------------------
 
-_INJECTED = re.compile(r'\w+\((?:\d+<(?P<open>[^>]*)>|"(?P<name>[^"]*)").*\(INJECTED\)')
+_CALL = re.compile(r'\w+\((?:AT_FDCWD<[^>]*>, )?(?:\d+<(?P<open>[^>]*)>|"(?P<name>[^"]*)")')
+
+
+class Failure(NamedTuple):
+    """A call that failed on a file, and whether the same call on that file came again later."""
+
+    file: str
+    repeated: bool
 
 
 class FailingCalls:
@@ -102,9 +110,17 @@ class FailingCalls:
         said = self._process.stderr.readline()
         assert "attached" in said, said
 
-    def stop(self) -> list[str]:
-        """Let the process go, which must be stopped; gives the files that calls failed on."""
+    def stop(self) -> list[Failure]:
+        """Let the process go, which must be stopped; gives what failed."""
         self._process.terminate()
         self._process.communicate()
-        found = _INJECTED.finditer(self._file.read_text())
-        return [match["open"] or match["name"] for match in found]
+        calls = []
+        for line in self._file.read_text().splitlines():
+            found = _CALL.search(line)
+            if found is not None:
+                calls.append((found["open"] or found["name"], "(INJECTED)" in line))
+        return [
+            Failure(file, (file, False) in calls[number:])
+            for number, (file, failed) in enumerate(calls)
+            if failed
+        ]

@@ -10,7 +10,7 @@ from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root
 from tests.crash.operations import SCHEMA
 
-IMPATIENT = Patience(lease=15.0, publish=3.0, lease_ttl=1.0)
+IMPATIENT = Patience(lease=15.0, publish=3.0, lease_ttl=0.6)
 """For handles that meet faults: a lease that one of them leaves behind soon expires."""
 
 

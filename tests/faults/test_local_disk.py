@@ -17,7 +17,7 @@ from tests.crash.survival import State
 from tests.faults import children
 from tests.faults.aftermath import Aftermath, Ending, ending_of
 from tests.faults.children import Children
-from tests.faults.disks import FailingCalls, SmallDisk, small_disk
+from tests.faults.disks import FailingCalls, Failure, SmallDisk, small_disk
 from tests.faults.place import open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
 
@@ -99,13 +99,18 @@ def check_full(disk: SmallDisk, local: Local, resource: str, room: int) -> None:
     veteran, run = local.again()
     with disk.only(**{resource: room}):
         ending = ending_of(run)
-    assert isinstance(ending.error, StorageFull | OutcomePending | None), repr(ending.error)
+    assert isinstance(ending.error, StorageFull | OutcomePending | None) or panicked(ending)
     try:
         with open_graph(local.root) as graph:
             local.aftermath.check(ending, graph, veteran if room % 2 else None)
     except BaseException as error:
         error.add_note(f"after {room} {resource}: {ending}")
         raise
+
+
+def panicked(ending: Ending) -> bool:
+    """Lance gives up without a reason when it cannot write some file of a text index."""
+    return ending.error is not None and type(ending.error.__cause__).__name__ == "PanicException"
 
 
 def test_a_disk_without_any_room_says_so_and_takes_nothing(disk, tmp_path):
@@ -167,16 +172,21 @@ def check_failing(
     local.prepared.put_back()
     pid = family.at_gate(functools.partial(children.twice, number), local.root)
     failing = FailingCalls(pid, calls, when, trace)
-    assert family.stop_at_boundary(pid)
-    met = [str(Path(file).relative_to(local.root.uri)) for file in failing.stop()]
+    assert family.stop_at_boundary(pid), "it ended before its time"
+    failures = failing.stop()
     ending = family.ending(pid)
     try:
-        if ending.error is None:
-            # The write was safe by then, and whether its sidecar is gone for good is no matter.
-            assert {Path(file).parts[0] for file in met} <= {"__recovery"}
+        if ending.error is None and calls is SYNCS:
+            assert all(is_harmless(failure, local) for failure in failures)
         with open_graph(local.root) as graph:
             local.aftermath.check(ending, graph)
     except BaseException as error:
-        error.add_note(f"after call {when} failed on {met}: {ending}")
+        error.add_note(f"after call {when} failed on {failures}: {ending}")
         raise
-    return bool(met)
+    return bool(failures)
+
+
+def is_harmless(failure: Failure, local: Local) -> bool:
+    """A fork was made anew, or the write was safe by then and only its sidecar may come back."""
+    made_anew = failure.repeated or not Path(failure.file).exists()
+    return made_anew or Path(failure.file) == Path(local.root.uri, "__recovery")

@@ -38,6 +38,16 @@ MORE_PAUSES = (
     Failpoint.WRITE_AFTER_PUBLISH,
     Failpoint.WRITE_AFTER_SIDECAR_DELETE,
 )
+RECOVERY_PAUSES = {
+    6: (Failpoint.RECOVERY_AFTER_LEASES, Failpoint.RECOVERY_BEFORE_PUBLISH),
+    7: (
+        Failpoint.RECOVERY_AFTER_LEASES,
+        Failpoint.RECOVERY_BEFORE_RESTORE,
+        Failpoint.RECOVERY_AFTER_RESTORE,
+        Failpoint.RECOVERY_AFTER_PUBLISH,
+        Failpoint.RECOVERY_AFTER_AUDIT,
+    ),
+}
 FORK = 1
 FORK_PAUSES = (Failpoint.FORK_BEFORE_CREATE, Failpoint.WRITE_AFTER_FORK, *PAUSES, *MORE_PAUSES)
 
@@ -104,6 +114,16 @@ def test_a_writer_may_be_stopped_at_any_boundary(ready, family, point):
 @pytest.mark.parametrize("point", FORK_PAUSES)
 def test_a_writer_that_forks_may_be_stopped_at_any_boundary(ready, family, point):
     check_pause(ready(SCENARIOS[FORK]), family, FORK, point)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "point"),
+    [(number, point) for number, points in RECOVERY_PAUSES.items() for point in points],
+    ids=str,
+)
+def test_a_recovery_may_be_stopped_at_any_boundary(ready, family, number, point):
+    check_pause(ready(SCENARIOS[number]), family, number, point)
 
 
 def check_pause(start: Ready, family: Children, number: int, point: Failpoint) -> None:

@@ -38,7 +38,7 @@ _EXISTS = re.compile("already exists|Clone operation should not enter")
 _DENIED = re.compile("403 Forbidden|401 Unauthorized|lacked the necessary privileges")
 _CORRUPT = re.compile(
     "Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
-    "|Invalid range|sufficient data|correct footer",
+    "|Invalid range|out of range for slice|sufficient data|correct footer",
     re.I,
 )
 _REFUSED = re.compile(
@@ -67,15 +67,14 @@ def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[No
     except Exception as error:
         raise translate_lance(error, action, target, writes=writes) from error
     except BaseException as error:
-        # Lance panics on some damaged files, and a panic is no Exception.
+        # Lance panics on some damaged files and full disks, and a panic is no Exception.
         if type(error).__name__ != _PANIC:
             raise
-        text = f"cannot {action} '{target}'"
-        raise (_unanswered(text, writes) if writes else _damaged(text)) from error
+        raise translate_lance(error, action, target, writes=writes) from error
 
 
 def translate_lance(
-    error: Exception, action: str, target: str, *, writes: bool = False
+    error: BaseException, action: str, target: str, *, writes: bool = False
 ) -> OmniGraphError:
     """The typed error for a failure of Lance."""
     text = f"cannot {action} '{target}'"

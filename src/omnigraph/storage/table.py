@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
+_FIRST_PIECE = 256
+
+
 class Table:
     """A table at one version, for reading. Safe to share between threads."""
 
@@ -113,21 +116,51 @@ class Table:
             )
 
     def sorted_scan(
-        self, columns: Sequence[str], key: str, batch_rows: int
+        self, columns: Sequence[str], key: str, batch_rows: int, batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """All rows in the order of one column, blobs as bytes.
 
-        Only that column is sorted and held; the rows are fetched by their ids, piece by piece.
+        Only that column is sorted and held; the rows are fetched by their ids, in pieces of about
+        so many rows or bytes, whichever is less.
         """
         order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
         blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
         plain = [name for name in columns if name not in blobs]
-        for start in range(0, len(order), batch_rows):
-            row_ids = order.slice(start, batch_rows).to_pylist()
+        start, size = 0, min(batch_rows, _FIRST_PIECE)
+        while start < len(order):
+            row_ids = order.slice(start, size).to_pylist()
+            start += len(row_ids)
             rows = self.take(row_ids, plain)
-            for name in blobs:
-                rows = rows.append_column(name, self._blobs(name, row_ids))
-            yield rows.select(list(columns)).combine_chunks().to_batches()[0]
+            # The next piece is chosen by how wide the rows of this one were.
+            size = max(1, min(batch_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
+            offset = 0
+            for piece in self._pieces(row_ids, blobs, batch_bytes):
+                part = rows.slice(offset, len(piece))
+                offset += len(piece)
+                for name in blobs:
+                    part = part.append_column(name, self._blobs(name, piece))
+                yield part.select(list(columns)).combine_chunks().to_batches()[0]
+
+    def _pieces(self, row_ids: list[int], blobs: list[str], most: int) -> Iterator[list[int]]:
+        """Consecutive rows whose blobs are not too many bytes together."""
+        if not blobs:
+            yield row_ids
+            return
+        with lance_call("read", self.ref.path):
+            described = self._dataset._take_rows(row_ids, blobs)
+        sizes = [0] * len(row_ids)
+        for name in blobs:
+            for position, entry in enumerate(described[name].to_pylist()):
+                sizes[position] += 0 if entry is None else int(entry["size"])
+        piece: list[int] = []
+        held = 0
+        for row_id, size in zip(row_ids, sizes, strict=True):
+            if piece and held + size > most:
+                yield piece
+                piece, held = [], 0
+            piece.append(row_id)
+            held += size
+        yield piece
 
     def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
         """A piece of one blob; none when it is null."""

@@ -117,7 +117,11 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     """Values in another type of the same kind; ``ArrowInvalid`` when that would lose something."""
-    leaf = column.type.value_type if _is_list(column.type) else column.type
+    leaf = column.type
+    if _is_list(column.type):
+        leaf = column.type.value_type
+        # Arrow casts the items of a whole array, also those that a slice leaves out.
+        column = pa.chunked_array([pa.concat_arrays([c]) for c in column.chunks], column.type)
     if pa.types.is_timestamp(leaf):
         # Straight to ``date64`` Arrow would cut every moment down to its day.
         for step in (pa.timestamp("ms", leaf.tz), pa.int64()):

@@ -277,7 +277,7 @@ def _float(scalar: Scalar, value: Any) -> float:
     stored = pa.scalar(number, pa.float32()).as_py() if scalar is Scalar.F32 else number
     if not math.isfinite(stored) or (isinstance(value, int) and stored != value):
         raise ValueError(f"{show(value)} does not fit {scalar}")
-    return number
+    return float(stored)
 
 
 def _date(scalar: Scalar, value: Any) -> date:

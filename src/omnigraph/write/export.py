@@ -1,34 +1,32 @@
 """A snapshot written out: JSON lines in the form that load reads, or a directory of Parquet.
 
 Nodes come before edges and rows by their ids, so two exports of one state are the same bytes.
-Rows stream; no table is held in memory.
+Rows stream; no table is held in memory. What is written appears under its name when it is whole.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.lang.types import Scalar
 from omnigraph.storage.tables import KEY
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.destinations import new_folder, replaced_file
+from omnigraph.write.encode import Encoder
 from omnigraph.write.moments import to_timestamp
 
-_BATCH = 4_096
-_DAY_ZERO = date(1970, 1, 1)
+_ROWS = 4_096
+_BYTES = 4 << 20
+_GROUP_ROWS = 65_536
+_GROUP_BYTES = 16 << 20
 
 
 class Export:
@@ -45,38 +43,40 @@ class Export:
         self._snapshot = snapshot
         every: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
         if types is not None:
-            wanted = {find_type(catalog, name).table_key for name in types}
+            if isinstance(types, str):
+                raise InputError("types is a text", hint=f"pass a list: ['{types}']")
+            wanted = {find_type(catalog, str(name)).table_key for name in types}
             every = [kind for kind in every if kind.table_key in wanted]
         self._kinds = every
 
     def lines(self) -> Iterator[str]:
         """One JSON object after the other, each without its line end."""
         for kind, pin in self._pinned():
-            write = _Encoder(kind)
+            encoder = Encoder(kind)
             for batch in self._batches(kind, pin):
-                yield from write.lines(batch)
+                yield from encoder.lines(batch)
 
     def write_lines(self, path: Path) -> int:
-        """Write a file of JSON lines; gives how many."""
+        """Write a file of JSON lines, compressed if it ends in .gz or .zst; gives how many."""
         count = 0
-        with _opened(path) as file:
+        with replaced_file(path) as write:
             for line in self.lines():
-                file.write(line)
-                file.write("\n")
+                write(f"{line}\n".encode())
                 count += 1
         return count
 
     def write_parquet(self, folder: Path) -> int:
         """Write ``nodes/<Type>.parquet`` and ``edges/<Type>.parquet``; gives how many rows."""
         count = 0
-        for kind, pin in self._pinned():
-            place = folder / ("edges" if isinstance(kind, EdgeType) else "nodes")
-            _made(place)
-            schema = _parquet_schema(kind)
-            with pq.ParquetWriter(place / f"{kind.name}.parquet", schema) as writer:
-                for batch in self._batches(kind, pin):
-                    writer.write_batch(_parquet_batch(batch, schema))
-                    count += batch.num_rows
+        with new_folder(folder) as top:
+            for kind, pin in self._pinned():
+                place = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
+                place.mkdir(exist_ok=True)
+                schema = _parquet_schema(kind)
+                with pq.ParquetWriter(place / f"{kind.name}.parquet", schema) as writer:
+                    for rows in _groups(self._batches(kind, pin), schema):
+                        writer.write_table(rows)
+                        count += rows.num_rows
         return count
 
     def _pinned(self) -> Iterator[tuple[Kind, Pin]]:
@@ -90,7 +90,7 @@ class Export:
             return
         schema = kind.arrow_schema()
         table = self._store.table(pin)
-        for batch in table.sorted_scan(schema.names, KEY, _BATCH):
+        for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
             yield pa.RecordBatch.from_arrays(
                 [
                     batch[field.name].cast(field.type)
@@ -114,101 +114,24 @@ def _parquet_schema(kind: Kind) -> pa.Schema:
     return pa.schema(fields)
 
 
+def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches put together to what a Parquet file should hold in one piece."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(_parquet_batch(batch, schema))
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held, schema)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
 def _parquet_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         column if column.type == field.type else to_timestamp(column).cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-class _Encoder:
-    """Rows of one type as JSON lines."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-        self._is_edge = isinstance(kind, EdgeType)
-        self._head = json.dumps({"edge" if self._is_edge else "type": kind.name})[:-1]
-
-    def lines(self, batch: pa.RecordBatch) -> Iterator[str]:
-        names = [KEY, *self._kind.properties]
-        columns: list[Sequence[Any]] = [
-            batch[KEY].to_pylist(),
-            *(self._column(name, batch[name]) for name in self._kind.properties),
-        ]
-        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        if not self._is_edge:
-            for row in rows:
-                yield f'{self._head}, "data": {_json(row)}}}'
-            return
-        ends = zip(batch["src"].to_pylist(), batch["dst"].to_pylist(), strict=True)
-        for row, (source, target) in zip(rows, ends, strict=True):
-            yield (
-                f'{self._head}, "from": {_json(source)}, "to": {_json(target)}, '
-                f'"data": {_json(row)}}}'
-            )
-
-    def _column(self, name: str, column: pa.Array) -> list[Any]:
-        type_ = self._kind.properties[name].type
-        if type_.scalar is Scalar.DATETIME:
-            column = to_timestamp(column)
-        values: list[Any] = column.to_pylist()
-        if type_.scalar.is_float or type_.scalar is Scalar.VECTOR:
-            self._refuse_infinite(name, column)
-        plain = _PLAIN.get(type_.scalar)
-        if plain is None:
-            return values
-        if type_.is_list:
-            return [None if v is None else [plain(item) for item in v] for v in values]
-        return [None if value is None else plain(value) for value in values]
-
-    def _refuse_infinite(self, name: str, column: pa.Array) -> None:
-        flat = column.flatten() if hasattr(column, "flatten") else column
-        if pc.all(pc.is_finite(flat)).as_py() is False:
-            raise ValueConversionError(
-                f"{self._kind.name}.{name} holds a number that JSON cannot",
-                hint="export as Parquet",
-                details={"property": name},
-            )
-
-
-def _days(value: date) -> int:
-    return (value - _DAY_ZERO).days
-
-
-def _moment(value: datetime) -> str:
-    return value.isoformat(timespec="milliseconds")
-
-
-def _blob(value: bytes) -> str:
-    return "base64:" + base64.b64encode(value).decode("ascii")
-
-
-_PLAIN: dict[Scalar, Callable[[Any], Any]] = {
-    Scalar.DATE: _days,
-    Scalar.DATETIME: _moment,
-    Scalar.BLOB: _blob,
-}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _made(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    reason = (error.strerror or "it cannot be written").lower()
-    return InputError(f"cannot write '{path}': {reason}")

@@ -51,7 +51,7 @@ class PendingTable:
         return _ids(self.image())
 
     def __len__(self) -> int:
-        return len(self._new) + int(self._image.num_rows)
+        return int(self.image().num_rows)
 
 
 def _ids(rows: pa.Table) -> pa.Array:

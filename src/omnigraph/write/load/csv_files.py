@@ -55,8 +55,9 @@ class _Reader:
             for position, column in enumerate(header)
             if position not in ends
         ]
-        gatherer = self._intake.gatherer(self._kind)
         for line, row in rows:
+            # Not before there is a row: a header alone does not replace a table by nothing.
+            gatherer = self._intake.gatherer(self._kind)
             if len(row) != len(header):
                 reason = f"{len(row)} fields instead of {len(header)}"
                 self._intake.reject(self._file, line, reason)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from omnigraph.write.convert import show
@@ -86,10 +87,9 @@ class _Reader:
 
     def _take_line(self, line: bytes) -> None:
         self._line += 1
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            self._close()
+        text = _decoded(line)
+        if text is None:
+            self._gathered = []
             self._invalid(self._line, "the text is not UTF-8")
             return
         if self._gathered and text.startswith("{") and not self._may_go_on():
@@ -112,19 +112,15 @@ class _Reader:
                 position += 1
             if position == len(text):
                 return
-            line = first + text.count("\n", 0, position)
-            try:
-                value, position = _DECODER.raw_decode(text, position)
-            except json.JSONDecodeError as error:
-                if not is_whole and text[position] == "{" and _is_begun(text, error):
+            value, end = _parse(text, position)
+            if isinstance(value, _Bad):
+                if not is_whole and value.is_begun and text[position] == "{":
                     self._begin(text[position:])
-                    return
-                self._invalid(first + error.lineno - 1, f"cannot read on from column {error.colno}")
+                else:
+                    self._invalid(first + text.count("\n", 0, end), value.reason)
                 return
-            except (ValueError, RecursionError) as error:
-                self._invalid(line, _why(error))
-                return
-            self._records.take(value, line)
+            self._records.take(value, first + text.count("\n", 0, position))
+            position = end
 
     def _begin(self, text: str) -> None:
         self._gathered = [text]
@@ -132,22 +128,13 @@ class _Reader:
 
     def _may_go_on(self) -> bool:
         """Whether an object may stand here inside the record, or a new one begins."""
-        text = "\n".join(self._gathered) + "\n{"
-        try:
-            _DECODER.raw_decode(text)
-        except json.JSONDecodeError as error:
-            return _is_begun(text, error)
-        except (ValueError, RecursionError):
-            pass
-        return False
+        value, _ = _parse("\n".join(self._gathered) + "\n{", 0)
+        return isinstance(value, _Bad) and value.is_begun
 
     def _finish(self) -> None:
         text, start = "\n".join(self._gathered), self._start
-        self._close()
-        self._take_text(text, start, is_whole=True)
-
-    def _close(self) -> None:
         self._gathered = []
+        self._take_text(text, start, is_whole=True)
 
     def _invalid(self, line: int, reason: str) -> None:
         number = self._records.count_one()
@@ -170,23 +157,40 @@ def _whole(block: bytes, lines: int) -> list[Any] | None:
     return values if len(values) == lines and set(map(type, values)) == {dict} else None
 
 
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def _opened(text: str) -> int:
     """How many brackets a line opens and does not close, texts aside."""
     bare = _STRING.sub("", text)
     return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
 
 
-def _is_begun(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether everything is right up to the end, and only more is missing."""
-    return error.pos >= len(text.rstrip(_SPACE))
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """Text that is no JSON value; ``is_begun`` when it is one up to its end."""
+
+    reason: str
+    is_begun: bool = False
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, _Refused):
-        return str(error)
-    if isinstance(error, RecursionError):
-        return "the value is nested too deeply"
-    return "a number has too many digits"
+def _parse(text: str, position: int) -> tuple[Any, int]:
+    """The value that starts at a position, and where it ends; else what is wrong, and where."""
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        is_begun = error.pos >= len(text.rstrip(_SPACE))
+        return _Bad(f"cannot read on from column {error.colno}", is_begun), error.pos
+    except _Refused as error:
+        return _Bad(str(error)), position
+    except RecursionError:
+        return _Bad("the value is nested too deeply"), position
+    except ValueError:
+        return _Bad("a number has too many digits"), position
 
 
 def _refuse_constant(name: str) -> Any:

@@ -92,7 +92,6 @@ class _Rows:
         self._kind = kind
         self._intake = intake
         self._file = file
-        self._gatherer = intake.gatherer(kind)
         self._known = frozenset(kind.arrow_schema().names)
         self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
 
@@ -127,25 +126,32 @@ class _Rows:
     def _take(self, table: pa.Table, start: int) -> None:
         if not table.num_rows:
             return
-        try:
-            _, rows = conform(self._intake.catalog, self._kind.table_key, table)
-        except OmniGraphError as error:
+        rows, error = self._conformed(table)
+        if rows is None or error is not None:
             if table.num_rows > 1:
                 # Something in here does not fit: look closer until it is one row.
                 half = table.num_rows // 2
                 self._take(table.slice(0, half), start)
                 self._take(table.slice(half), start + half)
-            else:
+            elif error is not None:
                 self._reject(table, start, error)
             return
+        # Not before there is a row: an empty table does not replace another by nothing.
+        gatherer = self._intake.gatherer(self._kind)
         if not self._is_keyed:
-            self._gatherer.has_given_ids |= KEY in table.column_names
+            gatherer.has_given_ids |= KEY in table.column_names
         first = place(self._file, start)
         places = np.arange(first, first + rows.num_rows, dtype=np.int64)
         placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
         for batch in placed.to_batches():
-            self._gatherer.take(batch)
+            gatherer.take(batch)
         self._intake.took_records(rows.num_rows)
+
+    def _conformed(self, table: pa.Table) -> tuple[pa.Table | None, OmniGraphError | None]:
+        try:
+            return conform(self._intake.catalog, self._kind.table_key, table)[1], None
+        except OmniGraphError as error:
+            return None, error
 
     def _reject(self, row: pa.Table, line: int, error: OmniGraphError) -> None:
         name = error.details.get("property")
@@ -164,7 +170,8 @@ def _python(column: pa.ChunkedArray) -> Any:
     try:
         return column[0].as_py()
     except (ValueError, OverflowError):
-        return str(column[0])
+        # A day that Python's calendar does not have.
+        return f"a {column.type}"
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -50,7 +50,8 @@ def _repeated_ids(delta: TableDelta) -> Iterator[Violation]:
                 f"held by '{value}' and '{value}'"
             )
             hint = "the rows of one write name each id once"
-            yield Violation(UniqueViolation, delta.table_key, value, text, position, hint)
+            details = {"property": ", ".join(key), "value": value}
+            yield Violation(UniqueViolation, delta.table_key, value, text, position, hint, details)
         seen.add(value)
 
 
@@ -68,7 +69,8 @@ def _known_ids(delta: TableDelta, committed: Committed) -> Iterator[Violation]:
         value = ids[position].as_py()
         text = f"{delta.table_key}: there is a row with id '{value}' already"
         hint = "append adds new rows only; use merge to replace"
-        yield Violation(KeyConflict, delta.table_key, value, text, position, hint)
+        details = {"property": ", ".join(_key_columns(delta.kind)), "value": value}
+        yield Violation(KeyConflict, delta.table_key, value, text, position, hint, details)
 
 
 def _repeated_values(
@@ -143,4 +145,5 @@ def _held(
         f"@unique violation on {delta.kind.name}.{named(columns)}: value '{value}' "
         f"held by '{first}' and '{second}'"
     )
-    return Violation(UniqueViolation, delta.table_key, second, text, position)
+    details = {"property": ", ".join(columns), "value": value}
+    return Violation(UniqueViolation, delta.table_key, second, text, position, None, details)

@@ -55,15 +55,16 @@ def _ranges(kind: Kind, rule: Range, table: pa.Table) -> Iterator[Violation]:
     where = f"{kind.name}.{rule.property}"
     if pa.types.is_floating(column.type):
         for position, value in _hits(column, pc.is_nan(column)):
-            yield _found(kind, table, position, f"@range violation on {where}: value {value}")
+            text = f"@range violation on {where}: value {value}"
+            yield _found(kind, table, position, text, rule.property, value)
     if rule.min is not None:
         for position, value in _hits(column, _outside(column, rule.min, pc.less)):
             text = f"@range violation on {where}: value {value} < min {rule.min}"
-            yield _found(kind, table, position, text)
+            yield _found(kind, table, position, text, rule.property, value)
     if rule.max is not None:
         for position, value in _hits(column, _outside(column, rule.max, pc.greater)):
             text = f"@range violation on {where}: value {value} > max {rule.max}"
-            yield _found(kind, table, position, text)
+            yield _found(kind, table, position, text, rule.property, value)
 
 
 def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
@@ -96,7 +97,7 @@ def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
             f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
             f"pattern '{rule.pattern}'"
         )
-        yield _found(kind, table, position, text)
+        yield _found(kind, table, position, text, rule.property, value)
 
 
 def _matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -125,7 +126,7 @@ def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
     expected = ", ".join(prop.type.enum_values or ())
     for position, value in hits:
         text = f"invalid enum value '{value}' for {kind.name}.{prop.name} (expected: {expected})"
-        yield _found(kind, table, position, text)
+        yield _found(kind, table, position, text, prop.name, value)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
@@ -141,6 +142,9 @@ def _hits(column: pa.ChunkedArray, mask: Any) -> Iterator[tuple[int, str]]:
         yield position, shown(column[position].as_py())
 
 
-def _found(kind: Kind, table: pa.Table, position: int, text: str) -> Violation:
+def _found(
+    kind: Kind, table: pa.Table, position: int, text: str, name: str, value: str
+) -> Violation:
     row_id = table[KEY][position].as_py()
-    return Violation(ValueViolation, kind.table_key, row_id, text, position)
+    details = {"property": name, "value": value}
+    return Violation(ValueViolation, kind.table_key, row_id, text, position, None, details)

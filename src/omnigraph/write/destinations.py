@@ -1,0 +1,67 @@
+"""Where an export goes: a file or a directory that appears when it is whole, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.commit.ulid import new_ulid
+from omnigraph.errors import InputError
+
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
+    """A file to be written; it takes the place of an older one at the end."""
+    if path.exists() and not path.is_file():
+        # A pipe or a terminal cannot be replaced.
+        with _written(path), path.open("wb") as file:
+            yield file.write
+        return
+    with _written(path), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as place:
+        made = Path(place, "export")
+        codec = _COMPRESSED.get(path.suffix.lower())
+        with made.open("wb", buffering=1 << 18) as file:
+            if codec is None:
+                yield file.write
+            else:
+                with pa.CompressedOutputStream(file, codec) as compressed:
+                    yield compressed.write
+        made.replace(path)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A directory to be filled; one that holds something already is not touched."""
+    with _written(path):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"'{path}' is not an empty directory", hint="choose another, or empty it"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.parent / f".export-{new_ulid()}"
+        made.mkdir()
+        try:
+            yield made
+            made.replace(path)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    if "\0" in str(path):
+        raise InputError("a path cannot hold a zero character")
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or "it cannot be written").lower()
+        raise InputError(f"cannot write '{path}': {reason}", details={"file": str(path)}) from None

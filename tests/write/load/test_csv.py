@@ -1,0 +1,127 @@
+"""CSV: a header, one file for each type, values by the types of their properties."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+
+import pytest
+
+from omnigraph.errors import InputError
+from tests.write.load.world import names, rows
+
+
+def load(graph, tmp_path, name, text, **options):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return graph.load(path, **options)
+
+
+def test_the_name_of_a_file_is_its_type(empty, tmp_path):
+    load(empty, tmp_path, "Person.csv", "name,age\nAda,36\nBob,\n")
+    assert rows(empty, "Person", "name", "age") == [("Ada", 36), ("Bob", None)]
+
+
+def test_a_mapping_says_the_type_of_a_file(empty, tmp_path):
+    """By whatever spelling of its path, and ahead of its name."""
+    path = tmp_path / "Company.csv"
+    path.write_text("name\nAda\n")
+    empty.load(path, types={str(tmp_path / "." / "Company.csv"): "node:Person"})
+    empty.load(path, types={path: "Company"})
+    assert names(empty) == ["Ada"]
+    assert empty.snapshot().count("Company") == 1
+
+
+def test_edges_name_their_ends(empty, tmp_path):
+    """By ``from`` and ``to``, or by the columns that are stored."""
+    load(empty, tmp_path, "Person.csv", "name\nAda\nBob\n")
+    load(empty, tmp_path, "Knows.csv", "from,to,since\nAda,Bob,2020-02-29\n")
+    load(empty, tmp_path, "Knows.csv", "weight,dst,src\n0.5,Ada,Bob\n")
+    assert rows(empty, "Knows", "src", "dst", "since", "weight") == [
+        ("Ada", "Bob", dt.date(2020, 2, 29), None),
+        ("Bob", "Ada", None, 0.5),
+    ]
+
+
+def test_values_are_read_by_the_types_of_their_properties(empty, tmp_path):
+    header = "slug,i32,i64,u32,u64,f32,f64,ok,text,day,kind,words,numbers,vector,body\n"
+    row = (
+        f'a,-5,{-(2**63)},4294967295,{2**64 - 1},0.5,1e-3,TRUE,"x,""y""\nz",1969-12-31,note,'
+        '"[""a"", """"]","[1, 2]","[1, 0, 2.5]",base64:aGk=\n'
+    )
+    load(empty, tmp_path, "Thing.csv", header + row)
+    columns = header.strip().split(",")[:-1]
+    assert rows(empty, "Thing", *columns) == [
+        (
+            "a",
+            -5,
+            -(2**63),
+            2**32 - 1,
+            2**64 - 1,
+            0.5,
+            0.001,
+            True,
+            'x,"y"\nz',
+            dt.date(1969, 12, 31),
+            "note",
+            ["a", ""],
+            [1, 2],
+            [1.0, 0.0, 2.5],
+        )
+    ]
+    assert empty.read_blob("Thing", "a", "body") == b"hi"
+
+
+def test_an_empty_field_is_null_and_an_empty_text_where_one_is_required(empty, tmp_path):
+    load(empty, tmp_path, "Note.csv", 'text,stars\n"",\nx,1\n')
+    load(empty, tmp_path, "Thing.csv", "slug,text,words\na,,\n")
+    assert rows(empty, "Note", "text", "stars") == [("", None), ("x", 1)]
+    assert rows(empty, "Thing", "text", "words") == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name\r\nAda\r\nBob\r\n",
+        "\ufeffname\nAda\nBob\n",
+        'name\n"Ada"\n"Bob"',
+        "\n\nname\n\nAda\n\nBob\n\n",
+        " name \nAda\nBob\n",
+    ],
+    ids=["Windows", "mark", "quotes", "empty lines", "spaces around a name"],
+)
+def test_forms_of_a_file(empty, tmp_path, text):
+    load(empty, tmp_path, "Person.csv", text)
+    assert names(empty) == ["Ada", "Bob"]
+
+
+def test_a_long_field(empty, tmp_path):
+    """Longer than Python's reader takes by itself."""
+    load(empty, tmp_path, "Note.csv", "text\n" + "x" * 300_000 + "\n")
+    assert len(rows(empty, "Note", "text")[0][0]) == 300_000
+
+
+def test_a_compressed_file_and_a_format_that_is_said(empty, tmp_path):
+    load(empty, tmp_path, "Person.csv.gz", gzip.compress(b"name\nAda\n"))
+    load(empty, tmp_path, "Person.txt", "name\nBob\n", format="csv")
+    assert names(empty) == ["Ada", "Bob"]
+
+
+def test_a_stream_whose_type_is_said(empty):
+    """``types`` calls it ``-``."""
+    empty.load(io.BytesIO(b"name\nAda\n"), format="csv", types={"-": "Person"})
+    assert names(empty) == ["Ada"]
+    with pytest.raises(InputError, match="its type"):
+        empty.load(io.BytesIO(b"name\nAda\n"), format="csv")
+
+
+def test_unknown_columns_are_ignored_and_counted(empty, tmp_path):
+    receipt = load(empty, tmp_path, "Person.csv", "name,nick\nAda,a\nBob,\n")
+    assert receipt.ignored == {"Person.nick": 2}
+
+
+def test_rows_that_are_wrong_can_be_set_aside(empty, tmp_path):
+    text = "name,age\nAda,1\nBob\nCyd,x\nDan,4\n"
+    receipt = load(empty, tmp_path, "Person.csv", text, max_rejects=2)
+    assert (names(empty), receipt.rejected) == (["Ada", "Dan"], 2)
