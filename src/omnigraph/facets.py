@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from omnigraph.arguments import public
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.lifecycle import settle
@@ -26,11 +27,13 @@ class GraphBranches:
         self._graph._checked()
         return Branches(self._graph._store).list()
 
+    @public
     def create(self, name: str, from_branch: str = "main") -> None:
         """Fork a branch from the newest state of another; nothing is copied."""
         self._graph._writable()
         Branches(self._graph._store).create(name, from_branch)
 
+    @public
     def delete(self, name: str) -> None:
         """Remove a branch that no other depends on."""
         self._graph._writable()
@@ -48,6 +51,7 @@ class GraphTags:
         self._graph._checked()
         return Tags(self._graph._store).list()
 
+    @public
     def create(
         self,
         name: str,
@@ -65,6 +69,7 @@ class GraphTags:
             commit = head.commit_id if head else ""
         return Tags(store).create(name, commit, actor or self._graph._actor, move=move)
 
+    @public
     def delete(self, name: str) -> None:
         self._graph._writable()
         Tags(self._graph._store).delete(name)
@@ -76,6 +81,7 @@ class GraphIndexes:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
+    @public
     def status(self, branch: str = "main") -> IndexReport:
         """Which indexes there are, how much they cover, and which are still to be built."""
         contract = self._graph._checked()
@@ -83,6 +89,7 @@ class GraphIndexes:
         snapshot = store.manifest(normal_branch(branch)).current()
         return index_report(store, contract.catalog, snapshot)
 
+    @public
     def ensure(self, branch: str = "main", actor: str | None = None) -> IndexReport:
         """Build what the schema asks for and is missing; nothing happens when nothing is."""
         contract = self._graph._writable()

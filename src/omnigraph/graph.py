@@ -6,6 +6,7 @@ still agree, and hands over to the room that does the work. Safe to share betwee
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from omnigraph.arguments import public
 from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, open_contract, settle
@@ -27,6 +29,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
+from omnigraph.lang.query.typed import NOW_PARAMETER
 from omnigraph.lang.texts import source_of
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
@@ -76,6 +79,7 @@ class Graph:
     # -- opening and closing -------------------------------------------------------------
 
     @classmethod
+    @public
     def init(
         cls,
         uri: str | PathLike[str],
@@ -96,6 +100,7 @@ class Graph:
         return cls(store, init_graph(store, source, force=force), "rw", actor)
 
     @classmethod
+    @public
     def open(
         cls,
         uri: str | PathLike[str],
@@ -175,16 +180,19 @@ class Graph:
     def indexes(self) -> GraphIndexes:
         return GraphIndexes(self)
 
+    @public
     def commits(self, branch: str = "main") -> list[Commit]:
         """The commits that a branch shows, inherited ones too, newest first."""
         self._checked()
         return History(self._store).commits(normal_branch(branch))
 
+    @public
     def commit(self, commit_id: str) -> Commit:
         """One commit, on whatever branch; also one that a recovery finished for its writer."""
         self._checked()
         return History(self._store).commit(commit_id)
 
+    @public
     def snapshot(
         self,
         branch: str = "main",
@@ -215,6 +223,7 @@ class Graph:
 
     # -- writing -------------------------------------------------------------------------
 
+    @public
     def mutate(
         self,
         source: str | PathLike[str],
@@ -233,7 +242,8 @@ class Graph:
         """
         contract = self._writable()
         plan = self._plans.mutation(contract.catalog, source, name)
-        bound = bind(plan, convert_params(plan.params, params))
+        given = convert_params(plan.params, params)
+        bound = bind(plan, given)
         mutation = Mutation(self._store, contract.catalog, bound)
         request = WriteRequest(
             WriterKind.MUTATION,
@@ -244,9 +254,11 @@ class Graph:
             actor or self._actor,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
+            fingerprint=_fingerprint(plan.name, given) if idempotency_key else None,
         )
         return commit_write(self._store, request)
 
+    @public
     def load(
         self,
         data: LoadData,
@@ -288,6 +300,7 @@ class Graph:
         )
         return load_into(self._store, contract.catalog, data, load_mode(mode), options, target)
 
+    @public
     def append(
         self, rows: Mapping[str, Rows], branch: str = "main", actor: str | None = None
     ) -> Receipt:
@@ -308,6 +321,7 @@ class Graph:
 
     # -- writing out ---------------------------------------------------------------------
 
+    @public
     def export(
         self,
         dest: str | PathLike[str] | None = None,
@@ -335,6 +349,7 @@ class Graph:
             raise InputError(f"'{format}' is no export format", hint="use ndjson or parquet")
         return job.lines() if dest is None else job.write_lines(Path(dest))
 
+    @public
     def read_blob(
         self,
         type_name: str,
@@ -376,6 +391,12 @@ def _root(uri: str | PathLike[str], options: Mapping[str, str] | None) -> Root:
         known = Settings.from_environ().storage_options()
         return parse_root(address, {**known, **(options or {})})
     return parse_root(address, options)
+
+
+def _fingerprint(name: str, values: Mapping[str, Any]) -> str:
+    """What identifies a mutation: its name and its parameters, but for the time of the call."""
+    told = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
+    return hashlib.sha256(repr((name, told)).encode()).hexdigest()[:32]
 
 
 def _durability(value: Durability | str) -> Durability:

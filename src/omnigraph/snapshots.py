@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.arguments import public
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.types import Scalar
+from omnigraph.storage.table import Table
 from omnigraph.write.conform import find_type
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from omnigraph.lang.schema.catalog import Catalog
 
 BLOB_PIECE = 4 << 20
@@ -62,10 +63,12 @@ class GraphSnapshot:
             for key, pin in self._snapshot.pins.items()
         }
 
+    @public
     def count(self, type_name: str) -> int:
         """How many nodes or edges of a type there are."""
         return self._pin(type_name).row_count
 
+    @public
     def read(
         self,
         type_name: str,
@@ -73,8 +76,9 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> pa.Table:
         """The rows of a type as an Arrow table, in no promised order."""
-        return self._store.table(self._pin(type_name)).read(columns, condition)
+        return self._table(type_name, columns, condition).read(columns, condition)
 
+    @public
     def scan(
         self,
         type_name: str,
@@ -82,8 +86,9 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As ``read``, batch by batch."""
-        return self._store.table(self._pin(type_name)).scan(columns, condition)
+        return self._table(type_name, columns, condition).scan(columns, condition)
 
+    @public
     def read_blob(
         self,
         type_name: str,
@@ -109,6 +114,29 @@ class GraphSnapshot:
             return None
         wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
         return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+
+    def _table(
+        self, type_name: str, columns: Sequence[str] | None, condition: pc.Expression | None
+    ) -> Table:
+        """A table, once it is clear that it has what is asked for."""
+        schema = find_type(self._catalog, type_name).arrow_schema()
+        for column in columns or ():
+            if column not in schema.names:
+                raise InputError(
+                    f"{type_name} has no column '{column}'",
+                    hint=f"it has {', '.join(schema.names)}",
+                )
+        if condition is not None:
+            if not isinstance(condition, pc.Expression):
+                raise InputError("condition must be a pyarrow.compute expression")
+            try:
+                schema.empty_table().filter(condition)
+            except (pa.ArrowException, TypeError):
+                raise InputError(
+                    f"the condition does not fit the columns of {type_name}",
+                    hint=f"it has {', '.join(schema.names)}",
+                ) from None
+        return self._store.table(self._pin(type_name))
 
     def _pin(self, type_name: str) -> Pin:
         kind = find_type(self._catalog, type_name)

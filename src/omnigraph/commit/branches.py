@@ -8,6 +8,7 @@ until the moment it is gone, whatever its tables' forks look like.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import reclaim_fork
@@ -82,12 +83,12 @@ class Branches:
             writers = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
             with store.leases.held([*writers, publish_lease(branch)], store.patience.lease):
                 self._refuse_dependents(branch, known)
-                owned = self._owned(branch)
+                owned = [pin for pin in self._pins(branch) if pin.branch == branch]
                 reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
                 store.inline.delete_branch(MANIFEST, branch)
                 store.manifests.forget(branch)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
-            self._remove_forks(branch, owned, set(known) - {branch})
+            self._remove_forks(branch, owned)
 
     def _known(self) -> dict[str, BranchInfo]:
         return self._store.inline.branches(MANIFEST)
@@ -101,6 +102,24 @@ class Branches:
                 continue
             if any(pin.branch == branch for pin in self._pins(normal_branch(other))):
                 raise _needed(branch, other, "branch")
+        for name in self._tags_on(branch):
+            raise BranchInUse(
+                f"cannot delete branch '{branch}' because tag '{name}' names a commit of it",
+                hint=f"delete the tag '{name}' first",
+                details={"branch": branch, "tag": name},
+            )
+
+    def _tags_on(self, branch: str) -> Iterator[str]:
+        """The tags that name what only this branch shows."""
+        tags = self._store.manifest(None).tags()
+        if not tags:
+            return
+        try:
+            commits = self._store.manifest(branch).commits()
+        except BranchNotFound:
+            return
+        own = {commit.commit_id for commit in commits if commit.branch == branch}
+        yield from (name for name, row in tags.items() if row.commit_id in own)
 
     def _pins(self, branch: str | None) -> tuple[Pin, ...]:
         """What a branch shows; nothing if a crash left of it no more than its reference."""
@@ -109,17 +128,13 @@ class Branches:
         except BranchNotFound:
             return ()
 
-    def _owned(self, branch: str) -> tuple[str, ...]:
-        """The tables that the branch has a copy of."""
-        return tuple(pin.location for pin in self._pins(branch) if pin.branch == branch)
-
-    def _remove_forks(self, branch: str, locations: tuple[str, ...], live: set[str]) -> None:
+    def _remove_forks(self, branch: str, owned: Iterable[Pin]) -> None:
         """Best effort: what stays is removed by the next writer of that name, or by cleanup."""
-        for location in locations:
+        for pin in owned:
             try:
-                reclaim_fork(self._store, location, branch, live)
+                reclaim_fork(self._store, pin.table_key, pin.location, branch)
             except OmniGraphError as error:
-                _LOG.warning("the fork '%s' of '%s' stays: %s", branch, location, error)
+                _LOG.warning("the fork '%s' of '%s' stays: %s", branch, pin.location, error)
 
 
 def refuse_while_schema_changes(store: GraphStore) -> None:

@@ -7,13 +7,11 @@ a crash or by a branch that is gone, and is removed before the name is used agai
 from __future__ import annotations
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.names import branch_label
+from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import stale
-from omnigraph.commit.rows import MAIN
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import Conflict, OmniGraphError, StorageError
+from omnigraph.errors import BranchNotFound, Conflict, OmniGraphError, StorageError
 from omnigraph.storage.table_types import TableRef
 
 
@@ -24,27 +22,36 @@ def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:
         return store.inline.create_branch(pin.ref, pin.version, branch)
     except OmniGraphError as error:
         _make_sure_it_is_not_owned(store, pin, branch, error)
-        reclaim_fork(store, pin.location, branch, live_branches(store))
+        reclaim_fork(store, pin.table_key, pin.location, branch)
         return store.inline.create_branch(pin.ref, pin.version, branch)
 
 
-def reclaim_fork(store: GraphStore, location: str, branch: str, live: set[str]) -> None:
-    """Remove a fork that no manifest names, after the forks that were made from it."""
+def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) -> None:
+    """Remove a fork that no manifest names, after the forks that were made from it.
+
+    A fork that was made from it and that its branch shows keeps it; one that is only left over
+    does not, even if there is a branch of its name again. The caller holds the fork's lease.
+    """
     known = store.inline.branches(location)
     for child in [name for name, info in known.items() if info.parent == branch]:
-        if child in live:
-            raise Conflict(
-                f"branch '{child}' still depends on the fork '{branch}' of '{location}'",
-                details={"branch": child},
-            )
-        reclaim_fork(store, location, child, live)
+        with store.leases.held([table_lease(table_key, child)], store.patience.lease):
+            if _shows_its_fork(store, table_key, child):
+                raise Conflict(
+                    f"branch '{child}' still depends on the fork '{branch}' of '{table_key}'",
+                    hint=f"delete branch '{child}' first",
+                    details={"branch": child},
+                )
+            reclaim_fork(store, table_key, location, child)
     reached(Failpoint.FORK_BEFORE_RECLAIM)
     store.inline.delete_branch(location, branch)
 
 
-def live_branches(store: GraphStore) -> set[str]:
-    """Every branch of the graph, internal ones too."""
-    return {MAIN, *store.inline.branches(MANIFEST)}
+def _shows_its_fork(store: GraphStore, table_key: str, branch: str) -> bool:
+    try:
+        pin = store.manifest(branch).current().pin(table_key)
+    except BranchNotFound:
+        return False
+    return pin is not None and pin.branch == branch
 
 
 def _make_sure_it_is_not_owned(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.names import branch_label, check_tag, normal_branch
+from omnigraph.commit.names import BRANCHES_LEASE, branch_label, check_tag, normal_branch
 from omnigraph.commit.publisher import Publication
-from omnigraph.commit.rollback import COMPLETES
-from omnigraph.commit.rows import CommitRow, TagRow
+from omnigraph.commit.rows import COMPLETES, CommitRow, TagRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
@@ -21,6 +21,7 @@ from omnigraph.errors import (
     HistoryGone,
     NotFound,
 )
+from omnigraph.storage.leases import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +87,19 @@ class History:
         )
 
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
-        for name in Branches(self._store).list():
-            manifest = self._store.manifest(normal_branch(name))
-            try:
-                found = manifest.commit(commit_id) or self._completing(manifest, commit_id)
-            except BranchNotFound:
-                continue
-            if found is not None:
-                return manifest, found
+        """By its key on every branch; only then among the few that recoveries made."""
+        manifests = [
+            self._store.manifest(normal_branch(name)) for name in Branches(self._store).list()
+        ]
+        for look in (Manifest.commit, Manifest.completion):
+            for manifest in manifests:
+                try:
+                    found = look(manifest, commit_id)
+                except BranchNotFound:
+                    continue
+                if found is not None:
+                    return manifest, found
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
-
-    def _completing(self, manifest: Manifest, commit_id: str) -> CommitRow | None:
-        rows = manifest.commits()
-        return next((row for row in rows if row.extra.get(COMPLETES) == commit_id), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +132,25 @@ class Tags:
     def create(self, name: str, commit_id: str, actor: str | None, *, move: bool = False) -> Tag:
         """Name a commit; an existing tag is only moved when asked for."""
         tag = check_tag(name)
-        commit = History(self._store).commit(commit_id)
-        if not move and tag in self._main.tags():
-            raise AlreadyExists(
-                f"tag '{tag}' exists already", hint="pass move=True", details={"tag": tag}
-            )
-        row = TagRow(tag, commit.commit_id, now_micros(), actor)
-        self._write(row)
+        with self._alone():
+            commit = History(self._store).commit(commit_id)
+            if not move and tag in self._main.tags():
+                raise AlreadyExists(
+                    f"tag '{tag}' exists already", hint="pass move=True", details={"tag": tag}
+                )
+            row = TagRow(tag, commit.commit_id, now_micros(), actor)
+            self._write(row)
         return _tag(row)
 
     def delete(self, name: str) -> None:
         """Let a name go; the commit stays."""
-        tag = self.get(name)
-        self._write(TagRow(tag.name, None, now_micros()))
+        with self._alone():
+            tag = self.get(name)
+            self._write(TagRow(tag.name, None, now_micros()))
+
+    def _alone(self) -> AbstractContextManager[Held]:
+        """Tags and branches change one after the other: a tag keeps the branch of its commit."""
+        return self._store.leases.held([BRANCHES_LEASE], self._store.patience.lease)
 
     def _write(self, row: TagRow) -> None:
         reached(Failpoint.TAG_BEFORE_WRITE)

@@ -177,5 +177,5 @@ def _remove_abandoned_lock(store: GraphStore) -> None:
 def _initialized(store: GraphStore) -> AlreadyInitialized:
     return AlreadyInitialized(
         f"graph already initialized at '{store.root.uri}'; pass --force to overwrite",
-        hint="open it with Graph.open",
+        hint="open it with Graph.open; force only starts over where an init was interrupted",
     )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import (
+    COMPLETES,
     FORMAT_KEY,
     FORMAT_VERSION,
     CommitRow,
@@ -116,6 +117,18 @@ class Manifest:
         """A commit by its id."""
         condition = (pc.field(KEY) == commit_id) & (pc.field("object_type") == CommitRow.kind)
         return next(iter(self._commits(condition)), None)
+
+    def completion(self, commit_id: str) -> CommitRow | None:
+        """The commit of a recovery that finished another."""
+        wanted = f'"{COMPLETES}":"{commit_id}"'
+        condition = (pc.field("object_type") == CommitRow.kind) & pc.field("metadata").is_valid()
+        metadata = self._newest().read([KEY, "metadata"], condition)
+        hits = metadata.filter(pc.match_substring(metadata["metadata"], wanted))
+        for found in hits[KEY].to_pylist():
+            row = self.commit(found)
+            if row is not None and row.extra.get(COMPLETES) == commit_id:
+                return row
+        return None
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""

@@ -25,12 +25,15 @@ from omnigraph.commit.publisher import (
     Publication,
     Published,
     check_head,
+    check_repeat,
     stale,
 )
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.rollback import COMPLETES, ROLLED_BACK, find_ending
+from omnigraph.commit.rollback import ROLLED_BACK, find_ending
 from omnigraph.commit.rows import (
+    COMPLETES,
+    FINGERPRINT,
     IDEMPOTENCY_KEY,
     RECEIPT,
     CommitRow,
@@ -138,7 +141,9 @@ class WriteRequest:
     if_commit: str | None = None
     """Only on top of this commit."""
     idempotency_key: str | None = None
-    """Only once: a repeat is told what the first call was told."""
+    """Only once on this branch: a repeat is told what the first call was told."""
+    fingerprint: str | None = None
+    """What tells this write from another under the same key."""
 
 
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
@@ -163,8 +168,12 @@ def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
     key = request.idempotency_key
     if key is None:
         return None
-    known = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(key))
-    return None if known is None else _receipt_of(known)
+    scoped = (request.branch, key)
+    known = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(scoped))
+    if known is None:
+        return None
+    check_repeat(known, request.fingerprint)
+    return _receipt_of(known)
 
 
 def _receipt_of(commit: CommitRow) -> Receipt:
@@ -289,7 +298,11 @@ class _Write:
         receipt = self._receipt(prepared)
         if self._request.idempotency_key is not None:
             told = {key: value for key, value in receipt.to_json().items() if key in _TOLD}
-            keyed = {IDEMPOTENCY_KEY: self._request.idempotency_key, RECEIPT: told}
+            keyed = {
+                IDEMPOTENCY_KEY: self._request.idempotency_key,
+                FINGERPRINT: self._request.fingerprint,
+                RECEIPT: told,
+            }
             self._intent = replace(self._intent, extra={**self._intent.extra, **keyed})
         sidecar = self._sidecar(prepared, snapshot)
         self._store.sidecars.write(sidecar)
@@ -355,7 +368,7 @@ class _Write:
                 held.check()
             except OmniGraphError:
                 raise self._pending("its leases were lost") from error
-        if ended is None and not undo_write(self._store, sidecar, error):
+        if ended is None and not undo_write(self._store, sidecar, error, held):
             raise self._pending("could neither be published nor taken back") from error
         if isinstance(error, StorageUnknown):
             # What became of a table is not unknown any more.

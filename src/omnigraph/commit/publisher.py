@@ -18,6 +18,7 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import KEY, Manifest, check_stamp
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import (
+    FINGERPRINT,
     IDEMPOTENCY_KEY,
     CommitRow,
     HeadRow,
@@ -30,6 +31,7 @@ from omnigraph.commit.rows import (
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
     Conflict,
+    InputError,
     InternalError,
     OmniGraphError,
     OutcomePending,
@@ -342,9 +344,20 @@ def check_head(head: CommitRow | None, if_commit: str | None) -> None:
 def _refuse_repeat(state: ManifestState, intent: CommitIntent) -> None:
     """A write with an idempotency key happens once, whoever repeats it and whenever."""
     key = intent.extra.get(IDEMPOTENCY_KEY)
-    known = state.repeats.get(key) if isinstance(key, str) else None
+    known = state.repeats.get((intent.branch, key)) if isinstance(key, str) else None
     if known is not None:
+        check_repeat(known, intent.extra.get(FINGERPRINT))
         raise AlreadyDone(known)
+
+
+def check_repeat(known: CommitRow, fingerprint: object) -> None:
+    """An idempotency key stands for one write, not for whatever comes under it."""
+    if known.extra.get(FINGERPRINT) != fingerprint:
+        raise InputError(
+            f"the idempotency key '{known.extra.get(IDEMPOTENCY_KEY)}' was used for another write",
+            hint="use a new key for every new write",
+            details={"commit_id": known.commit_id},
+        )
 
 
 class AlreadyDone(OmniGraphError):

@@ -28,7 +28,6 @@ from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
 from omnigraph.commit.rollback import (
-    COMPLETES,
     RECOVERY_ACTOR,
     ROLLED_BACK,
     find_ending,
@@ -39,7 +38,7 @@ from omnigraph.commit.rollback import (
     publish_restored,
     restore_tables,
 )
-from omnigraph.commit.rows import CommitRow, TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.rows import COMPLETES, CommitRow, TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.schema_files import FILES, SOURCE
 from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind

@@ -14,7 +14,7 @@ from typing import Any
 from omnigraph.commit.audit import TableOutcome
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
-from omnigraph.commit.rows import CommitRow, VersionRow
+from omnigraph.commit.rows import COMPLETES, CommitRow, VersionRow
 from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -23,8 +23,6 @@ from omnigraph.errors import OutcomePending, StorageUnavailable
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
-COMPLETES = "completes"
-"""The key in a recovery's commit that names the commit it finished."""
 ROLLED_BACK = "rolled_back"
 """The key in a recovery's commit that names the commit it took back."""
 

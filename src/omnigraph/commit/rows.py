@@ -23,6 +23,10 @@ _VERSION_DIGITS = 20
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The key in a commit's metadata by which a repeated write is recognised."""
+FINGERPRINT = "fingerprint"
+"""The key in a commit's metadata that tells the write of an idempotency key from another."""
+COMPLETES = "completes"
+"""The key in a recovery's commit that names the commit it finished."""
 RECEIPT = "receipt"
 """The key in a commit's metadata that holds what the first call was told."""
 

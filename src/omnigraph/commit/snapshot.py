@@ -80,7 +80,7 @@ class ManifestState:
         self.tags: dict[str, TagRow] = {}
         self.head: CommitRow | None = None
         self.schema: SchemaRow | None = None
-        self.repeats: dict[str, CommitRow] = {}
+        self.repeats: dict[tuple[str | None, str], CommitRow] = {}
         self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -102,7 +102,7 @@ class ManifestState:
                         self.head = row
                     key = row.extra.get(IDEMPOTENCY_KEY)
                     if isinstance(key, str):
-                        self.repeats.setdefault(key, row)
+                        self.repeats.setdefault((row.branch, key), row)
                 case TagRow():
                     self.tags[row.name] = row
                 case SchemaRow():

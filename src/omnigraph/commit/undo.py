@@ -14,16 +14,17 @@ from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageUnknown
+from omnigraph.storage.leases import Held
 
 _LOG = logging.getLogger(__name__)
 
 
-def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError) -> bool:
+def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: Held) -> bool:
     """Leave the tables as if the write had never been; whether that is so. Never raises."""
     try:
         snapshot = store.manifest(sidecar.branch).current()
         if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
-            _take_back(store, sidecar, snapshot)
+            _take_back(store, sidecar, snapshot, held)
     except OmniGraphError as error:
         _LOG.warning(
             "commit %s could not be taken back, its sidecar stays: %s", sidecar.operation_id, error
@@ -44,13 +45,18 @@ def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
     )
 
 
-def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> None:
+def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, held: Held) -> None:
+    def before_each() -> None:
+        reached(Failpoint.UNDO_BEFORE_RESTORE)
+        # Lance lets a late restore win, so it must not be late.
+        held.check()
+
     restored = restore_tables(
         store,
         sidecar,
         snapshot,
         unmoved_too=True,
-        before_each=lambda: reached(Failpoint.UNDO_BEFORE_RESTORE),
+        before_each=before_each,
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
     publish_restored(store, sidecar, restored)

@@ -82,7 +82,7 @@ class Load:
         self._store = store
         self._catalog = catalog
         self._intake = intake
-        self._mode = mode
+        self.mode = mode
         self._spools = intake.spools()
         if mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id at all, and ids of our own never do.
@@ -95,7 +95,7 @@ class Load:
 
     @property
     def is_strict(self) -> bool:
-        return self._mode is LoadMode.OVERWRITE
+        return self.mode is LoadMode.OVERWRITE
 
     @property
     def records(self) -> int:
@@ -132,8 +132,22 @@ class Load:
                 snapshot, limit
             )
             if not judged.violations:
+                self._refuse_emptying()
                 return judged.consulted
             self._set_aside(judged.violations)
+
+    def _refuse_emptying(self) -> None:
+        """An overwrite all of whose records are bad would only delete."""
+        if self.mode is not LoadMode.OVERWRITE or not self.rejected:
+            return
+        for spool in self._spools.values():
+            if not spool.num_rows:
+                raise InputError(
+                    f"every record of {spool.kind.name} was set aside, "
+                    "so the overwrite would only empty its table",
+                    hint="mend the records, or delete the rows by a mutation",
+                    details={"table_key": spool.kind.table_key, "rejected": self.rejected},
+                )
 
     def _set_aside(self, violations: tuple[Violation, ...]) -> None:
         rows: dict[str, dict[int, Violation]] = {}
@@ -152,7 +166,7 @@ class Load:
             self._progress(LoadProgress(phase, self.records, self.rejected))
 
     def _deltas(self, snapshot: Snapshot) -> dict[str, TableDelta]:
-        effect = _EFFECTS[self._mode]
+        effect = _EFFECTS[self.mode]
         deltas = {}
         for key, spool in self._spools.items():
             pin = snapshot.pin(key)

@@ -85,4 +85,5 @@ def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest
         target.actor,
         if_commit=target.if_commit,
         idempotency_key=target.idempotency_key,
+        fingerprint=f"load:{load.mode}" if target.idempotency_key else None,
     )

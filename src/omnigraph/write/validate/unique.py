@@ -82,6 +82,7 @@ def _repeated_values(
     rows = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
     for column in columns:
         rows = rows.filter(pc.is_valid(rows[column]))
+    rows = _one_zero(rows)
     if not rows.num_rows:
         return
     inside = False
@@ -90,6 +91,15 @@ def _repeated_values(
         yield violation
     if not inside:
         yield from _against(delta, columns, rows, committed)
+
+
+def _one_zero(rows: pa.Table) -> pa.Table:
+    """Zero and minus zero are equal numbers, but a join compares their bits."""
+    for position, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            same = pc.add(rows[field.name], pa.scalar(0.0, field.type))
+            rows = rows.set_column(position, field, same)
+    return rows
 
 
 def _among(delta: TableDelta, columns: tuple[str, ...], rows: pa.Table) -> Iterator[Violation]:
@@ -115,6 +125,7 @@ def _against(
     # A row that this write replaces frees what it held.
     mine = delta.column(KEY).combine_chunks()
     there = there.filter(pc.invert(pc.is_in(there[KEY], value_set=mine)))
+    there = _one_zero(there)
     there = there.rename_columns([_OTHER, *columns])
     both = rows.join(there, list(columns), join_type="inner").sort_by(_ROW)
     for record in _records(both):

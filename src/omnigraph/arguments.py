@@ -1,0 +1,133 @@
+"""What users may pass, checked once by the name of the argument.
+
+Everything that a user can call on a graph is marked ``public``; a wrong kind of value is then an
+``InputError`` that names the argument, instead of whatever the depths make of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from omnigraph.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LONGEST = 1_000
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of a call by their names before it starts.
+
+    None is fine where it is the default.
+    """
+    signature = inspect.signature(function)
+    checked = {
+        name: (check, parameter.default is None)
+        for name, parameter in signature.parameters.items()
+        if (check := _CHECKS.get(name)) is not None
+    }
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if name in checked:
+                check, may_be_none = checked[name]
+                if value is not None or not may_be_none:
+                    check(name, value)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "text")
+    if "\0" in value:
+        raise InputError(f"{name} holds a NUL character")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{name} is not valid Unicode") from None
+
+
+def _label(name: str, value: Any) -> None:
+    _text(name, value)
+    if not value.strip() or len(value) > _LONGEST:
+        raise InputError(f"{name} must have 1 to {_LONGEST} characters")
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, value, "a whole number")
+
+
+def _path(name: str, value: Any) -> None:
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise _wrong(name, value, "a path")
+    _text(name, os.fspath(value))
+    if not os.fspath(value):
+        raise InputError(f"{name} is empty")
+
+
+def _mapping(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, "a dict")
+    for key in value:
+        _text(f"a key of {name}", key)
+
+
+def _names(name: str, value: Any) -> None:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise _wrong(name, value, "a list of names")
+
+
+def _types(name: str, value: Any) -> None:
+    """For a load the types of files, for an export the types to write."""
+    if isinstance(value, Mapping):
+        _mapping(name, value)
+    else:
+        _names(name, value)
+
+
+def _function(name: str, value: Any) -> None:
+    if not callable(value):
+        raise _wrong(name, value, "a function")
+
+
+def _wrong(name: str, value: Any, wanted: str) -> InputError:
+    return InputError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "uri": _path,
+    "schema": _path,
+    "source": _path,
+    "rejects": _path,
+    "dest": _path,
+    "branch": _text,
+    "from_branch": _text,
+    "name": _text,
+    "commit": _text,
+    "commit_id": _text,
+    "if_commit": _text,
+    "tag": _text,
+    "type_name": _text,
+    "entity_id": _text,
+    "property_name": _text,
+    "actor": _label,
+    "idempotency_key": _label,
+    "version": _whole,
+    "max_rejects": _whole,
+    "offset": _whole,
+    "length": _whole,
+    "rows": _mapping,
+    "storage_options": _mapping,
+    "types": _types,
+    "columns": _names,
+    "progress": _function,
+}
