@@ -88,10 +88,11 @@ def _names(name: str, value: Any) -> None:
 
 def _types(name: str, value: Any) -> None:
     """For a load the types of files, for an export the types to write."""
-    if isinstance(value, Mapping):
-        _mapping(name, value)
-    else:
+    if not isinstance(value, Mapping):
         _names(name, value)
+        return
+    for file in value:
+        _path(f"a key of {name}", file)
 
 
 def _function(name: str, value: Any) -> None:

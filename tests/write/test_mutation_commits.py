@@ -124,21 +124,38 @@ def test_a_repeat_gets_the_first_receipt(people, other, statement):
     assert heads(people) == after
 
 
-def test_a_key_belongs_to_its_branch_and_to_nothing_else(people):
+def test_another_key_and_no_key_are_other_writes(people):
     first = run(people, 'insert Note { text: "a" }', idempotency_key="k")
     assert run(people, 'insert Note { text: "b" }', idempotency_key="l") != first
     run(people, 'insert Note { text: "c" }')
     assert rows(people, "Note", "text") == ["a", "b", "c"]
 
 
-def test_a_key_is_inherited_by_branches_made_later(people):
+def test_a_key_belongs_to_its_branch(people):
+    """Also where the branch was made after the key was used, and inherits its commit."""
     people.branches.create("before")
     first = run(people, 'insert Note { text: "a" }', idempotency_key="k")
     people.branches.create("after")
-    assert run(people, 'insert Note { text: "a" }', idempotency_key="k", branch="after") == first
-    second = run(people, 'insert Note { text: "a" }', idempotency_key="k", branch="before")
-    assert second.commit_id != first.commit_id
-    assert rows(people, "Note", "text", branch="before") == ["a"]
+    told = {"main": first}
+    for branch, texts in (("before", ["a"]), ("after", ["a", "a"])):
+        how = {"idempotency_key": "k", "branch": branch}
+        told[branch] = run(people, 'insert Note { text: "a" }', **how)
+        assert run(people, 'insert Note { text: "a" }', **how) == told[branch]
+        assert rows(people, "Note", "text", branch=branch) == texts
+    assert len({receipt.commit_id for receipt in told.values()}) == 3
+    assert run(people, 'insert Note { text: "a" }', idempotency_key="k") == first
+
+
+def test_a_key_stands_for_one_write(people):
+    """The same key with other values is a mistake of the caller, not a repeat."""
+    add = ("insert Person { name: $n }", {"n": "Eve"})
+    first = run(people, *add, declare="$n: String", idempotency_key="k")
+    after = heads(people)
+    with pytest.raises(InputError, match="'k' was used for another write") as caught:
+        run(people, add[0], {"n": "Fay"}, declare="$n: String", idempotency_key="k")
+    assert caught.value.details == {"commit_id": first.commit_id}
+    assert heads(people) == after
+    assert run(people, *add, declare="$n: String", idempotency_key="k") == first
 
 
 def test_a_failed_call_does_not_use_its_key_up(people):
@@ -189,7 +206,7 @@ def test_two_handles_with_one_key_are_one_commit(people, other, statement):
 
 
 def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other):
-    """On different tables nothing but the publish can notice."""
+    """On different tables nothing but the publish can notice; both queries have one name."""
     told = []
 
     def insist():

@@ -43,7 +43,8 @@ def test_a_write_reports_the_first_violation_only(ruled):
     validator = Validator(ruled._store, ruled.catalog, deltas)
     with pytest.raises(ValueViolation) as caught:
         validator.check(ruled._store.manifest(None).current())
-    assert caught.value.details == {"table_key": "node:P", "id": "p"}
+    details = {"table_key": "node:P", "id": "p", "property": "age", "value": "151"}
+    assert caught.value.details == details
 
 
 # -- what it looks at -------------------------------------------------------------------------

@@ -25,9 +25,11 @@ from omnigraph.commit.rows import MAIN
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import (
+    AlreadyExists,
     BranchExists,
     BranchInUse,
     BranchNotFound,
+    Conflict,
     InputError,
     OmniGraphError,
     SchemaChanging,
@@ -56,16 +58,22 @@ class Branches:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
-        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+        with store.leases.held([BRANCHES_LEASE], store.patience.lease) as held:
             refuse_while_schema_changes(store)
             known = self._known()
             _check_name_is_free(branch, known)
-            snapshot = store.manifest(origin).current()
+            version = store.manifest(origin).current().manifest_version
             # Files without a reference are what a crash left of an earlier attempt.
             store.inline.delete_branch(MANIFEST, branch)
-            store.inline.create_branch(
-                store.manifest(origin).ref, snapshot.manifest_version, branch
-            )
+            try:
+                store.inline.create_branch(store.manifest(origin).ref, version, branch)
+            except (AlreadyExists, Conflict):
+                # The name was free and nobody else may take it while the lease is held: what is
+                # there now is ours, and Lance stumbled over it because an answer was lost.
+                made = self._known().get(branch)
+                if made is None or (made.parent, made.parent_version) != (origin, version):
+                    raise
+                held.check()
             reached(Failpoint.BRANCH_AFTER_CREATE)
             store.manifests.forget(branch)
 

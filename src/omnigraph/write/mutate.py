@@ -35,7 +35,6 @@ from omnigraph.write.moments import to_timestamp
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
-from omnigraph.write.validate.committed import LOOKUPS
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -119,23 +118,13 @@ class _Run:
         return found
 
     def _effect(self, key: str, pending: PendingTable) -> Effect:
-        """Rows that meet no older one are appended, which is much cheaper than an upsert."""
+        """Rows that can meet no older one are appended, which is cheaper than an upsert."""
         if key not in self._inserted:
             return Effect.UPDATE
         if key in self._updated:
             return Effect.UPSERT
-        return Effect.UPSERT if self._meets(pending) else Effect.APPEND
-
-    def _meets(self, pending: PendingTable) -> bool:
-        """Whether an inserted row may have the id of one that is there."""
-        if not _is_keyed(pending.kind):
-            return False
-        table = self._committed(pending.kind)
-        if table is None:
-            return False
-        if len(pending) > LOOKUPS:
-            return True
-        return bool(table.read([KEY], pc.field(KEY).isin(pending.ids()), limit=1).num_rows)
+        meets = _is_keyed(pending.kind) and self._committed(pending.kind) is not None
+        return Effect.UPSERT if meets else Effect.APPEND
 
     # -- statements ----------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ FILES: dict[str, Callable[[Path], Made]] = {
     "a closed stream": _stream(_closed, "cannot read"),
     "a stream that fails": _stream(lambda: _Failing(OSError(5, "I/O error")), "cannot read"),
     "a stream that times out": _stream(lambda: _Failing(TimeoutError()), "cannot read"),
-    "a stream to write": _stream(lambda: open("/dev/null", "wb"), "cannot read"),  # noqa: SIM115
+    "a stream to write": _stream(lambda: io.BufferedWriter(io.BytesIO()), "cannot read"),
     "a stream of numbers": _stream(lambda: _Odd(7), "gives int instead of bytes"),
     "a stream of nothing": _stream(lambda: _Odd(None), "gives NoneType instead of bytes"),
     "a text stream of another code": _stream(
@@ -226,7 +226,7 @@ FILES: dict[str, Callable[[Path], Made]] = {
     "fewer rejects than none": _path([], "max_rejects", max_rejects=-1),
     "rejects to nowhere": _path([], "cannot write", rejects="/no/such/dir/rejects.ndjson"),
     "rejects to a directory": _path([], "cannot write", rejects="/"),
-    "rejects to a zero": _path([], "cannot write", rejects="a\0b"),
+    "rejects to a zero": _path([], "NUL", rejects="a\0b"),
     "a commit that is not the newest": _path(
         [{"type": "Company", "data": {"name": "C"}}],
         "not at commit",
@@ -245,7 +245,7 @@ FILES: dict[str, Callable[[Path], Made]] = {
     "a mapping of NDJSON": _file("a.ndjson", GOOD, "is not loaded", types={"a.ndjson": "Person"}),
     "a mapping that is a list": _path([], "types is no mapping", types=["Person"]),
     "a mapping to a number": _path([], "types has", types={"a.csv": 7}),
-    "a mapping from a number": _path([], "types has", types={7: "Person"}),
+    "a mapping from a number": _path([], "a key of types must be a path", types={7: "Person"}),
     "an unknown property, strictly": _file(
         "a.ndjson",
         b'{"type": "Person", "data": {"name": "A", "nick": "a"}}',

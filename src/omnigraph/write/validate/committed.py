@@ -17,8 +17,8 @@ from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import NO_IDS, Deltas
 
-LOOKUPS = 1_000
-"""An index answers so many keys faster than a pass over a million rows does."""
+# An index answers so many keys faster than a pass over a million rows does.
+_LOOKUPS = 1_000
 
 
 class Committed:
@@ -88,7 +88,7 @@ def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str])
     names = list(dict.fromkeys((*columns, column)))
     if not len(wanted):
         return table.read(columns, limit=0)
-    if len(wanted) <= LOOKUPS:
+    if len(wanted) <= _LOOKUPS:
         return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
     batches = [
         batch.filter(pc.is_in(batch[column], value_set=wanted)) for batch in table.scan(names)
