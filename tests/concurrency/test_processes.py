@@ -151,7 +151,9 @@ def test_a_branch_that_comes_and_goes_never_takes_an_acknowledged_row_with_it(ne
         *(("write_branch", {"branch": "b", "name": f"w{n}", "times": 8}) for n in range(2)),
     )
     assert [each["lost"] for each in told[1:]] == [0, 0]
-    assert all("failed" not in each for each in told[1:]), told
+    # A write that meets the end of its branch may not be able to tell more than this.
+    codes = {one["code"] for each in told[1:] for one in each.get("failed", [])}
+    assert codes <= {"outcome_pending", "history_gone", "storage_missing"}, told
     reopened = Graph.open(graph.uri, storage_options=graph._store.root.options)
     assert reopened.branches.list() == ["main", "b"]
     assert_settled(reopened)
