@@ -143,6 +143,7 @@ def test_of_processes_that_init_one_root_exactly_one_wins(place, crowd):
     assert graph.snapshot().count("Person") == 0
 
 
+@pytest.mark.slow
 def test_a_branch_that_comes_and_goes_never_takes_an_acknowledged_row_with_it(new_graph, crowd):
     graph = new_graph(PEOPLE)
     graph.branches.create("b")
