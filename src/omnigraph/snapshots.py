@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from omnigraph.arguments import public
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import EntityNotFound, InputError
+from omnigraph.errors import EntityNotFound, InputError, StorageMissing
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.table import Table
 from omnigraph.write.conform import find_type
@@ -76,7 +77,8 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> pa.Table:
         """The rows of a type as an Arrow table, in no promised order."""
-        return self._table(type_name, columns, condition).read(columns, condition)
+        with self._living(type_name):
+            return self._table(type_name, columns, condition).read(columns, condition)
 
     @public
     def scan(
@@ -86,7 +88,13 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As ``read``, batch by batch."""
-        return self._table(type_name, columns, condition).scan(columns, condition)
+        table = self._table(type_name, columns, condition)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._living(type_name):
+                yield from table.scan(columns, condition)
+
+        return batches()
 
     @public
     def read_blob(
@@ -104,16 +112,22 @@ class GraphSnapshot:
             raise InputError(f"{type_name}.{property_name} is not a Blob")
         if offset < 0 or (length is not None and length < 0):
             raise InputError("offset and length cannot be negative")
+        with self._living(type_name):
+            return self._read_blob(type_name, entity_id, property_name, offset, length)
+
+    def _read_blob(
+        self, type_name: str, entity_id: str, name: str, offset: int, length: int | None
+    ) -> bytes | None:
         table = self._store.table(self._pin(type_name))
         rows = table.read(["id"], pc.field("id") == entity_id, row_ids=True)
         if not rows.num_rows:
             raise EntityNotFound(f"there is no {type_name} '{entity_id}'")
         row = rows["_rowid"][0].as_py()
-        size = table.blob_size(property_name, row)
+        size = table.blob_size(name, row)
         if size is None:
             return None
         wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
-        return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+        return table.read_blob(name, row, offset, wanted) if wanted else b""
 
     def _table(
         self, type_name: str, columns: Sequence[str] | None, condition: pc.Expression | None
@@ -137,6 +151,15 @@ class GraphSnapshot:
                     hint=f"it has {', '.join(schema.names)}",
                 ) from None
         return self._store.table(self._pin(type_name))
+
+    @contextmanager
+    def _living(self, type_name: str) -> Iterator[None]:
+        """Rows that are not there any more went with the branch of the snapshot, most likely."""
+        try:
+            yield
+        except StorageMissing:
+            self._store.check_life(self._pin(type_name))
+            raise
 
     def _pin(self, type_name: str) -> Pin:
         kind = find_type(self._catalog, type_name)

@@ -27,6 +27,7 @@ from omnigraph.errors import (
     InputError,
     OrphanEdge,
     SchemaChanging,
+    StorageMissing,
     StorageUnavailable,
     VersionMismatch,
 )
@@ -725,6 +726,41 @@ def test_a_write_that_was_staged_on_the_former_life_is_staged_again(graph, other
     graph.append(people(more=4), branch="b")
     for handle in (graph, other, Graph.open(graph.uri, "r")):
         assert names(handle, "b") == ["ann", "bo", "more", "new"]
+
+
+@pytest.mark.parametrize(("recreated", "error"), [(False, BranchNotFound), (True, Conflict)])
+def test_a_write_whose_branch_goes_while_it_is_staged_says_so(
+    graph, other, monkeypatch, recreated, error
+):
+    """Staging holds no lease, so the files may go with the branch under it."""
+    graph.branches.create("b")
+    graph.append(people(old=3), branch="b")
+
+    def staged(self, table, data):
+        other.branches.delete("b")
+        if recreated:
+            other.branches.create("b")
+        raise StorageMissing("the directory is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(graph._store.tables), "stage_append", staged)
+        with pytest.raises(error):
+            graph.append(people(more=4), branch="b")
+    if recreated:
+        graph.append(people(more=4), branch="b")
+        assert names(other, "b") == ["ann", "bo", "more"]
+
+
+def test_an_open_snapshot_of_a_deleted_branch_says_that_it_is_gone(graph, other):
+    """Also where its tables were opened, but their files not read yet."""
+    graph.branches.create("b")
+    graph.append(people(old=3), branch="b")
+    held = graph.snapshot("b")
+    graph._store.table(graph._store.manifest("b").current().pins["node:Person"])
+    other.branches.delete("b")
+    for read in (held.read, lambda kind: list(held.scan(kind))):
+        with pytest.raises(HistoryGone, match="branch 'b' was deleted"):
+            read("Person")
 
 
 def test_a_delete_waits_for_the_writers_of_the_branch(graph, path):

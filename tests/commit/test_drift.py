@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.commit.names import table_lease
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.store import Patience
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError, StorageUnavailable
 from omnigraph.storage.objects import ObjectStore
 from tests.commit.deaths import die, head, leave_sidecar, left, move, pin, pinned
-from tests.commit.world import at, companies, listing, names, people
+from tests.commit.world import at, companies, listing, names, people, store_at
 
 PERSON, COMPANY = "node:Person", "node:Company"
 
@@ -125,3 +131,53 @@ def test_a_version_that_is_gone_is_an_error_of_the_storage(graph, path):
     with pytest.raises(StorageError):
         graph.append(people(Bob=1))
     graph.append(companies("Brim"))
+
+
+# -- a dead writer's table in a living writer's hands --------------------------------------------
+
+
+@pytest.fixture
+def half_held(graph):
+    """A writer died over both tables, and one that lives holds one of them; gives its lease."""
+    die(graph, Failpoint.WRITE_AFTER_TABLES, people(Bob=1) | companies("Brim"))
+    with graph._store.leases.held([table_lease(COMPANY, None)], 0.0):
+        yield
+
+
+def test_who_needs_the_other_table_waits_for_the_living_writer(graph, other, path):
+    die(graph, Failpoint.WRITE_AFTER_TABLES, people(Bob=1) | companies("Brim"))
+    turns = threading.Semaphore(0)
+    told = []
+
+    def write():
+        told.append(other.append(people(Carl=1)))
+
+    def count(point):
+        if point is Failpoint.WRITE_AFTER_LEASES:
+            turns.release()
+
+    with hooked(count):
+        with graph._store.leases.held([table_lease(COMPANY, None)], 0.0):
+            writer = threading.Thread(target=write)
+            writer.start()
+            assert all(turns.acquire(timeout=60) for _ in range(5))
+            assert told == []
+        writer.join(60)
+    assert [receipt.tables["node:Person"].inserted for receipt in told] == [1]
+    assert names(graph) == ["Ada", "Bob", "Carl"]
+    assert left(path) == []
+
+
+def test_who_waited_long_enough_is_told_to_come_back(half_held, graph, path):
+    impatient = store_at(path, Patience(lease=0.2))
+
+    def prepare(view):
+        table = view.table(PERSON)
+        return Prepared({PERSON: (view.stage.stage_append(table, table.read()),)})
+
+    request = WriteRequest(WriterKind.MUTATION, None, frozenset({PERSON}), prepare)
+    with pytest.raises(Conflict, match="a writer that lives keeps it") as told:
+        commit_write(impatient, request)
+    assert told.value.retryable
+    assert told.value.details["table_key"] == PERSON
+    assert len(left(path)) == 1

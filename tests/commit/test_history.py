@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -264,6 +265,25 @@ def test_a_tag_is_moved_only_when_asked_for(graph, other):
     assert moved.commit_id == second
     assert list(graph.tags.list()) == [moved]
     assert names(graph, tag="t") == ["a"]
+
+
+def test_of_two_who_make_one_tag_at_once_one_is_refused(graph, other):
+    """Between the look for the name and the write nobody else gets in."""
+    second = graph.append(people(a=1)).commit_id
+    told = []
+
+    def race():
+        try:
+            other.tags.create("t")
+        except AlreadyExists as error:
+            told.append(error.message)
+
+    rival = threading.Thread(target=race)
+    with at(Failpoint.TAG_BEFORE_WRITE, rival.start):
+        made = graph.tags.create("t", second)
+    rival.join(60)
+    assert told == ["tag 't' exists already"]
+    assert list(other.tags.list()) == [made]
 
 
 def test_a_deleted_tag_is_gone_and_its_name_free(graph, other, path):

@@ -11,6 +11,7 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import Conflict, OutcomePending, StorageUnavailable, VersionMismatch
 from omnigraph.storage.inline import InlineTables
+from omnigraph.storage.leases import _LocalHeld
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef
 from tests.commit.deaths import LOCATIONS, audited, head, left, move, pinned, table_of
@@ -199,4 +200,29 @@ def test_a_sidecar_that_cannot_be_deleted_afterwards_is_settled_by_the_next(
     graph.refresh()
     assert graph.commits() == commits
     assert audited(graph) == [("RolledBack", operation, [])]
+    assert left(path) == []
+
+
+def test_a_writer_without_its_leases_restores_nothing(graph, path):
+    """Lance lets a late restore win over whatever the new owner of the table wrote."""
+    request = WriteRequest(WriterKind.MUTATION, None, TOUCHED, relying_on_what_is_not_so)
+    before = {}
+
+    def lose_the_lease(self):
+        before.update({key: head(path, key) for key in TOUCHED})
+        raise Conflict("the lease went to somebody else")
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        at(
+            Failpoint.UNDO_BEFORE_RESTORE,
+            lambda: patch.setattr(_LocalHeld, "check", lose_the_lease),
+        ),
+        pytest.raises(OutcomePending),
+    ):
+        commit_write(graph._store, request)
+    assert before == {key: head(path, key) for key in TOUCHED}
+    assert len(left(path)) == 1
+    graph.refresh()
+    assert names(graph) == ["Ada"]
     assert left(path) == []

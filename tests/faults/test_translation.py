@@ -5,6 +5,7 @@ Everything here is provoked. A release of Lance that words an error differently 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,19 @@ def without_its_data(place: Path) -> None:
     lance.dataset(place).to_table()
 
 
+def removed_under_the_writer(place: Path) -> None:
+    """As a branch that is deleted while rows for it are staged."""
+    table = new_table(place)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        shutil.rmtree(place)
+        yield from ROWS.to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+    write_fragments(reader, table, mode="append", return_transaction=True)
+
+
 def only(folder: Path) -> Path:
     (found,) = folder.iterdir()
     return found
@@ -128,6 +142,8 @@ ABSENCES = [
     ),
     Provoked("fork a version that is not there", branch_of_no_version, StorageMissing, True),
     Provoked("read without the data", without_its_data, StorageMissing),
+    Provoked("write where the place is removed", removed_under_the_writer, StorageMissing),
+    Provoked("the same in a commit", removed_under_the_writer, StorageUnknown, True),
     Provoked(
         "create it again",
         lambda place: lance.write_dataset(ROWS, new_table(place).uri, mode="create"),

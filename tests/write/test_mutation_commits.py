@@ -339,6 +339,16 @@ def test_an_update_of_edges_does_not_care_about_new_nodes(people, other):
     assert "Eve" in names(people)
 
 
+def test_a_strict_write_is_judged_again_when_only_the_ends_of_its_edges_moved(people, other):
+    """Decision 4: what was only looked at may move, if the write is still right."""
+    both = """insert Knows { from: "Ada", to: "Dan" }
+              update Knows set { strength: 0.2 } where from = "Ada\""""
+    with meanwhile(lambda: run(other, ADD)):
+        run(people, both)
+    assert "Eve" in names(people)
+    assert ("Ada", "Dan") in ends(people, "Knows")
+
+
 def test_commits_of_two_handles_form_one_line(people, other):
     """316"""
     for number in range(3):

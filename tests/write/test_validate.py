@@ -303,6 +303,18 @@ def test_uniqueness_of_every_type(tmp_path, type_, values):
         assert graph.snapshot().count("T") == 3
 
 
+@pytest.mark.parametrize("type_", ["F64", "F32"])
+def test_zero_and_minus_zero_are_one_value(tmp_path, type_):
+    """They compare equal, so they are no two values of a unique property."""
+    schema = f"node T {{ k: String @key  v: {type_}? @unique }}"
+    with Graph.init(tmp_path / "g", schema, durability="os") as graph:
+        graph.load({"T": pa.table({"k": ["a"], "v": [0.0]})})
+        with pytest.raises(UniqueViolation, match="held by 'a' and 'b'"):
+            graph.load({"T": pa.table({"k": ["b"], "v": [-0.0]})})
+        with pytest.raises(UniqueViolation, match="held by 'c' and 'd'"):
+            graph.load({"T": pa.table({"k": ["c", "d"], "v": [-0.0, 0.0]})}, mode="overwrite")
+
+
 # -- endpoints --------------------------------------------------------------------------------
 
 

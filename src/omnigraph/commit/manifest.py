@@ -120,15 +120,8 @@ class Manifest:
 
     def completion(self, commit_id: str) -> CommitRow | None:
         """The commit of a recovery that finished another."""
-        wanted = f'"{COMPLETES}":"{commit_id}"'
-        condition = (pc.field("object_type") == CommitRow.kind) & pc.field("metadata").is_valid()
-        metadata = self._newest().read([KEY, "metadata"], condition)
-        hits = metadata.filter(pc.match_substring(metadata["metadata"], wanted))
-        for found in hits[KEY].to_pylist():
-            row = self.commit(found)
-            if row is not None and row.extra.get(COMPLETES) == commit_id:
-                return row
-        return None
+        found = self.with_state(lambda state, _: state.endings.get(commit_id))
+        return found if found is not None and COMPLETES in found.extra else None
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""

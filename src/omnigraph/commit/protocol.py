@@ -11,6 +11,7 @@ the sidecar to ``recovery``.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,12 +31,13 @@ from omnigraph.commit.publisher import (
 )
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.rollback import ROLLED_BACK, find_ending
+from omnigraph.commit.rollback import find_ending
 from omnigraph.commit.rows import (
     COMPLETES,
     FINGERPRINT,
     IDEMPOTENCY_KEY,
     RECEIPT,
+    ROLLED_BACK,
     CommitRow,
     Row,
     TableRow,
@@ -48,12 +50,14 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.undo import undo_write
 from omnigraph.errors import (
     Conflict,
+    HistoryGone,
     InternalError,
     OmniGraphError,
     OutcomePending,
     PublishContention,
     RecoveryRequired,
     StorageError,
+    StorageMissing,
     StorageUnavailable,
     StorageUnknown,
     VersionMismatch,
@@ -65,6 +69,7 @@ from omnigraph.storage.tables import TableStore
 
 _LOG = logging.getLogger(__name__)
 _HEAL_ATTEMPTS = 3
+_PAUSE_SECONDS = 0.05
 _TOLD = frozenset({"branch", "actor", "tables", "met"})
 
 
@@ -150,7 +155,9 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     """Run a write to its end. One that turns out to change nothing makes no commit."""
     recovery = Recovery(store)
     recovery.heal()
-    for attempt in range(1, _HEAL_ATTEMPTS + 1):
+    deadline = time.monotonic() + store.patience.lease
+    attempt = 0
+    while True:
         try:
             return _Write(store, request).run()
         except AlreadyDone as done:
@@ -158,9 +165,12 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
         except _Interrupted as interrupted:
             # Somebody died between our look for sidecars and our leases.
             recovery.heal()
-            if attempt == _HEAL_ATTEMPTS:
-                raise interrupted.error from None
-    raise InternalError("a write ended without a result")
+            if recovery.waits and time.monotonic() < deadline:
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            attempt += 1
+            if attempt >= _HEAL_ATTEMPTS:
+                raise interrupted.tell(waits=recovery.waits) from None
 
 
 def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
@@ -187,7 +197,17 @@ class _Interrupted(Exception):
 
     def __init__(self, error: Conflict) -> None:
         super().__init__(str(error))
-        self.error = error
+        self._error = error
+
+    def tell(self, *, waits: bool) -> Conflict:
+        """The error to show when nobody could finish that write."""
+        if not waits:
+            return self._error
+        return Conflict(
+            f"{self._error.message}, and a writer that lives keeps it from being finished",
+            hint="repeat the write later",
+            details=self._error.details,
+        )
 
 
 class _Write:
@@ -216,7 +236,7 @@ class _Write:
         check_head(seen.head, request.if_commit)
         prepared = None
         if self._is_owned(seen):
-            prepared = request.prepare(WriteView(self._store, seen, may_fork=False))
+            prepared = self._prepare(seen, may_fork=False)
             if prepared.is_empty:
                 return self._nothing(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
@@ -228,12 +248,24 @@ class _Write:
                 return first
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
-                prepared = request.prepare(WriteView(self._store, now, may_fork=True))
+                prepared = self._prepare(now, may_fork=True)
                 if prepared.is_empty:
                     return self._nothing(prepared, now)
             else:
                 self._refuse_drift(now, prepared.tables)
             return self._commit(prepared, now, held)
+
+    def _prepare(self, snapshot: Snapshot, *, may_fork: bool) -> Prepared:
+        try:
+            return self._request.prepare(WriteView(self._store, snapshot, may_fork=may_fork))
+        except (StorageMissing, HistoryGone) as error:
+            # The usual reason is that the branch was deleted meanwhile, with its tables.
+            if self._manifest.current().e_tag == snapshot.e_tag:
+                raise
+            raise Conflict(
+                f"branch '{branch_label(self._request.branch)}' was deleted and made again",
+                hint="refresh and retry",
+            ) from error
 
     def _is_owned(self, snapshot: Snapshot) -> bool:
         """Whether the branch has its own copy of everything that is touched."""
@@ -248,9 +280,11 @@ class _Write:
             for key in sorted({*prepared.tables, *prepared.consulted})
             if seen.e_tag != now.e_tag or _place(seen.pin(key)) != _place(now.pin(key))
         ]
-        if moved and self._request.strict:
-            key = moved[0]
-            raise stale(key, _version(seen.pin(key)), _version(now.pin(key)))
+        if self._request.strict:
+            # What was only consulted may move: on what is there now, it is judged again.
+            for key in moved:
+                if key in self._request.touches:
+                    raise stale(key, _version(seen.pin(key)), _version(now.pin(key)))
         return bool(moved)
 
     def _refuse_drift(self, snapshot: Snapshot, keys: Sequence[str] | Any) -> None:

@@ -29,7 +29,6 @@ from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
 from omnigraph.commit.rollback import (
     RECOVERY_ACTOR,
-    ROLLED_BACK,
     find_ending,
     landing_branch,
     landing_head,
@@ -38,7 +37,14 @@ from omnigraph.commit.rollback import (
     publish_restored,
     restore_tables,
 )
-from omnigraph.commit.rows import COMPLETES, CommitRow, TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.rows import (
+    COMPLETES,
+    ROLLED_BACK,
+    CommitRow,
+    TableRow,
+    TombstoneRow,
+    VersionRow,
+)
 from omnigraph.commit.schema_files import FILES, SOURCE
 from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
@@ -85,12 +91,15 @@ class Recovery:
     def __init__(self, store: GraphStore) -> None:
         self._store = store
         self._held: list[Held] = []
+        self.waits = False
+        """Whether the last look left a sidecar alone because somebody holds a table of it."""
 
     def heal(self, *, full: bool = False) -> list[Recovered]:
         """Settle every sidecar whose writer is dead; gives what was done, mostly nothing.
 
         ``full`` also rolls back sidecars of the reference program, as an open may.
         """
+        self.waits = False
         if not self._store.sidecars.list():
             return []
         done: list[Recovered] = []
@@ -121,6 +130,7 @@ class Recovery:
             try:
                 held = leases.enter_context(self._store.leases.held(names, timeout=0.0))
             except Conflict:
+                self.waits = True
                 continue
             taken |= names
             self._held.append(held)
@@ -319,9 +329,9 @@ class Recovery:
     def _discard(self, sidecar: Sidecar) -> Recovered:
         """The branch is gone, and what was written on it with it."""
         main = self._store.manifest(None)
-        known = [c for c in main.commits() if c.extra.get(ROLLED_BACK) == sidecar.operation_id]
-        if known:
-            commit_id = known[-1].commit_id
+        known = main.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
+        if known is not None:
+            commit_id = known.commit_id
         else:
             published = publish_recovery(
                 self._store, None, {}, [], {ROLLED_BACK: sidecar.operation_id}

@@ -14,7 +14,7 @@ from typing import Any
 from omnigraph.commit.audit import TableOutcome
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
-from omnigraph.commit.rows import COMPLETES, CommitRow, VersionRow
+from omnigraph.commit.rows import ROLLED_BACK, CommitRow, VersionRow
 from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -23,17 +23,13 @@ from omnigraph.errors import OutcomePending, StorageUnavailable
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
-ROLLED_BACK = "rolled_back"
-"""The key in a recovery's commit that names the commit it took back."""
 
 
 def find_ending(store: GraphStore, sidecar: Sidecar) -> CommitRow | None:
     """The commit of a sidecar, or the recovery that settled it, if one is published."""
-    for commit in reversed(store.manifest(sidecar.branch).commits()):
-        about = {commit.extra.get(COMPLETES), commit.extra.get(ROLLED_BACK), commit.commit_id}
-        if sidecar.operation_id in about:
-            return commit
-    return None
+    manifest = store.manifest(sidecar.branch)
+    settled = manifest.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
+    return settled or manifest.commit(sidecar.operation_id)
 
 
 def landing_branch(pin: SidecarPin) -> str | None:

@@ -27,6 +27,8 @@ FINGERPRINT = "fingerprint"
 """The key in a commit's metadata that tells the write of an idempotency key from another."""
 COMPLETES = "completes"
 """The key in a recovery's commit that names the commit it finished."""
+ROLLED_BACK = "rolled_back"
+"""The key in a recovery's commit that names the commit it took back."""
 RECEIPT = "receipt"
 """The key in a commit's metadata that holds what the first call was told."""
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.rows import (
+    COMPLETES,
     IDEMPOTENCY_KEY,
+    ROLLED_BACK,
     CommitRow,
     Row,
     SchemaRow,
@@ -23,6 +25,9 @@ from omnigraph.commit.rows import (
 )
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.table_types import TableRef
+
+# Commits that are asked for by something else than their id are few, and all are kept at hand.
+_REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class ManifestState:
         self.head: CommitRow | None = None
         self.schema: SchemaRow | None = None
         self.repeats: dict[tuple[str | None, str], CommitRow] = {}
+        self.endings: dict[str, CommitRow] = {}
         self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -103,12 +109,20 @@ class ManifestState:
                     key = row.extra.get(IDEMPOTENCY_KEY)
                     if isinstance(key, str):
                         self.repeats.setdefault((row.branch, key), row)
+                    for key in (COMPLETES, ROLLED_BACK):
+                        if key in row.extra:
+                            self._end(str(row.extra[key]), row)
                 case TagRow():
                     self.tags[row.name] = row
                 case SchemaRow():
                     newest = self.schema
                     if newest is None or row.manifest_version > newest.manifest_version:
                         self.schema = row
+
+    def _end(self, commit_id: str, row: CommitRow) -> None:
+        known = self.endings.get(commit_id)
+        if known is None or row.order > known.order:
+            self.endings[commit_id] = row
 
     def add_arrow(self, table: pa.Table) -> None:
         """Take in many rows; only those that can still count are read one by one."""
@@ -120,7 +134,7 @@ class ManifestState:
         self.add(from_arrow(_newest(table.filter(pc.equal(kinds, VersionRow.kind)), "table_key")))
         commits = table.filter(pc.equal(kinds, CommitRow.kind))
         self.add(from_arrow(_newest(commits, None)))
-        keyed = pc.match_substring(commits["metadata"], f'"{IDEMPOTENCY_KEY}"')
+        keyed = pc.match_substring_regex(commits["metadata"], _REMEMBERED)
         self.add(from_arrow(commits.filter(keyed)))
         self.rows = before
 

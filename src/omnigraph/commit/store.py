@@ -79,13 +79,13 @@ class GraphStore:
 
     def table(self, pin: Pin) -> Table:
         """The table that a pin shows."""
-        if pin.branch is None or pin.life is None:
-            return self.tables.open(pin.ref, pin.version, pin.e_tag)
-        check = partial(self._check_life, *pin.life)
-        return self.tables.open(pin.ref, pin.version, pin.e_tag, check)
+        return self.tables.open(pin.ref, pin.version, pin.e_tag, partial(self.check_life, pin))
 
-    def _check_life(self, branch: str, tag: str) -> None:
+    def check_life(self, pin: Pin) -> None:
         """A branch that was deleted and made again may have other rows at the same version."""
+        if pin.branch is None or pin.life is None:
+            return
+        branch, tag = pin.life
         found = self.objects.head(branch_reference(branch))
         if found is None or found.e_tag != tag:
             raise HistoryGone(

@@ -50,6 +50,8 @@ _TRANSIENT = re.compile(
     r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
 )
 _MISSING = re.compile("not found|does not exist", re.I)
+# Also of a directory that somebody removed while a file was written into it.
+_NO_FILE = re.compile(r"\(os error 2\)")
 _PANIC = "PanicException"
 _NO_FILTER = re.compile(
     "not yet supported by Substrait|Unsupported Substrait|representing unsafe casts"
@@ -97,7 +99,7 @@ def translate_lance(
         return AlreadyExists(f"{text}: it exists already")
     if not _GONE.search(said) and _TRANSIENT.search(said):
         return _unanswered(text, writes)
-    if _MISSING.search(said):
+    if _MISSING.search(said) or (_NO_FILE.search(said) and not writes):
         return StorageMissing(f"{text}: it does not exist")
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)
