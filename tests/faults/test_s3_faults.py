@@ -17,6 +17,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.graph import Graph
+from tests.crash.operations import BRANCH
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of
 from tests.faults.place import IMPATIENT, Place, new_graph, open_graph
@@ -42,6 +43,7 @@ FAULTS = {
     Kind.DELETE: _DELETE,
 }
 
+FIRST_WRITE, CREATE_BRANCH = SCENARIOS[1], SCENARIOS[2]
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
@@ -65,7 +67,7 @@ def sample(found: list[tuple[int, Action]], count: int) -> list[tuple[int, Actio
 @each_scenario
 def test_one_failed_request_breaks_nothing(ready, scenario):
     start = ready(scenario)
-    for number, action in sample(cases(start.requests), 4):
+    for number, action in sample(cases(start.requests), 3):
         check_fault(start, Fault(action, at=number))
 
 
@@ -109,6 +111,20 @@ def told(faults: tuple[Fault, ...], start: Ready, ending: Ending) -> Iterator[No
         where = f"of {first.kind}" if first.kind else str(start.requests[first.at - 1 :][:1])
         error.add_note(f"after '{first.action}' at request {first.at} {where}: {ending}")
         raise
+
+
+def test_a_branch_whose_answer_was_lost_is_created(ready):
+    fault = Fault(Action.CUT_AFTER, kind=Kind.PUT, path="_refs/branches")
+    assert check_fault(ready(CREATE_BRANCH), fault).error is None
+
+
+def test_a_handle_that_could_not_load_a_branch_loads_it_later(ready):
+    with ready(FIRST_WRITE).again() as (proxy, graph, _):
+        proxy.plan(Fault(Action.CUT_BEFORE, times=float("inf"), kind=Kind.GET, path="_refs/"))
+        with pytest.raises(StorageUnavailable):
+            graph.snapshot(BRANCH)
+        proxy.reset()
+        assert graph.snapshot(BRANCH).count("Person") == 2
 
 
 # -- init -----------------------------------------------------------------------------------------
