@@ -6,9 +6,9 @@ still agree, and hands over to the room that does the work. Safe to share betwee
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from omnigraph.arguments import public
 from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, open_contract, settle
-from omnigraph.commit.names import normal_branch
+from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.recovery import Recovered
@@ -29,16 +29,30 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
-from omnigraph.lang.query.typed import NOW_PARAMETER
 from omnigraph.lang.texts import source_of
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
+from omnigraph.plan.nodes import ReadPlan
+from omnigraph.querying import (
+    Explanation,
+    explain_plan,
+    profile_plan,
+    run_query,
+    traversal_settings,
+)
+from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.read.run import Surroundings
+from omnigraph.result import Result
 from omnigraph.settings import Settings
 from omnigraph.snapshots import GraphSnapshot
+from omnigraph.storage.derived import DerivedFiles
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.roots import Root, parse_root
+from omnigraph.topology.persisted import Persisted
+from omnigraph.topology.store import Topology
 from omnigraph.write.append import Append, Rows
 from omnigraph.write.export import Export
+from omnigraph.write.fingerprint import fingerprint
 from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode
 from omnigraph.write.load.sources import LoadData
 from omnigraph.write.load.target import LoadTarget, load_into
@@ -73,6 +87,9 @@ class Graph:
         self._lock = threading.Lock()
         self._closed = False
         self._plans = CompiledQueries()
+        self._traversal = traversal_settings(Settings.from_environ())
+        derived = Persisted(DerivedFiles(store.objects), writable=mode == "rw")
+        self._topology = Topology(derived)
         self.recovered: tuple[Recovered, ...] = ()
         """What opening this handle finished or took back for writers that had died."""
 
@@ -132,6 +149,7 @@ class Graph:
         done = settle(self._store, full=False) if self._mode == "rw" else []
         self._store.manifests.forget()
         self._store.datasets.forget()
+        self._topology.forget()
         self._checked()
         return tuple(done)
 
@@ -141,6 +159,7 @@ class Graph:
             self._closed = True
         self._store.manifests.forget()
         self._store.datasets.forget()
+        self._topology.forget()
 
     def __enter__(self) -> Graph:
         return self
@@ -200,26 +219,131 @@ class Graph:
         commit: str | None = None,
         tag: str | None = None,
         version: int | None = None,
+        at: datetime | None = None,
     ) -> GraphSnapshot:
         """The graph at one moment: the newest of a branch, or an earlier one.
 
         A snapshot stays what it is while the branch moves on.
         """
         contract = self._checked()
-        found = self._find(branch, commit, tag, version)
+        found = self._find(branch, commit, tag, version, at)
         return GraphSnapshot(self._store, contract.catalog, found)
 
     def _find(
-        self, branch: str, commit: str | None, tag: str | None, version: int | None
+        self,
+        branch: str,
+        commit: str | None,
+        tag: str | None,
+        version: int | None,
+        at: datetime | None = None,
     ) -> Snapshot:
-        if sum(choice is not None for choice in (commit, tag, version)) > 1:
-            raise InputError("name a commit, a tag or a version, not several of them")
+        if sum(choice is not None for choice in (commit, tag, version, at)) > 1:
+            raise InputError("name a commit, a tag, a version or a moment, not several of them")
+        if at is not None:
+            return History(self._store).snapshot_at(normal_branch(branch), at)
         if tag is not None:
             commit = Tags(self._store).get(tag).commit_id
         if commit is not None:
             return History(self._store).snapshot_of(commit)
         manifest = self._store.manifest(normal_branch(branch))
         return manifest.current() if version is None else manifest.at_version(version)
+
+    # -- reading -------------------------------------------------------------------------
+
+    @public
+    def query(
+        self,
+        source: str | PathLike[str],
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        snapshot: GraphSnapshot | None = None,
+        engine: Literal["auto", "local"] = "auto",
+        *,
+        commit: str | None = None,
+        tag: str | None = None,
+        version: int | None = None,
+        at: datetime | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        max_memory: int | None = MEMORY,
+        cancel: Cancel | None = None,
+    ) -> Result:
+        """Run a query that reads, on one snapshot.
+
+        ``source`` is ``.gq`` text or a path. Without more it reads the newest state of a branch;
+        ``snapshot``, ``commit``, ``tag``, ``version`` and ``at`` (a moment) choose an earlier
+        one. ``timeout`` (seconds), ``max_rows``, ``max_memory`` (bytes of intermediate rows) and
+        ``cancel`` bound it, each with an error of its own.
+        """
+        if engine not in ("auto", "local"):
+            raise InputError(f"'{engine}' is no query engine", hint="use auto or local")
+        limits = Limits(timeout, max_rows, max_memory, cancel)
+        around, plan = self._reading(
+            source, name, params, branch, snapshot, commit, tag, version, at
+        )
+        return run_query(around, plan, limits, _target(around.snapshot, branch, commit, tag))
+
+    @public
+    def explain(
+        self,
+        source: str | PathLike[str],
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        *,
+        profile: bool = False,
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
+    ) -> Explanation:
+        """How a query would run; with ``profile`` it does, and every step says what it took."""
+        if not profile:
+            return explain_plan(self._plans.any(self._checked().catalog, source, name))
+        around, plan = self._reading(source, name, params, branch, None, None, None, None, None)
+        return profile_plan(around, plan, Limits(timeout, cancel=cancel))
+
+    def _reading(
+        self,
+        source: str | PathLike[str],
+        name: str | None,
+        params: Mapping[str, Any] | None,
+        branch: str,
+        snapshot: GraphSnapshot | None,
+        commit: str | None,
+        tag: str | None,
+        version: int | None,
+        at: datetime | None,
+    ) -> tuple[Surroundings, ReadPlan]:
+        contract = self._checked()
+        plan = self._plans.read(contract.catalog, source, name)
+        bound = bind(plan, convert_params(plan.params, params))
+        if snapshot is not None:
+            if (commit, tag, version, at) != (None, None, None, None):
+                raise InputError("pass a snapshot, or say which one, not both")
+            found = snapshot._snapshot
+        else:
+            found = self._find(branch, commit, tag, version, at)
+        return (
+            Surroundings(self._store, contract.catalog, found, self._topology, self._traversal),
+            bound,
+        )
+
+    @public
+    def entity_at(
+        self,
+        type_name: str,
+        entity_id: str,
+        branch: str = "main",
+        *,
+        commit: str | None = None,
+        tag: str | None = None,
+        version: int | None = None,
+        at: datetime | None = None,
+    ) -> dict[str, Any] | None:
+        """One node or edge with all of its columns, as it was; none when it was not there."""
+        contract = self._checked()
+        found = self._find(branch, commit, tag, version, at)
+        return GraphSnapshot(self._store, contract.catalog, found).entity(type_name, entity_id)
 
     # -- writing -------------------------------------------------------------------------
 
@@ -254,7 +378,7 @@ class Graph:
             actor or self._actor,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
-            fingerprint=_fingerprint(plan.name, given) if idempotency_key else None,
+            fingerprint=fingerprint(plan, given) if idempotency_key else None,
         )
         return commit_write(self._store, request)
 
@@ -385,18 +509,19 @@ class Graph:
         return contract
 
 
+def _target(snapshot: Snapshot, branch: str, commit: str | None, tag: str | None) -> dict[str, str]:
+    """What was read, as the result says it."""
+    if commit is not None or tag is not None:
+        return {"snapshot": str(commit or tag)}
+    return {"branch": branch_label(snapshot.branch)}
+
+
 def _root(uri: str | PathLike[str], options: Mapping[str, str] | None) -> Root:
     address = fspath(uri)
     if address.startswith("s3://"):
         known = Settings.from_environ().storage_options()
         return parse_root(address, {**known, **(options or {})})
     return parse_root(address, options)
-
-
-def _fingerprint(name: str, values: Mapping[str, Any]) -> str:
-    """What identifies a mutation: its name and its parameters, but for the time of the call."""
-    told = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
-    return hashlib.sha256(repr((name, told)).encode()).hexdigest()[:32]
 
 
 def _durability(value: Durability | str) -> Durability:

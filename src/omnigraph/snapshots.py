@@ -14,7 +14,10 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import EntityNotFound, InputError, StorageMissing
+from omnigraph.lang.query.typed import STRING
 from omnigraph.lang.types import Scalar
+from omnigraph.result_columns import ResultColumn
+from omnigraph.result_values import python_values
 from omnigraph.storage.table import Table
 from omnigraph.write.conform import find_type
 
@@ -128,6 +131,27 @@ class GraphSnapshot:
             return None
         wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
         return table.read_blob(name, row, offset, wanted) if wanted else b""
+
+    @public
+    def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
+        """One node or edge with all of its columns; none when it is not there. Blobs are null."""
+        kind = find_type(self._catalog, type_name)
+        schema = kind.arrow_schema()
+        blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
+        plain = [name for name in schema.names if name not in blobs]
+        with self._living(type_name):
+            rows = self._store.table(self._pin(type_name)).read(plain, pc.field("id") == entity_id)
+        if not rows.num_rows:
+            return None
+        types = {name: prop.type for name, prop in kind.properties.items()}
+        return {
+            name: None
+            if name in blobs
+            else python_values(
+                rows[name].combine_chunks(), ResultColumn(name, types.get(name, STRING))
+            )[0]
+            for name in schema.names
+        }
 
     def _table(
         self, type_name: str, columns: Sequence[str] | None, condition: pc.Expression | None

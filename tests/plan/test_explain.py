@@ -49,12 +49,12 @@ read full($name: String, $ages: [I32]?, $near: Vector(3))
     where $f.age in $ages or ($f.age is null and not ($f.active))
     where $w.since > -1
   expand $f -[Knows 1..3]-> $g: Person
+  filter $g.age = $f.age
   expand $g -[Knows]- $h: Person
   expand $f -[WorksAt]-> $c: Company
   expand $f -[Wrote]-> $d: Doc
     where search($d.title, "a \\"b\\"")
   connect $h -[Wrote]-> $d
-  filter $g.age = $f.age
   without (from $f, $p)
     connect $f -[Knows]-> $p
     without (from $p)
@@ -186,6 +186,7 @@ def test_json_of_a_read() -> None:
                 "dst_type": "Person",
                 "dst_filters": [],
             },
+            {"op": "filter", "condition": "$f.age < $p.age"},
             {
                 "op": "connect",
                 "src": "f",
@@ -197,7 +198,6 @@ def test_json_of_a_read() -> None:
                 "edge_variable": None,
                 "edge_filters": [],
             },
-            {"op": "filter", "condition": "$f.age < $p.age"},
             {
                 "op": "anti_join",
                 "outer": ["f"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -19,6 +20,7 @@ from omnigraph.errors import (
     BranchNotFound,
     CommitNotFound,
     HistoryGone,
+    InputError,
     NotFound,
 )
 from omnigraph.storage.leases import Held
@@ -86,6 +88,20 @@ class History:
             details={"commit_id": commit_id},
         )
 
+    def snapshot_at(self, branch: str | None, moment: datetime) -> Snapshot:
+        """The state of a branch at a moment: that of its newest commit until then."""
+        if moment.tzinfo is None:
+            raise InputError("the moment has no time zone", hint="pass an aware datetime")
+        micros = int(moment.timestamp() * 1_000_000)
+        commits = self._store.manifest(branch).commits()
+        before = [commit for commit in commits if commit.created_at <= micros]
+        if not before:
+            raise HistoryGone(
+                "the branch has no commit from that time or before",
+                hint=f"its first is from {_moment(commits[0].created_at)}" if commits else None,
+            )
+        return self.snapshot_of(before[-1].commit_id)
+
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
         """By its key on every branch; only then among the few that recoveries made."""
         manifests = [
@@ -100,6 +116,10 @@ class History:
                 if found is not None:
                     return manifest, found
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
+
+
+def _moment(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)

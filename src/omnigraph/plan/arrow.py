@@ -1,15 +1,17 @@
-"""Typed expressions as ``pyarrow.compute.Expression``: pushed into scans, and run on tables.
+"""Typed expressions for Arrow: as expressions that are pushed into scans, or as values at once.
 
-The expressions follow three-valued logic. A filter needs less: there null and false drop a row
-alike, so a membership test may be a plain ``is_in``, which an index can answer. Under ``not``, and
-for values that are returned, the exact form is built.
+Both come from one visitor, which only calls functions of Arrow that take either. They follow
+three-valued logic. A filter needs less: there null and false drop a row alike, so a membership
+test may be a plain ``is_in``, which an index can answer. Under ``not``, and for values that are
+returned, the exact form is built.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,14 +40,14 @@ def filter_expression(
     condition: typed.TypedExpr, name: Callable[[typed.Column], str] = column_name
 ) -> pc.Expression:
     """A condition for keeping rows; rows where it is null may be dropped."""
-    return _ArrowVisitor(name, exact=False).visit(condition)
+    return _ExpressionVisitor(name, exact=False).visit(condition)
 
 
 def value_expression(
     expr: typed.TypedExpr, name: Callable[[typed.Column], str] = column_name
 ) -> pc.Expression:
     """The value of an expression for each row, null where it is unknown."""
-    return _ArrowVisitor(name, exact=True).visit(expr)
+    return _ExpressionVisitor(name, exact=True).visit(expr)
 
 
 def pushable(condition: typed.TypedExpr) -> bool:
@@ -96,55 +98,53 @@ def arrow_array(values: tuple[typed.Atom, ...], type_: PropType) -> pa.Array:
 
 
 _NULL = pa.scalar(None, pa.bool_())
+_FALSE = pa.scalar(False)
+_RELATIONS = {
+    typed.Relation.EQ: "equal",
+    typed.Relation.NE: "not_equal",
+    typed.Relation.LT: "less",
+    typed.Relation.LE: "less_equal",
+    typed.Relation.GT: "greater",
+    typed.Relation.GE: "greater_equal",
+}
 
 
-class _ArrowVisitor(typed.Visitor[pc.Expression]):
+class ArrowVisitor(typed.Visitor[Any]):
+    """Turns expressions into what its leaves are: expressions of Arrow, or arrays and scalars."""
+
     unsupported = "must be resolved to a column before it becomes an Arrow expression"
 
-    def __init__(self, name: Callable[[typed.Column], str], *, exact: bool) -> None:
-        self._name = name
+    def __init__(self, *, exact: bool) -> None:
         self._exact = exact
+
+    def _as_exact(self) -> ArrowVisitor:
+        """The same visitor for operands that must keep null and false apart."""
+        if self._exact:
+            return self
+        twin = copy(self)
+        twin._exact = True
+        return twin
+
+    def _constant(self, value: pa.Scalar) -> Any:
+        return value
 
     def refuse(self, expr: typed.TypedExpr) -> Exception:
         return InternalError(f"{type(expr).__name__} {self.unsupported}")
 
     # -- leaves --------------------------------------------------------------------------
 
-    def visit_Constant(self, expr: typed.Constant) -> pc.Expression:  # noqa: N802
-        return pc.scalar(arrow_scalar(expr.value, expr.type))
-
-    def visit_Column(self, expr: typed.Column) -> pc.Expression:  # noqa: N802
-        return pc.field(self._name(expr))
-
-    def visit_Entity(self, expr: typed.Entity) -> pc.Expression:  # noqa: N802
-        return pc.field(self._name(typed.Column(expr.variable, typed.ID_COLUMN, expr.type)))
-
-    def visit_Output(self, expr: typed.Output) -> pc.Expression:  # noqa: N802
-        return pc.field(expr.name)
+    def visit_Constant(self, expr: typed.Constant) -> Any:  # noqa: N802
+        return self._constant(arrow_scalar(expr.value, expr.type))
 
     # -- conditions ----------------------------------------------------------------------
 
-    def visit_Compare(self, expr: typed.Compare) -> pc.Expression:  # noqa: N802
+    def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
         if _is_null(expr.left) or _is_null(expr.right):
-            return pc.scalar(_NULL)
+            return self._constant(_NULL)
         left, right = self._common(expr.left, expr.right)
-        match expr.op:
-            case typed.Relation.EQ:
-                return left == right
-            case typed.Relation.NE:
-                return left != right
-            case typed.Relation.LT:
-                return left < right
-            case typed.Relation.LE:
-                return left <= right
-            case typed.Relation.GT:
-                return left > right
-            case typed.Relation.GE:
-                return left >= right
+        return call(_RELATIONS[expr.op], left, right)
 
-    def _common(
-        self, left: typed.TypedExpr, right: typed.TypedExpr
-    ) -> tuple[pc.Expression, pc.Expression]:
+    def _common(self, left: typed.TypedExpr, right: typed.TypedExpr) -> tuple[Any, Any]:
         """Both sides in a type that holds the values of either."""
         target = _common_type(left.type, right.type)
         sides = self._operand(left), self._operand(right)
@@ -152,75 +152,110 @@ class _ArrowVisitor(typed.Visitor[pc.Expression]):
             return sides
         # A double holds no integer beyond 2^53 exactly; the nearest one is meant, not an error.
         safe = not pa.types.is_floating(target)
-        return sides[0].cast(target, safe=safe), sides[1].cast(target, safe=safe)
+        return _cast(sides[0], target, safe=safe), _cast(sides[1], target, safe=safe)
 
-    def _operand(self, expr: typed.TypedExpr) -> pc.Expression:
+    def _operand(self, expr: typed.TypedExpr) -> Any:
         """What is compared must be exact: an unknown condition is not equal to false."""
-        return _ArrowVisitor(self._name, exact=True).visit(expr)
+        return self._as_exact().visit(expr)
 
-    def visit_Membership(self, expr: typed.Membership) -> pc.Expression:  # noqa: N802
+    def visit_Membership(self, expr: typed.Membership) -> Any:  # noqa: N802
         if not isinstance(expr.options, typed.Constant):
             return self._in_list_column(expr)
         if expr.options.value == ():
-            return pc.scalar(False)
+            return self._constant(_FALSE)
         if expr.options.value is None or _is_null(expr.item):
-            return pc.scalar(_NULL)
+            return self._constant(_NULL)
         assert isinstance(expr.options.value, tuple)
         item = self._operand(expr.item)
         known = tuple(value for value in expr.options.value if value is not None)
         # A set of values keeps the two zeros apart, a comparison does not.
         zeros = (0.0, -0.0) if expr.item.type.scalar.is_float and 0.0 in known else ()
-        found = item.isin(arrow_array((*known, *zeros), expr.options.type.element))
+        options = arrow_array((*known, *zeros), expr.options.type.element)
+        found = pc.is_in(item, value_set=options)
         if not self._exact:
             return found
         if len(known) < len(expr.options.value):
-            found = found | pc.scalar(_NULL)
+            found = call("or_kleene", found, self._constant(_NULL))
+        if not expr.item.type.nullable:
+            return found
         # `item < item` is null for a null item and false for every other, NaN included.
-        return found | (item < item) if expr.item.type.nullable else found
+        return call("or_kleene", found, call("less", item, item))
 
-    def _in_list_column(self, expr: typed.Membership) -> pc.Expression:
+    def _in_list_column(self, expr: typed.Membership) -> Any:
         item = expr.item
         if _is_null(item):
             item = typed.Constant(None, expr.options.type.element.as_nullable())
         function = contains_function(arrow_type(expr.options.type), arrow_type(item.type))
-        return pc.Expression._call(function, [self.visit(expr.options), self.visit(item)])
+        return call(function, self.visit(expr.options), self.visit(item))
 
-    def visit_Substring(self, expr: typed.Substring) -> pc.Expression:  # noqa: N802
+    def visit_Substring(self, expr: typed.Substring) -> Any:  # noqa: N802
         return self._text(expr.text, expr.part, "match_substring")
 
-    def visit_StartsWith(self, expr: typed.StartsWith) -> pc.Expression:  # noqa: N802
+    def visit_StartsWith(self, expr: typed.StartsWith) -> Any:  # noqa: N802
         return self._text(expr.text, expr.prefix, "starts_with")
 
-    def _text(
-        self, text: typed.TypedExpr, pattern: typed.TypedExpr, function: str
-    ) -> pc.Expression:
+    def _text(self, text: typed.TypedExpr, pattern: typed.TypedExpr, function: str) -> Any:
         if _is_null(text) or _is_null(pattern):
-            return pc.scalar(_NULL)
+            return self._constant(_NULL)
         subject = self.visit(text)
         if isinstance(pattern, typed.Constant):
             return getattr(pc, function)(subject, pattern=pattern.value)
-        return pc.Expression._call(text_function(function), [subject, self.visit(pattern)])
+        return call(text_function(function), subject, self.visit(pattern))
 
-    def visit_IsNull(self, expr: typed.IsNull) -> pc.Expression:  # noqa: N802
+    def visit_IsNull(self, expr: typed.IsNull) -> Any:  # noqa: N802
         operand = self._operand(expr.operand)
-        return operand.is_valid() if expr.negated else operand.is_null()
+        return call("is_valid", operand) if expr.negated else pc.is_null(operand)
 
-    def visit_Not(self, expr: typed.Not) -> pc.Expression:  # noqa: N802
-        return ~self._operand(expr.operand)
+    def visit_Not(self, expr: typed.Not) -> Any:  # noqa: N802
+        return call("invert", self._operand(expr.operand))
 
-    def visit_And(self, expr: typed.And) -> pc.Expression:  # noqa: N802
-        return _balanced([self.visit(operand) for operand in expr.operands], operator.and_)
+    def visit_And(self, expr: typed.And) -> Any:  # noqa: N802
+        return _balanced([self.visit(operand) for operand in expr.operands], "and_kleene")
 
-    def visit_Or(self, expr: typed.Or) -> pc.Expression:  # noqa: N802
-        return _balanced([self.visit(operand) for operand in expr.operands], operator.or_)
+    def visit_Or(self, expr: typed.Or) -> Any:  # noqa: N802
+        return _balanced([self.visit(operand) for operand in expr.operands], "or_kleene")
 
 
-def _balanced(
-    parts: list[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]
-) -> pc.Expression:
+class _ExpressionVisitor(ArrowVisitor):
+    """Columns by their names, for storage to evaluate."""
+
+    def __init__(self, name: Callable[[typed.Column], str], *, exact: bool) -> None:
+        super().__init__(exact=exact)
+        self._name = name
+
+    def refuse(self, expr: typed.TypedExpr) -> Exception:
+        return InternalError(f"{type(expr).__name__} {self.unsupported}")
+
+    def _constant(self, value: pa.Scalar) -> Any:
+        return pc.scalar(value)
+
+    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
+        return pc.field(self._name(expr))
+
+    def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
+        return pc.field(self._name(typed.Column(expr.variable, typed.ID_COLUMN, expr.type)))
+
+    def visit_Output(self, expr: typed.Output) -> Any:  # noqa: N802
+        return pc.field(expr.name)
+
+
+def call(function: str, *operands: Any) -> Any:
+    """A function of Arrow on expressions, arrays or scalars."""
+    if any(isinstance(operand, pc.Expression) for operand in operands):
+        return pc.Expression._call(function, list(operands))
+    return pc.call_function(function, list(operands))
+
+
+def _cast(value: Any, target: pa.DataType, *, safe: bool) -> Any:
+    if isinstance(value, pc.Expression):
+        return value.cast(target, safe=safe)
+    return pc.cast(value, target, safe=safe)
+
+
+def _balanced(parts: list[Any], join: str) -> Any:
     """Parts joined as a shallow tree: Arrow walks expressions by recursion and has no limit."""
     while len(parts) > 1:
-        paired = [join(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        paired = [call(join, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = paired + parts[len(paired) * 2 :]
     return parts[0]
 

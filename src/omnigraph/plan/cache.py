@@ -28,6 +28,10 @@ class CompiledQueries:
             raise InternalError("a read compiled to something else")
         return plan
 
+    def any(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> Plan:
+        """The plan of a query, whatever it does."""
+        return self._plan(catalog, text, name, Expect.ANY)
+
     def mutation(
         self, catalog: Catalog, text: str | PathLike[str], name: str | None
     ) -> MutationPlan:

@@ -132,6 +132,12 @@ class ObjectStore:
         version = _digest(data) if self.root.is_local else (meta["e_tag"] or "")
         return Stamped(text, version, meta["last_modified"])
 
+    def read_bytes(self, path: str) -> bytes:
+        """The bytes of an object that is no text."""
+        self.traffic.reads += 1
+        with translated("read", self.root.path(path)):
+            return bytes(self._store.get(path).bytes())
+
     def head(self, path: str) -> ObjectInfo | None:
         """What is known of an object, or ``None`` when there is none; one stat or request.
 
@@ -212,6 +218,12 @@ class ObjectStore:
             with self._prepared(path, text) as temporary:
                 os.replace(temporary, self._local(path))
                 self._sync_entry(path)
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Create or replace an object that is no text and that nobody would miss."""
+        self.traffic.writes += 1
+        with translated("write", self.root.path(path), writes=True):
+            self._store.put(path, data)
 
     def create(self, path: str, text: str) -> bool:
         """Create an object unless it exists; of several that try, exactly one gets ``True``.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-from lance import LanceDataset
+from lance import LanceDataset, LanceFragment
 
 from omnigraph.storage.blobs import is_stored_blob
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
 
 
 _FIRST_PIECE = 256
+_ROW_ID = "_rowid"
+_ROW_ADDRESS = "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentInfo:
+    """A part of a table. Parts with the same signature hold the same rows, also on branches."""
+
+    number: int
+    signature: str
+    rows: int
 
 
 class Table:
@@ -114,6 +128,29 @@ class Table:
             return self._dataset._take_rows(
                 list(row_ids), None if columns is None else list(columns)
             )
+
+    def fragments(self) -> tuple[FragmentInfo, ...]:
+        """The parts of this version, in the order of a scan."""
+        with lance_call("read", self.ref.path):
+            return tuple(_fragment_info(found) for found in self._dataset.get_fragments())
+
+    def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
+        """Columns of the rows of some parts, with ``_rowid`` as the last one."""
+        wanted = set(numbers)
+        names = list(columns)
+        with lance_call("read", self.ref.path):
+            parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
+            rows = self._dataset.scanner(
+                columns=names, fragments=parts, with_row_id=True, with_row_address=True
+            ).to_table()
+        kept = rows.select([*names, _ROW_ID])
+        homes = rows[_ROW_ADDRESS].to_numpy() >> np.uint64(32)
+        cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
+        found = {number: kept.slice(0, 0) for number in wanted}
+        for start, end in pairwise(cuts):
+            if end > start:
+                found[int(homes[start])] = kept.slice(start, end - start)
+        return found
 
     def sorted_scan(
         self, columns: Sequence[str], key: str, batch_rows: int, batch_bytes: int
@@ -217,6 +254,15 @@ class Table:
             name: Coverage(len(fragments & live), len(live))
             for name, fragments in sorted(covered.items())
         }
+
+
+def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
+    """What a part consists of: its files, whose names are used once, and what is deleted of it."""
+    metadata = fragment.metadata
+    deleted = metadata.deletion_file
+    files = "+".join(file.path for file in metadata.files)
+    signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
+    return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
 
 
 def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:

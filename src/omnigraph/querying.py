@@ -1,0 +1,174 @@
+"""Running reads for the handle: a plan on a snapshot, as a ``Result``; explain and profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.lang.query import typed
+from omnigraph.lang.query.checked import Direction
+from omnigraph.plan.explain import explain_json, explain_text
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation, Plan, ReadPlan
+from omnigraph.read.engine import execute, result_schema
+from omnigraph.read.limits import Limits, Watch
+from omnigraph.read.run import Run, StepReport, Surroundings
+from omnigraph.read.strategy import Mode, TraversalSettings
+from omnigraph.result import EntityRef, Link, Result, ResultColumn
+from omnigraph.settings import Settings
+
+
+def run_query(
+    around: Surroundings, plan: ReadPlan, limits: Limits, target: Mapping[str, str]
+) -> Result:
+    """The rows of a bound plan. What is wrong with it shows now, not when rows are pulled."""
+    watch = Watch(limits)
+    watch.check()
+    run = Run(around, watch, plan.pipeline)
+    batches = execute(run, plan)
+    first = next(batches, None)
+    return Result(
+        columns_of(plan),
+        _again(first, batches, result_schema(plan)),
+        query_name=plan.name,
+        target=target,
+        links=links_of(plan),
+    )
+
+
+def _again(
+    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first
+    yield from rest
+
+
+def columns_of(plan: ReadPlan) -> list[ResultColumn]:
+    """The columns of a plan's result with what they hold."""
+    return [ResultColumn(c.name, c.expr.type, _entity(c.expr)) for c in plan.columns]
+
+
+def _entity(expr: typed.TypedExpr) -> EntityRef | None:
+    if not isinstance(expr, typed.Entity):
+        return None
+    return EntityRef(expr.kind, expr.type_name, expr.variable)
+
+
+def links_of(plan: ReadPlan) -> list[Link]:
+    """Which returned nodes are joined by an edge of the pattern."""
+    places = {
+        column.expr.variable: place
+        for place, column in enumerate(plan.columns)
+        if isinstance(column.expr, typed.Entity)
+    }
+    found = []
+    for step in plan.pipeline:
+        if not isinstance(step, Expand | Connect) or not {step.src, step.dst} <= places.keys():
+            continue
+        ends = (step.src, step.dst) if step.direction is not Direction.IN else (step.dst, step.src)
+        edge = None if step.edge_variable is None else places.get(step.edge_variable)
+        found.append(Link(places[ends[0]], places[ends[1]], step.edge_type, edge))
+    return found
+
+
+def traversal_settings(settings: Settings) -> TraversalSettings:
+    """From the environment; what makes no sense there is refused."""
+    mode = settings.traversal_mode.lower()
+    if mode not in ("", "auto", *Mode):
+        raise InputError(
+            f"OMNIGRAPH_TRAVERSAL_MODE is '{settings.traversal_mode}'",
+            hint="set it to indexed, csr or auto",
+        )
+    return TraversalSettings(
+        Mode(mode) if mode in tuple(Mode) else None,
+        _count("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", settings.indexed_max_hops, 6),
+        _count("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", settings.indexed_max_frontier, 1024),
+    )
+
+
+def _count(variable: str, text: str, default: int) -> int:
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise InputError(f"{variable} is '{text}'", hint="set it to a whole number")
+    return int(text)
+
+
+# -- explain and profile ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A plan to read: as text, or as plain data."""
+
+    text: str
+    data: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.data)
+
+
+def explain_plan(plan: Plan) -> Explanation:
+    return Explanation(explain_text(plan), explain_json(plan))
+
+
+def profile_plan(around: Surroundings, plan: ReadPlan, limits: Limits) -> Explanation:
+    """Run a plan to its end, and say what each step did."""
+    watch = Watch(limits)
+    run = Run(around, watch, plan.pipeline)
+    start = time.perf_counter()
+    rows = sum(batch.num_rows for batch in execute(run, plan))
+    seconds = time.perf_counter() - start
+    steps = _in_order(plan.pipeline, run.reports)
+    data = {
+        **explain_json(plan),
+        "profile": [_report_json(report) for report in steps],
+        "rows": rows,
+        "milliseconds": round(seconds * 1000, 3),
+        "peak_bytes": watch.peak,
+    }
+    lines = [explain_text(plan), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
+    lines += [f"  {_report_text(report)}" for report in steps]
+    return Explanation("\n".join(lines), data)
+
+
+def _in_order(pipeline: Sequence[Operation], reports: Sequence[StepReport]) -> list[StepReport]:
+    known = {id(report.step): report for report in reports}
+    return [known.get(id(step)) or StepReport(step) for step in pipeline]
+
+
+def _report_json(report: StepReport) -> dict[str, Any]:
+    return {
+        "step": _name(report.step),
+        "rows": report.rows,
+        "milliseconds": round(report.seconds * 1000, 3),
+        "bytes": report.bytes,
+        "storage_operations": report.storage,
+        "notes": [dict(note) for note in report.notes],
+    }
+
+
+def _report_text(report: StepReport) -> str:
+    notes = "; ".join(
+        ", ".join(f"{key} {value}" for key, value in note.items() if value is not None)
+        for note in report.notes
+    )
+    text = (
+        f"{_name(report.step)}: {report.rows} rows, {report.seconds * 1000:.3f} ms, "
+        f"{report.bytes} bytes, {report.storage} storage operations"
+    )
+    return f"{text} ({notes})" if notes else text
+
+
+def _name(step: Operation) -> str:
+    introduced = ", ".join(f"${name}" for name in step.introduced())
+    kind = "without" if isinstance(step, AntiJoin) else type(step).__name__.lower()
+    return f"{kind} {introduced}".strip()

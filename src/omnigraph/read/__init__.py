@@ -1,0 +1,1 @@
+"""The embedded engine: runs a plan on one snapshot over Arrow and NumPy."""

@@ -1,0 +1,197 @@
+"""Groups: which rows are equal in the columns that are not aggregated, and their aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.read.order import Key, sorted_places
+from omnigraph.read.values import values_of
+
+if TYPE_CHECKING:
+    from omnigraph.plan.nodes import ReadPlan
+    from omnigraph.read.frame import Frame
+    from omnigraph.read.run import Run
+
+Ints = npt.NDArray[np.int64]
+# Up to so many flags a count of different values keeps one for each (group, value).
+_MOST_FLAGS = 64_000_000
+
+
+def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
+    """The columns of a plan whose rows are groups, in the order of their first rows."""
+    exprs = [column.expr for column in plan.columns]
+    run.fetch(frame, [e for e in exprs if not _counts_numbers(run, frame, e)])
+    keys = [values_of(run, frame, e) for e in exprs if not isinstance(e, typed.Aggregate)]
+    if keys:
+        groups, first = group_rows(keys, frame.rows)
+    else:
+        groups, first = np.zeros(frame.rows, np.int64), np.zeros(1, np.int64)
+    count = len(first)
+    taken = pa.array(first)
+    remaining = iter(key.take(taken) for key in keys)
+    return [
+        _aggregate(run, frame, expr, groups, count)
+        if isinstance(expr, typed.Aggregate)
+        else next(remaining)
+        for expr in exprs
+    ]
+
+
+def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
+    """For each row the number of its group, and the first row of each group."""
+    codes = np.zeros(rows, np.int64)
+    size = 1
+    for column in columns:
+        own, count = _codes(column)
+        if size * count > 2**62:
+            _, codes = np.unique(codes, return_inverse=True)
+            size = int(codes.max()) + 1 if rows else 1
+        codes = codes * count + own
+        size *= count
+    return _numbered(codes, size)
+
+
+def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
+    """Codes as numbers in the order of their first rows."""
+    rows = len(codes)
+    if size <= max(4 * rows, 1024):
+        first_of = np.full(size, rows, np.int64)
+        np.minimum.at(first_of, codes, np.arange(rows)) if rows < 1024 else _first(first_of, codes)
+        seen = np.flatnonzero(first_of < rows)
+        order = np.argsort(first_of[seen], kind="stable")
+        number = np.empty(size, np.int64)
+        number[seen[order]] = np.arange(len(seen))
+        return number[codes], first_of[seen[order]]
+    unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(unique), np.int64)
+    number[order] = np.arange(len(unique))
+    return number[inverse], first[order]
+
+
+def _first(first_of: Ints, codes: Ints) -> None:
+    """The first row of each code: of several assignments to one place the last one stays."""
+    rows = len(codes)
+    first_of[codes[::-1]] = np.arange(rows - 1, -1, -1)
+
+
+def _codes(column: pa.Array) -> tuple[Ints, int]:
+    """Numbers for the different values of a column; null is a value of its own."""
+    if pa.types.is_floating(column.type):
+        column = _plain_floats(column)
+    if pa.types.is_nested(column.type):
+        known: dict[Any, int] = {}
+        texts = [repr(value) for value in column.to_pylist()]
+        return np.array([known.setdefault(t, len(known)) for t in texts], np.int64), len(known) or 1
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    codes: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, max(len(encoded.dictionary), 1)
+
+
+def _plain_floats(column: pa.Array) -> pa.Array:
+    """One zero and one NaN: they are the same value to everybody who groups by them."""
+    column = pc.add(column, pa.scalar(0, column.type))
+    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+
+
+# -- one aggregate ----------------------------------------------------------------------------
+
+
+def _counts_numbers(run: Run, frame: Frame, expr: typed.TypedExpr) -> bool:
+    """Whether an aggregate needs no more of a node than its number."""
+    return (
+        isinstance(expr, typed.Aggregate)
+        and isinstance(expr.arg, typed.Entity)
+        and expr.function is typed.AggregateFunction.COUNT
+    )
+
+
+def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> pa.Array:
+    weights = frame.weights
+    if expr.function is typed.AggregateFunction.COUNT:
+        return pa.array(_count(run, frame, expr, groups, count), pa.int64())
+    values = values_of(run, frame, expr.arg)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    if expr.function in (typed.AggregateFunction.MIN, typed.AggregateFunction.MAX):
+        return _extreme(values, valid, groups, count, expr)
+    if expr.distinct:
+        values, groups, weights = _different(values, valid, groups)
+        valid = np.ones(len(values), bool)
+    numbers = values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+    counts = _sums(groups, valid.astype(np.int64), weights, count)
+    sums = np.bincount(groups, numbers if weights is None else numbers * weights, count)
+    empty = counts == 0
+    if expr.function is typed.AggregateFunction.SUM:
+        return pa.array(sums, mask=empty)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return pa.array(sums / counts, mask=empty)
+
+
+def _sums(groups: Ints, values: Ints, weights: Ints | None, count: int) -> Ints:
+    if weights is not None:
+        values = values * weights
+    return np.bincount(groups, values, count).astype(np.int64)
+
+
+def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> Ints:
+    if isinstance(expr.arg, typed.Entity) and not expr.distinct:
+        return _sums(groups, np.ones(frame.rows, np.int64), frame.weights, count)
+    if isinstance(expr.arg, typed.Entity) and expr.arg.variable in frame.nodes:
+        return _different_numbers(frame.nodes[expr.arg.variable], groups, count)
+    values = values_of(run, frame, expr.arg)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    if not expr.distinct:
+        return _sums(groups, valid.astype(np.int64), frame.weights, count)
+    _, groups, _ = _different(values, valid, groups)
+    return np.bincount(groups, minlength=count)
+
+
+def _different_numbers(numbers: npt.NDArray[np.int32], groups: Ints, count: int) -> Ints:
+    """How many different nodes each group has."""
+    nodes = int(numbers.max()) + 1 if len(numbers) else 1
+    if count * nodes <= _MOST_FLAGS:
+        seen = np.zeros(count * nodes, bool)
+        seen[groups * nodes + numbers] = True
+        found: Ints = seen.reshape(count, nodes).sum(axis=1)
+        return found
+    pairs = np.unique((groups << 32) | numbers)
+    return np.bincount(pairs >> 32, minlength=count)
+
+
+def _different(
+    values: pa.Array, valid: npt.NDArray[np.bool_], groups: Ints
+) -> tuple[pa.Array, Ints, None]:
+    """The different values of each group, with their groups."""
+    values, groups = values.filter(pa.array(valid)), groups[valid]
+    codes, size = _codes(values)
+    _, first = np.unique(groups * size + codes, return_index=True)
+    return values.take(pa.array(first)), groups[first], None
+
+
+def _extreme(
+    values: pa.Array,
+    valid: npt.NDArray[np.bool_],
+    groups: Ints,
+    count: int,
+    expr: typed.Aggregate,
+) -> pa.Array:
+    """The smallest or greatest value of each group."""
+    places = np.flatnonzero(valid)
+    there, own = values.take(pa.array(places)), groups[places]
+    is_max = expr.function is typed.AggregateFunction.MAX
+    order = sorted_places([Key(pa.array(own)), Key(there, is_max)])
+    sorted_groups = own[order]
+    first = np.ones(len(order), bool)
+    first[1:] = sorted_groups[1:] != sorted_groups[:-1]
+    best = np.full(count, -1, np.int64)
+    best[sorted_groups[first]] = order[first]
+    result = there.take(pa.array(best, mask=best < 0))
+    return result.cast(arrow_type(expr.type)) if result.type != arrow_type(expr.type) else result

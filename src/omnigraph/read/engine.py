@@ -1,0 +1,182 @@
+"""From a bound plan to the rows of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.nodes import NodeScan, ReadPlan
+from omnigraph.read.aggregate import aggregated, group_rows
+from omnigraph.read.frame import Frame, Ints
+from omnigraph.read.live import bound, final_variables, is_aggregate, live_after, needs_counts
+from omnigraph.read.order import Key, first_candidates, sorted_places
+from omnigraph.read.scan import keyed
+from omnigraph.read.values import values_of
+
+if TYPE_CHECKING:
+    from omnigraph.read.run import Run
+
+# The first batch is small, so that a small limit costs little; the later ones are not.
+_FIRST_BATCH = 1_024
+_BATCH = 65_536
+
+
+def result_schema(plan: ReadPlan) -> pa.Schema:
+    """The columns of the result of a plan."""
+    return pa.schema([pa.field(c.name, arrow_type(c.expr.type)) for c in plan.columns])
+
+
+def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """The batches of the result, computed as they are asked for where the plan allows."""
+    schema = result_schema(plan)
+    start = plan.offset or 0
+    end = None if plan.limit is None else start + plan.limit
+    if plan.limit == 0:
+        return
+    streams = not (plan.order or plan.distinct or is_aggregate(plan))
+    count = 0
+    for columns in _streamed(run, plan, end) if streams else [_whole(run, plan, end)]:
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        first = max(start - count, 0)
+        last = batch.num_rows if end is None else min(end - count, batch.num_rows)
+        count += batch.num_rows
+        if last > first:
+            run.watch.result(count if end is None else min(count, end) - start)
+            yield batch.slice(first, last - first)
+        if end is not None and count >= end:
+            return
+
+
+def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Array]]:
+    """Rows in no particular order, a piece of the first scan at a time."""
+    final = final_variables(plan)
+    steps = plan.pipeline
+    if steps and isinstance(steps[0], NodeScan):
+        # The scan alone is cheap: it only finds which nodes there are.
+        after = live_after(steps, final)[0]
+        first = run.pipeline(steps[:1], Frame(1), after, weighted=True)
+        steps = steps[1:]
+    else:
+        first = Frame(1)
+    start, size = 0, _FIRST_BATCH
+    while start < first.rows:
+        frame = run.pipeline(steps, first.slice(start, size), final, weighted=True)
+        start += size
+        size = min(4 * size, _BATCH)
+        if frame.rows:
+            yield from _projected(run, plan, _repeated(frame, end))
+
+
+def _repeated(frame: Frame, end: int | None) -> Frame:
+    """Every row as often as it counts."""
+    if frame.weights is None:
+        return frame
+    weights = frame.weights if end is None else np.minimum(frame.weights, end)
+    rows = frame.take(np.repeat(np.arange(frame.rows), weights))
+    rows.weights = None
+    return rows
+
+
+def _projected(run: Run, plan: ReadPlan, frame: Frame) -> Iterator[list[pa.Array]]:
+    for start in range(0, frame.rows, _BATCH):
+        piece = frame.slice(start, _BATCH)
+        run.fetch(piece, [column.expr for column in plan.columns])
+        yield [values_of(run, piece, column.expr) for column in plan.columns]
+
+
+def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
+    """All rows, because each may be the first, or may belong to any group."""
+    frame = _nearest_frame(run, plan, end)
+    if frame is None:
+        weighted = needs_counts(plan)
+        frame = run.pipeline(plan.pipeline, Frame(1), final_variables(plan), weighted=weighted)
+    if is_aggregate(plan):
+        return _ordered_output(run, plan, aggregated(run, plan, frame), end)
+    if plan.distinct:
+        run.fetch(frame, [column.expr for column in plan.columns])
+        columns = [values_of(run, frame, column.expr) for column in plan.columns]
+        _, first = group_rows(columns, frame.rows)
+        taken = pa.array(first)
+        return _ordered_output(run, plan, [column.take(taken) for column in columns], end)
+    frame = _repeated(frame, None)
+    frame = frame.take(_places(run, plan, frame, end))
+    run.fetch(frame, [column.expr for column in plan.columns])
+    return [values_of(run, frame, column.expr) for column in plan.columns]
+
+
+# -- order ------------------------------------------------------------------------------------
+
+
+def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
+    """The places of the first rows in the order of the plan."""
+    keys: list[Key] = []
+    kept = np.arange(frame.rows)
+    first = plan.order[0].expr
+    if isinstance(first, typed.Score):
+        ranks, descending = run.searches.order(frame, first, end)
+        keys = [Key(ranks, descending)]
+        # A search keeps what it finds, and nothing else orders beside it.
+        kept = np.flatnonzero(ranks.is_valid().to_numpy(zero_copy_only=False))
+    else:
+        run.fetch(frame, [key.expr for key in plan.order])
+        keys = [Key(values_of(run, frame, key.expr), key.descending) for key in plan.order]
+    if len(kept) < frame.rows:
+        keys = [Key(key.values.take(pa.array(kept)), key.descending) for key in keys]
+    if end is not None:
+        few = first_candidates(keys[0], end)
+        if few is not None:
+            keys = [Key(key.values.take(pa.array(few)), key.descending) for key in keys]
+            kept = kept[few]
+    ties = _ties(run, plan, frame.take(kept) if len(kept) < frame.rows else frame)
+    order = sorted_places([*keys, *ties]) if len(kept) else kept
+    return kept[order if end is None else order[:end]]
+
+
+def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:
+    """The ids of all variables that were given a name, in the order of the names."""
+    names = sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
+    there = [name for name in names if name in frame.nodes or name in frame.edges]
+    return [Key(run.column(frame, name, typed.ID_COLUMN)) for name in there]
+
+
+def _ordered_output(
+    run: Run, plan: ReadPlan, columns: list[pa.Array], end: int | None
+) -> list[pa.Array]:
+    """Rows that are values already, in the order of the plan; ties by the other columns."""
+    if not plan.order or not len(columns[0]):
+        return columns
+    keys = [Key(columns[_position(key.expr)], key.descending) for key in plan.order]
+    plain = [c for c in columns if not pa.types.is_nested(c.type)]
+    order = sorted_places([*keys, *(Key(column) for column in plain)])
+    taken = pa.array(order if end is None else order[:end])
+    return [column.take(taken) for column in columns]
+
+
+def _position(expr: typed.TypedExpr) -> int:
+    assert isinstance(expr, typed.Output), "groups are ordered by what is returned"
+    return expr.position
+
+
+# -- search -----------------------------------------------------------------------------------
+
+
+def _nearest_frame(run: Run, plan: ReadPlan, end: int | None) -> Frame | None:
+    """Where a plan only scans one type and wants the nearest of it, the index finds them."""
+    if len(plan.pipeline) != 1 or not plan.order or end is None or plan.distinct:
+        return None
+    step, expr = plan.pipeline[0], plan.order[0].expr
+    if not isinstance(step, NodeScan) or not isinstance(expr, typed.Nearest):
+        return None
+    source = run.nodes(step.type_name)
+    if source is None or not all(pushable(each) for each in step.filters):
+        return None
+    filters = keyed(source, step.filters)
+    condition = filter_expression(typed.And(tuple(filters))) if filters else None
+    numbers = run.searches.nearest_nodes(expr, end, condition)
+    return None if numbers is None else Frame(len(numbers), {step.variable: numbers})

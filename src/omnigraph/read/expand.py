@@ -1,0 +1,255 @@
+"""From bound variables along edges: to new ones, or between two that are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import Connect, Expand
+from omnigraph.read.frame import Frame, Ints, Mask, Numbers
+from omnigraph.read.sources import EdgeSource, NodeSource, plain
+from omnigraph.read.strategy import Mode, choose
+from omnigraph.read.traverse import Step, reach
+from omnigraph.read.values import keeps
+from omnigraph.topology.adjacency import EdgeAdjacency, spread
+
+if TYPE_CHECKING:
+    from omnigraph.read.run import Run
+
+Sources = npt.NDArray[np.integer]
+Edges = Callable[[Sources], tuple[Ints, Numbers, Ints]]
+
+
+class Walk:
+    """One traversal: which edges, which way, by which means."""
+
+    def __init__(self, run: Run, step: Expand | Connect, source: EdgeSource, starts: int) -> None:
+        kind = source.kind
+        self.direction = str(step.direction)
+        self.is_cross = kind.from_type != kind.to_type
+        self.min_hops = step.min_hops
+        # Behind an edge between two types there is no further edge of that type.
+        self.max_hops = 1 if self.is_cross else step.max_hops
+        self.source = source
+        self.near, self.far = source.ends if self.direction != "in" else source.ends[::-1]
+        self._choice = choose(
+            run.around.traversal,
+            hops=self.max_hops,
+            frontier=starts,
+            edges=source.rows,
+            sources=self.near.rows,
+            is_covered=source.held() is None and source.is_covered(self.direction),
+            is_built=source.held() is not None or source.is_asked_again,
+        )
+        run.note(self._choice.to_json())
+
+    @property
+    def is_held(self) -> bool:
+        return self._choice.mode is Mode.CSR
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.source.rows or self.min_hops > self.max_hops
+
+    def neighbours(self) -> Step:
+        """Different neighbours of numbers."""
+        if self.is_held:
+            return self.source.index().adjacency(self.direction).neighbours
+
+        def looked_up(sources: Sources) -> tuple[Ints, Numbers]:
+            unique, inverse = np.unique(sources, return_inverse=True)
+            found = plain(self.source.looked_up(self.direction, unique.astype(np.int32)))
+            return found.neighbours(inverse)
+
+        return looked_up
+
+    def edges(self) -> Edges:
+        """Every edge of numbers."""
+        if self.is_held:
+            return self.source.index().edge_adjacency(self.direction).edges
+
+        def looked_up(sources: Sources) -> tuple[Ints, Numbers, Ints]:
+            unique, inverse = np.unique(sources, return_inverse=True)
+            found: EdgeAdjacency = self.source.looked_up(self.direction, unique.astype(np.int32))
+            return found.edges(inverse)
+
+        return looked_up
+
+    def degrees(self, sources: Numbers) -> Ints | None:
+        """How many neighbours numbers have, where that is known without looking at them."""
+        if not self.is_held or self.max_hops > 1 or not self.source.is_complete():
+            return None
+        return self.source.index().adjacency(self.direction).degrees(sources)
+
+
+def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
+    """One row for each row and each node that is reached from its source."""
+    source = run.edges(step.edge_type)
+    if source is None or not frame.rows:
+        return _none(frame, step)
+    starts = run.numbers(frame, step.src)
+    walk = Walk(run, step, source, len(np.unique(starts)) if len(starts) < 4096 else len(starts))
+    if walk.is_empty:
+        return _none(frame, step)
+    if step.edge_variable is not None:
+        return _expand_edges(run, step, frame, walk, starts)
+    is_asked_for = step.dst in live
+    if not is_asked_for and not step.dst_filters:
+        degrees = walk.degrees(starts)
+        if degrees is not None:
+            run.note({"counted": True})
+            return _counted(frame, degrees, weighted=weighted)
+    owners, targets = _reached(run, walk, starts, frame)
+    kept = _selected(run, step, walk, targets)
+    if kept is not None:
+        owners, targets = owners[kept], targets[kept]
+    if not is_asked_for:
+        return _counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
+    run.watch.hold(len(owners) * (frame.width + 8))
+    found = frame.keeping(live).take(owners)
+    found.nodes[step.dst] = targets
+    return found
+
+
+def _none(frame: Frame, step: Expand) -> Frame:
+    found = frame.slice(0, 0)
+    found.nodes[step.dst] = np.empty(0, np.int32)
+    if step.edge_variable is not None:
+        found.edges[step.edge_variable] = np.empty(0, np.int64)
+    return found
+
+
+def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
+    """Nobody asks which nodes were reached: only whether, or how many."""
+    there = counts > 0
+    kept = frame.where(there)
+    if weighted:
+        return Frame(kept.rows, kept.nodes, kept.edges, kept.values, kept.counts() * counts[there])
+    return kept
+
+
+def _reached(run: Run, walk: Walk, starts: Numbers, frame: Frame) -> tuple[Ints, Numbers]:
+    step = walk.neighbours()
+    if walk.max_hops == 1:
+        if walk.is_held:
+            degrees = walk.source.index().adjacency(walk.direction).degrees(starts)
+            run.watch.hold(int(degrees.sum()) * 20)
+        return step(starts)
+    unique, inverse = np.unique(starts, return_inverse=True)
+    nodes = len(walk.near.ids)
+    found = reach(
+        step, unique.astype(np.int32), walk.min_hops, walk.max_hops, nodes, run.watch.check
+    )
+    if len(unique) == len(starts) and bool((unique == starts).all()):
+        return found.owners, found.targets
+    counts = np.bincount(found.owners, minlength=len(unique))
+    begins = np.cumsum(counts) - counts
+    run.watch.hold(int(counts[inverse].sum()) * 20)
+    owners, places = spread(begins[inverse], counts[inverse])
+    return owners, found.targets[places]
+
+
+def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | None:
+    """Which targets are there and pass the filters of the step; none when all do."""
+    nodes = run.nodes(step.dst_type)
+    assert nodes is not None
+    is_complete = walk.is_held and walk.source.is_complete()
+    if not len(targets) or (not step.dst_filters and is_complete):
+        return None
+    return passing(run, step.dst, nodes, step.dst_filters, targets, is_complete=is_complete)
+
+
+def passing(
+    run: Run,
+    variable: str,
+    nodes: NodeSource,
+    filters: tuple[typed.TypedExpr, ...],
+    targets: Numbers,
+    *,
+    is_complete: bool,
+) -> Mask:
+    """For each target whether it is there and passes; each different one is asked once."""
+    flags = np.zeros(int(targets.max()) + 1, bool)
+    flags[targets] = True
+    unique = np.flatnonzero(flags).astype(np.int32)
+    frame = Frame(len(unique), {variable: unique})
+    if not is_complete:
+        frame = frame.where(nodes.present(unique))
+    for condition in filters:
+        frame = frame.where(keeps(run, frame, condition))
+    flags[:] = False
+    flags[frame.nodes[variable]] = True
+    return flags[targets]
+
+
+def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numbers) -> Frame:
+    """One row for each edge."""
+    assert step.edge_variable is not None
+    owners, targets, rows = walk.edges()(starts)
+    run.watch.hold(len(owners) * (frame.width + 16))
+    kept = _selected(run, step, walk, targets)
+    if kept is not None:
+        owners, targets, rows = owners[kept], targets[kept], rows[kept]
+    found = frame.take(owners)
+    found.nodes[step.dst] = targets
+    found.edges[step.edge_variable] = rows
+    for condition in step.edge_filters:
+        found = found.where(keeps(run, found, condition))
+    return found
+
+
+# -- between two that are bound ---------------------------------------------------------------
+
+
+def connect(run: Run, step: Connect, frame: Frame, live: frozenset[str]) -> Frame:
+    """Keep the rows whose two nodes are joined."""
+    source = run.edges(step.edge_type)
+    if source is None or not frame.rows:
+        return _none_joined(frame, step)
+    src, dst = run.numbers(frame, step.src), run.numbers(frame, step.dst)
+    walk = Walk(run, step, source, len(np.unique(src)) if len(src) < 4096 else len(src))
+    if walk.is_empty:
+        return _none_joined(frame, step)
+    if step.edge_variable is not None:
+        owners, targets, rows = walk.edges()(src)
+        run.watch.hold(len(owners) * 20)
+        kept = targets == dst[owners]
+        found = frame.take(owners[kept])
+        found.edges[step.edge_variable] = rows[kept]
+        for condition in step.edge_filters:
+            found = found.where(keeps(run, found, condition))
+        return found
+    if walk.max_hops == 1 and walk.is_held:
+        adjacency = source.index().adjacency(walk.direction)
+        return frame.where(adjacency.contains(src, dst))
+    return frame.where(_joined(run, walk, src, dst))
+
+
+def _none_joined(frame: Frame, step: Connect) -> Frame:
+    found = frame.slice(0, 0)
+    if step.edge_variable is not None:
+        found.edges[step.edge_variable] = np.empty(0, np.int64)
+    return found
+
+
+def _joined(run: Run, walk: Walk, src: Numbers, dst: Numbers) -> Mask:
+    """Walk from every different source, and look for the pairs among what is reached."""
+    unique, inverse = np.unique(src, return_inverse=True)
+    starts = unique.astype(np.int32)
+    if walk.max_hops == 1:
+        owners, targets = walk.neighbours()(starts)
+    else:
+        nodes = len(walk.near.ids)
+        owners, targets = reach(
+            walk.neighbours(), starts, walk.min_hops, walk.max_hops, nodes, run.watch.check
+        )
+    pairs = (owners << 32) | targets
+    pairs.sort()
+    wanted = (inverse.astype(np.int64) << 32) | dst
+    places = np.searchsorted(pairs, wanted)
+    places[places == len(pairs)] = 0
+    return pairs[places] == wanted if len(pairs) else np.zeros(len(src), bool)

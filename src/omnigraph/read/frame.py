@@ -1,0 +1,131 @@
+"""The rows of a query while it runs: for each variable a number, and values already in hand.
+
+A variable that nobody asks for any more is left out, and rows that are equal in all others are
+one row with a weight. So the number of rows follows what is still to be told apart, not the
+number of paths that lead there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Frame:
+    """Rows in columns. ``nodes`` are numbers of nodes, ``edges`` rows of edge tables.
+
+    ``values`` are columns of variables that were read already, by variable and name.
+    """
+
+    rows: int
+    nodes: dict[str, Numbers] = field(default_factory=dict)
+    edges: dict[str, Ints] = field(default_factory=dict)
+    values: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
+    weights: Ints | None = None
+
+    @property
+    def variables(self) -> set[str]:
+        """The variables of which something is here."""
+        return {*self.nodes, *self.edges, *(key[0] for key in self.values)}
+
+    @property
+    def nbytes(self) -> int:
+        arrays: list[int] = [column.nbytes for column in self.nodes.values()]
+        arrays += [column.nbytes for column in self.edges.values()]
+        arrays += [column.nbytes for column in self.values.values()]
+        return sum(arrays) + (0 if self.weights is None else self.weights.nbytes)
+
+    @property
+    def width(self) -> int:
+        """About how many bytes one row takes."""
+        return self.nbytes // self.rows if self.rows else 8 * (len(self.nodes) + len(self.edges))
+
+    def take(self, places: Ints) -> Frame:
+        """The rows at some places, in that order."""
+        taken = pa.array(places) if self.values else None
+        return Frame(
+            len(places),
+            {name: column[places] for name, column in self.nodes.items()},
+            {name: column[places] for name, column in self.edges.items()},
+            {key: column.take(taken) for key, column in self.values.items()},
+            None if self.weights is None else self.weights[places],
+        )
+
+    def where(self, mask: Mask) -> Frame:
+        """The rows that a mask keeps."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def slice(self, start: int, count: int) -> Frame:
+        end = min(start + count, self.rows)
+        return Frame(
+            max(end - start, 0),
+            {name: column[start:end] for name, column in self.nodes.items()},
+            {name: column[start:end] for name, column in self.edges.items()},
+            {key: column.slice(start, end - start) for key, column in self.values.items()},
+            None if self.weights is None else self.weights[start:end],
+        )
+
+    def keeping(self, variables: Iterable[str]) -> Frame:
+        """Only some of the variables; the rows stay."""
+        kept = set(variables)
+        return Frame(
+            self.rows,
+            {name: column for name, column in self.nodes.items() if name in kept},
+            {name: column for name, column in self.edges.items() if name in kept},
+            {key: column for key, column in self.values.items() if key[0] in kept},
+            self.weights,
+        )
+
+    def counts(self) -> Ints:
+        """How many rows of the query each row stands for."""
+        return np.ones(self.rows, np.int64) if self.weights is None else self.weights
+
+    def merged(self, *, weighted: bool) -> Frame:
+        """Equal rows as one, where that is cheap; ``weighted`` keeps how many they were."""
+        if self.values or self.edges or len(self.nodes) > 1 or not self.rows:
+            return self
+        if not self.nodes:
+            total = int(self.counts().sum())
+            return Frame(1, weights=np.array([total], np.int64) if weighted else None)
+        ((name, numbers),) = self.nodes.items()
+        kept, weights = _grouped(numbers, self.weights, weighted=weighted)
+        return Frame(len(kept), {name: kept}, weights=weights)
+
+
+def _grouped(
+    numbers: Numbers, weights: Ints | None, *, weighted: bool
+) -> tuple[Numbers, Ints | None]:
+    """Different numbers in order, each with the sum of its weights."""
+    if not weighted:
+        seen = np.zeros(int(numbers.max()) + 1, bool)
+        seen[numbers] = True
+        return np.flatnonzero(seen).astype(np.int32), None
+    if weights is None:
+        counts = np.bincount(numbers)
+    else:
+        # Sums of floats are exact as long as they stay below 2^53.
+        counts = np.bincount(numbers, weights).astype(np.int64)
+    kept = np.flatnonzero(counts)
+    return kept.astype(np.int32), counts[kept]
+
+
+def product(left: Frame, right: Frame) -> Frame:
+    """Every row of one with every row of the other, the left one slower."""
+    owners = np.repeat(np.arange(left.rows), right.rows)
+    inner = np.tile(np.arange(right.rows), left.rows)
+    a, b = left.take(owners), right.take(inner)
+    weights = None
+    if a.weights is not None or b.weights is not None:
+        weights = a.counts() * b.counts()
+    return Frame(
+        a.rows, {**a.nodes, **b.nodes}, {**a.edges, **b.edges}, {**a.values, **b.values}, weights
+    )

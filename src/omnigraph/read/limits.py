@@ -1,0 +1,97 @@
+"""How much a query may take: time, memory, rows, and somebody's patience."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
+
+MEMORY = 1 << 30
+"""What the intermediate rows of one query may take unless the caller says otherwise."""
+
+
+class Cancel:
+    """Ends a query from another thread.
+
+    >>> cancel = Cancel()
+    >>> cancel.set()
+    >>> cancel.is_set
+    True
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """End the queries that were given this, at their next step."""
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query may take at most; none means no limit."""
+
+    timeout: float | None = None
+    max_rows: int | None = None
+    max_memory: int | None = MEMORY
+    cancel: Cancel | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "max_rows", "max_memory"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"{name} cannot be negative")
+
+
+class Watch:
+    """The limits of one query while it runs."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._end = None if limits.timeout is None else time.monotonic() + limits.timeout
+        self.peak = 0
+        """The most bytes that the intermediate rows took at once."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+
+    def check(self) -> None:
+        """Raise when the time is up or the query was cancelled; called between steps."""
+        limits = self._limits
+        if limits.cancel is not None and limits.cancel.is_set:
+            raise Cancelled("the query was cancelled")
+        if self._end is not None and time.monotonic() > self._end:
+            raise QueryTimeout(
+                f"the query took longer than {limits.timeout} seconds",
+                hint="narrow the pattern, or allow more time",
+                details={"timeout": limits.timeout},
+            )
+
+    def hold(self, size: int) -> None:
+        """Raise when so many bytes of intermediate rows are too many; called before they exist."""
+        self.peak = max(self.peak, size)
+        most = self._limits.max_memory
+        if most is not None and size > most:
+            raise MemoryExceeded(
+                f"the query needs about {size >> 20} MiB for intermediate rows, "
+                f"more than the {most >> 20} MiB it may take",
+                hint="filter earlier, return less, or raise max_memory",
+                details={"bytes": size, "max_memory": most},
+            )
+
+    def result(self, rows: int) -> None:
+        """Raise when the result has too many rows."""
+        most = self._limits.max_rows
+        if most is not None and rows > most:
+            raise RowLimitExceeded(
+                f"the result has more than {most} rows",
+                hint="add a limit to the query, or raise max_rows",
+                details={"max_rows": most},
+            )

@@ -1,0 +1,92 @@
+"""Which variables are still asked for after each step of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation, ReadPlan
+
+SET_FUNCTIONS = frozenset({typed.AggregateFunction.MIN, typed.AggregateFunction.MAX})
+
+
+def is_aggregate(plan: ReadPlan) -> bool:
+    """Whether the rows of a plan are groups."""
+    return any(isinstance(column.expr, typed.Aggregate) for column in plan.columns)
+
+
+def needs_counts(plan: ReadPlan) -> bool:
+    """Whether it matters how often a row occurs."""
+    if plan.distinct:
+        return False
+    aggregates = [c.expr for c in plan.columns if isinstance(c.expr, typed.Aggregate)]
+    if not aggregates:
+        return True
+    return not all(each.distinct or each.function in SET_FUNCTIONS for each in aggregates)
+
+
+def final_variables(plan: ReadPlan) -> frozenset[str]:
+    """The variables that are asked for when the pipeline is through."""
+    names = {name for column in plan.columns for name in typed.variables(column.expr)}
+    for key in plan.order:
+        names |= typed.variables(key.expr)
+    if plan.order and not is_aggregate(plan) and not plan.distinct:
+        # Rows that the keys leave equal are told apart by the ids of all their variables.
+        names |= {name for name in bound(plan.pipeline) if not typed.is_hidden(name)}
+    if not is_aggregate(plan):
+        return frozenset(names)
+    # How many rows there are is all that `count($v)` asks for.
+    counted = {
+        column.expr.arg.variable
+        for column in plan.columns
+        if isinstance(column.expr, typed.Aggregate)
+        and is_row_count(column.expr)
+        and isinstance(column.expr.arg, typed.Entity)
+    }
+    others = {
+        name
+        for column in plan.columns
+        if not (isinstance(column.expr, typed.Aggregate) and is_row_count(column.expr))
+        for name in typed.variables(column.expr)
+    }
+    return frozenset(names - (counted - others))
+
+
+def is_row_count(expr: typed.Aggregate) -> bool:
+    """Whether an aggregate is ``count($v)``, which counts rows."""
+    return (
+        expr.function is typed.AggregateFunction.COUNT
+        and isinstance(expr.arg, typed.Entity)
+        and not expr.distinct
+    )
+
+
+def bound(steps: Sequence[Operation]) -> Iterator[str]:
+    """Every variable that a pipeline brings in."""
+    for step in steps:
+        yield from step.introduced()
+
+
+def used(step: Operation) -> frozenset[str]:
+    """The variables that a step needs to be there."""
+    names = {name for expr in step.exprs() for name in typed.variables(expr)}
+    match step:
+        case Expand():
+            names.add(step.src)
+        case Connect():
+            names |= {step.src, step.dst}
+        case AntiJoin():
+            names |= set(step.outer)
+            names |= {name for inner in step.inner for name in used(inner)}
+            names -= set(bound(step.inner))
+    return frozenset(names - set(step.introduced()))
+
+
+def live_after(steps: Sequence[Operation], final: frozenset[str]) -> list[frozenset[str]]:
+    """For each step, the variables that something behind it needs."""
+    result: list[frozenset[str]] = []
+    live = final
+    for step in reversed(steps):
+        result.append(live)
+        live = live | used(step)
+    return result[::-1]

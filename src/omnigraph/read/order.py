@@ -1,0 +1,105 @@
+"""Sorting rows: nulls smallest, NaN greatest, ties by the ids of the variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+
+
+class Key(NamedTuple):
+    """The values to sort by, and which way."""
+
+    values: pa.Array
+    descending: bool = False
+
+
+def sorted_places(keys: Sequence[Key]) -> Ints:
+    """The places of the rows in the order of several keys; equal rows stay as they were."""
+    columns: list[pa.Array] = []
+    orders: list[tuple[str, str]] = []
+    for key in keys:
+        for column in _comparable(key.values):
+            orders.append((str(len(columns)), "descending" if key.descending else "ascending"))
+            columns.append(column)
+    names = [str(number) for number in range(len(columns))]
+    table = pa.Table.from_arrays(columns, names)
+    found: Ints = pc.sort_indices(table, sort_keys=orders).to_numpy().astype(np.int64)
+    return found
+
+
+def _comparable(values: pa.Array) -> list[pa.Array]:
+    """Columns that sort as one: whether there is a value, whether it is a number, the value."""
+    columns = []
+    if values.null_count:
+        columns.append(values.is_valid().cast(pa.uint8()))
+        values = values.fill_null(_any_value(values.type)) if values.null_count else values
+    if pa.types.is_floating(values.type):
+        nan = pc.is_nan(values)
+        if pc.any(nan).as_py():
+            columns.append(nan.cast(pa.uint8()))
+            values = pc.if_else(nan, pa.scalar(0, values.type), values)
+        # The two zeros are equal.
+        values = pc.add(values, pa.scalar(0, values.type))
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return [*columns, values]
+
+
+def _any_value(kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_string(kind):
+        return pa.scalar("")
+    if pa.types.is_boolean(kind):
+        return pa.scalar(False)
+    return pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_date(kind) else _epoch(kind)
+
+
+def _epoch(kind: pa.DataType) -> pa.Scalar:
+    width = pa.int64() if pa.types.is_date64(kind) else pa.int32()
+    return pa.array([0], width).view(kind)[0]
+
+
+def first_candidates(key: Key, count: int) -> Ints | None:
+    """Places among which the first rows by a key are, ties included; none when all may be.
+
+    One look at the values instead of sorting all of them.
+    """
+    values = key.values
+    rows = len(values)
+    if not 0 < count < rows // 4 or not _is_plain_number(values.type):
+        return None
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    missing = rows - int(valid.sum())
+    if not key.descending and missing >= count:
+        return np.flatnonzero(~valid)
+    wanted = count if key.descending else count - missing
+    numbers = _as_numbers(values)
+    there = numbers[valid]
+    if np.issubdtype(there.dtype, np.floating) and np.isnan(there).any():
+        return None
+    if len(there) <= wanted:
+        return None
+    if key.descending:
+        limit = np.partition(there, len(there) - wanted)[len(there) - wanted]
+        return np.flatnonzero(valid & (numbers >= limit))
+    limit = np.partition(there, wanted - 1)[wanted - 1]
+    return np.flatnonzero(~valid | (numbers <= limit))
+
+
+def _is_plain_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date(kind))
+
+
+def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+    if pa.types.is_date(values.type):
+        values = values.view(pa.int64() if pa.types.is_date64(values.type) else pa.int32())
+    if values.null_count:
+        values = values.fill_null(0)
+    numbers: npt.NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+    return numbers

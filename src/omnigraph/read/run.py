@@ -1,0 +1,298 @@
+"""One query on one snapshot: the steps of its pipeline over a frame.
+
+The steps work on numbers as long as they can; properties are fetched when a condition asks for
+them, and for the result last of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import InternalError
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.read.expand import connect, expand
+from omnigraph.read.frame import Frame, Mask, Numbers, product
+from omnigraph.read.limits import Watch
+from omnigraph.read.live import live_after
+from omnigraph.read.scan import scan
+from omnigraph.read.searches import Searches
+from omnigraph.read.sources import EdgeSource, NodeSource
+from omnigraph.read.strategy import TraversalSettings
+from omnigraph.read.values import keeps
+
+if TYPE_CHECKING:
+    from omnigraph.commit.snapshot import Snapshot
+    from omnigraph.commit.store import GraphStore
+    from omnigraph.lang.schema.catalog import Catalog, Property
+    from omnigraph.topology.store import Topology
+
+# Fewer rows than this are not worth merging.
+_FEW = 256
+_ROW = "row~"
+
+
+class Embed(Protocol):
+    """Makes the vector of a text that is searched for."""
+
+    def __call__(self, prop: Property, text: str, deadline: float | None) -> Sequence[float]:
+        """The vector for a property, within so many seconds."""
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What one step did."""
+
+    step: Operation
+    rows: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    storage: int = 0
+    notes: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a query needs beside its plan."""
+
+    store: GraphStore
+    catalog: Catalog
+    snapshot: Snapshot
+    topology: Topology
+    traversal: TraversalSettings = TraversalSettings()
+    embed: Embed | None = None
+
+
+class Run:
+    """The state of one query while it runs."""
+
+    def __init__(self, around: Surroundings, watch: Watch, steps: Sequence[Operation]) -> None:
+        self.around = around
+        self.watch = watch
+        self.searches = Searches(self)
+        self.reports: list[StepReport] = []
+        self.types: dict[str, str] = {}
+        self.edge_types: dict[str, str] = {}
+        self._learn(steps)
+        self._nodes: dict[str, NodeSource | None] = {}
+        self._edges: dict[str, EdgeSource | None] = {}
+        self._depth = 0
+
+    def _learn(self, steps: Sequence[Operation]) -> None:
+        """Which type each variable has."""
+        for step in steps:
+            match step:
+                case NodeScan():
+                    self.types[step.variable] = step.type_name
+                case Expand():
+                    self.types[step.dst] = step.dst_type
+                case AntiJoin():
+                    self._learn(step.inner)
+            if isinstance(step, Expand | Connect) and step.edge_variable is not None:
+                self.edge_types[step.edge_variable] = step.edge_type
+
+    # -- tables --------------------------------------------------------------------------
+
+    def nodes(self, type_name: str) -> NodeSource | None:
+        """The nodes of a type, none when the snapshot is older than the type."""
+        if type_name not in self._nodes:
+            kind = self.around.catalog.node_types[type_name]
+            pin = self.around.snapshot.pin(kind.table_key)
+            found = None
+            if pin is not None:
+                found = NodeSource(kind, pin, self.around.store, self.around.topology)
+            self._nodes[type_name] = found
+        return self._nodes[type_name]
+
+    def edges(self, type_name: str) -> EdgeSource | None:
+        """The edges of a type."""
+        if type_name not in self._edges:
+            kind = self.around.catalog.edge_types[type_name]
+            pin = self.around.snapshot.pin(kind.table_key)
+            ends = self.nodes(kind.from_type), self.nodes(kind.to_type)
+            found = None
+            if pin is not None and ends[0] is not None and ends[1] is not None:
+                both = (ends[0], ends[1])
+                found = EdgeSource(kind, pin, both, self.around.store, self.around.topology)
+            self._edges[type_name] = found
+        return self._edges[type_name]
+
+    # -- columns -------------------------------------------------------------------------
+
+    def column(self, frame: Frame, variable: str, name: str) -> pa.Array:
+        """A column of a variable, one value for each row."""
+        key = (variable, name)
+        if key not in frame.values:
+            self._fetch(frame, variable, [name])
+        return frame.values[key]
+
+    def fetch(self, frame: Frame, exprs: Iterable[typed.TypedExpr]) -> None:
+        """Read the columns that expressions need, all of a variable at once."""
+        wanted: dict[str, list[str]] = {}
+        for expr in exprs:
+            for part in typed.walk(expr):
+                if isinstance(part, typed.TextMatch | typed.Score):
+                    continue
+                if isinstance(part, typed.Column | typed.Entity):
+                    name = part.name if isinstance(part, typed.Column) else typed.ID_COLUMN
+                    if (part.variable, name) not in frame.values:
+                        wanted.setdefault(part.variable, []).append(name)
+        for variable, names in wanted.items():
+            self._fetch(frame, variable, list(dict.fromkeys(names)))
+
+    def _fetch(self, frame: Frame, variable: str, names: Sequence[str]) -> None:
+        if variable in self.edge_types:
+            source = self.edges(self.edge_types[variable])
+            found = {} if source is None else source.values(names, frame.edges[variable])
+        else:
+            nodes = self.nodes(self.types[variable])
+            found = {} if nodes is None else nodes.values(names, self.numbers(frame, variable))
+        for name in names:
+            frame.values[variable, name] = found[name]
+
+    def numbers(self, frame: Frame, variable: str) -> Numbers:
+        """The numbers of a node variable."""
+        found = frame.nodes.get(variable)
+        if found is None:
+            nodes = self.nodes(self.types[variable])
+            if nodes is None:
+                raise InternalError(f"${variable} has rows, but its type has no table")
+            texts = frame.values[variable, typed.ID_COLUMN]
+            found = frame.nodes[variable] = nodes.ids.numbers(texts)
+        return found
+
+    # -- steps ---------------------------------------------------------------------------
+
+    def pipeline(
+        self,
+        steps: Sequence[Operation],
+        frame: Frame,
+        final: frozenset[str],
+        *,
+        weighted: bool,
+    ) -> Frame:
+        """Run steps one after the other. ``final`` are the variables that are asked for then;
+        ``weighted``: whether it matters how often a row occurs."""
+        for step, live in zip(steps, live_after(steps, final), strict=True):
+            self.watch.check()
+            frame = self._reported(step, frame, live, weighted)
+            if not frame.rows:
+                return self._nothing(steps, final)
+        return frame
+
+    def _reported(
+        self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
+    ) -> Frame:
+        if self._depth:
+            return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
+        known = next((each for each in self.reports if each.step is step), None)
+        if known is None:
+            known = StepReport(step)
+            self.reports.append(known)
+        reads = self._reads()
+        start = time.perf_counter()
+        after = self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
+        known.seconds += time.perf_counter() - start
+        known.rows += after.rows
+        known.bytes = max(known.bytes, after.nbytes)
+        known.storage += self._reads() - reads
+        return after
+
+    def _reads(self) -> int:
+        sources = [*self._nodes.values(), *self._edges.values()]
+        return sum(source.reads for source in sources if source is not None)
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Say something about the step that runs, for explain and profile."""
+        if self.reports and not self._depth:
+            notes = self.reports[-1].notes
+            if facts not in notes:
+                notes.append(facts)
+
+    def _nothing(self, steps: Sequence[Operation], final: frozenset[str]) -> Frame:
+        """No row; later steps still have their place in the report."""
+        if not self._depth:
+            known = [each.step for each in self.reports]
+            self.reports += [StepReport(step) for step in steps if step not in known]
+        frame = Frame(0)
+        for name in final:
+            if name in self.edge_types:
+                frame.edges[name] = np.empty(0, np.int64)
+            elif name in self.types:
+                frame.nodes[name] = np.empty(0, np.int32)
+        return frame
+
+    def _tidy(
+        self, step: Operation, before: Frame, after: Frame, live: frozenset[str], weighted: bool
+    ) -> Frame:
+        """Leave out what nobody asks for, and count rows that have become equal."""
+        gone = {*before.variables, *step.introduced()} - live
+        if not gone:
+            return after
+        kept = after.keeping(live)
+        names = kept.variables
+        if kept.rows <= _FEW or len(names) > 1 or not names <= set(kept.nodes):
+            return kept
+        # Values can be had from numbers again; rows that are equal without them are fewer.
+        return Frame(kept.rows, kept.nodes, weights=kept.weights).merged(weighted=weighted)
+
+    def _step(self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool) -> Frame:
+        match step:
+            case NodeScan():
+                return self._scan(step, frame, live)
+            case Expand():
+                return expand(self, step, frame, live, weighted=weighted)
+            case Connect():
+                return connect(self, step, frame, live)
+            case Filter():
+                return frame.where(keeps(self, frame, step.condition))
+            case AntiJoin():
+                return self._without(step, frame)
+            case _:
+                raise InternalError(f"the engine does not know {type(step).__name__}")
+
+    def _scan(self, step: NodeScan, frame: Frame, live: frozenset[str]) -> Frame:
+        found = scan(self, step, live)
+        if not frame.variables and frame.rows == 1 and frame.weights is None:
+            return found
+        rows = frame.rows * found.rows
+        self.watch.hold(rows * (frame.width + found.width))
+        return product(frame, found)
+
+    def _without(self, step: AntiJoin, frame: Frame) -> Frame:
+        """Keep the rows for which the inner pipeline finds nothing."""
+        nodes = [name for name in step.outer if name in self.types]
+        self._depth += 1
+        try:
+            if len(step.outer) == 1 and nodes:
+                return self._without_node(step, frame, nodes[0])
+            tagged = frame.keeping(step.outer)
+            for name in nodes:
+                self.numbers(tagged, name)
+            tagged.weights = None
+            tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
+            left = self.pipeline(step.inner, tagged, frozenset({_ROW}), weighted=False)
+            found = np.zeros(frame.rows, bool)
+            if left.rows:
+                found[left.nodes[_ROW]] = True
+        finally:
+            self._depth -= 1
+        return frame.where(~found)
+
+    def _without_node(self, step: AntiJoin, frame: Frame, name: str) -> Frame:
+        """What happens inside depends on one node only: ask once for each different one."""
+        numbers = self.numbers(frame, name)
+        if not len(numbers):
+            return frame
+        asked = Frame(frame.rows, {name: numbers}).merged(weighted=False)
+        left = self.pipeline(step.inner, asked, frozenset({name}), weighted=False)
+        found: Mask = np.zeros(int(numbers.max()) + 1, bool)
+        if left.rows:
+            found[left.nodes[name]] = True
+        return frame.where(~found[numbers])

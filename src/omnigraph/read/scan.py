@@ -1,0 +1,140 @@
+"""The rows of a node table that conditions keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.types import PropType, Scalar
+from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.nodes import NodeScan
+from omnigraph.read.frame import Frame, Mask, Numbers
+from omnigraph.read.sources import ID, NodeSource
+from omnigraph.read.values import keeps
+
+if TYPE_CHECKING:
+    from omnigraph.read.run import Run
+
+
+def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
+    """The nodes of a type that all filters of a scan keep."""
+    source = run.nodes(step.type_name)
+    if source is None:
+        return Frame(0, {step.variable: np.empty(0, np.int32)})
+    pushed, others = (
+        keyed(source, [f for f in step.filters if pushable(f)]),
+        [f for f in step.filters if not pushable(f)],
+    )
+    frame = _found(run, step, source, pushed, step.variable in live)
+    for condition in others:
+        frame = frame.where(keeps(run, frame, condition))
+    return frame
+
+
+def keyed(source: NodeSource, filters: Sequence[typed.TypedExpr]) -> list[typed.TypedExpr]:
+    """Filters in which a text key is the id that it is stored as, which is always indexed."""
+    kind = source.kind
+    if len(kind.key) != 1 or kind.properties[kind.key[0]].type.scalar is not Scalar.STRING:
+        return list(filters)
+
+    def change(expr: typed.TypedExpr) -> typed.TypedExpr:
+        if isinstance(expr, typed.Column) and expr.name == kind.key[0]:
+            return typed.Column(expr.variable, ID, expr.type)
+        return typed.rebuild(expr, change)
+
+    return [change(each) for each in filters]
+
+
+def _found(
+    run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
+) -> Frame:
+    name = step.variable
+    wanted = [each for each in filters if not _is_key(each)]
+    keys = [each for each in filters if _is_key(each)]
+    if keys:
+        run.note({"by": "key"})
+        return _by_key(run, name, source, keys, wanted)
+    index = source.usual() if filters or is_live else source.held()
+    if index is not None and all(_is_cheap(source, each) for each in filters):
+        run.note({"by": "memory"})
+        frame = Frame(index.held.rows, {name: index.numbers})
+        for condition in filters:
+            frame = frame.where(keeps(run, frame, condition))
+        return frame
+    run.note({"by": "storage", "pushed": len(filters)})
+    pushed = filter_expression(typed.And(tuple(filters))) if filters else None
+    if not filters and not is_live:
+        # Nobody asks which nodes these are.
+        return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
+    if index is not None:
+        rows = source.table().read([], pushed, row_ids=True)
+        return Frame(rows.num_rows, {name: index.numbers_of_rows(rows["_rowid"].to_numpy())})
+    texts = source.table().read([ID], pushed)[ID]
+    return Frame(len(texts), {name: source.ids.numbers(texts)})
+
+
+def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:
+    """Whether the columns of a condition are in memory, or should be."""
+    index = source.held()
+    assert index is not None
+    names = {part.name for part in typed.walk(condition) if isinstance(part, typed.Column)}
+    return all(
+        name == ID or index.held.has(name) or source.is_worth_holding(name, 0) for name in names
+    )
+
+
+# -- by key -----------------------------------------------------------------------------------
+
+
+def _is_key(condition: typed.TypedExpr) -> bool:
+    """Whether a condition names the ids it wants."""
+    match condition:
+        case typed.Compare(
+            op=typed.Relation.EQ, left=typed.Column(name="id"), right=typed.Constant(value=str())
+        ):
+            return True
+        case typed.Membership(item=typed.Column(name="id"), options=typed.Constant(value=tuple())):
+            return True
+        case _:
+            return False
+
+
+def _named(condition: typed.TypedExpr) -> frozenset[str]:
+    match condition:
+        case typed.Compare(right=typed.Constant(value=str(text))):
+            return frozenset({text})
+        case typed.Membership(options=typed.Constant(value=tuple(texts))):
+            return frozenset(text for text in texts if isinstance(text, str))
+        case _:
+            return frozenset()
+
+
+def _by_key(
+    run: Run,
+    name: str,
+    source: NodeSource,
+    keys: Sequence[typed.TypedExpr],
+    others: Sequence[typed.TypedExpr],
+) -> Frame:
+    """The few nodes that conditions name: from memory where held, else from the index."""
+    texts = sorted(frozenset.intersection(*map(_named, keys)))
+    index = source.usual(len(texts))
+    if index is not None:
+        known = (index.ids.number(text) for text in texts)
+        numbers: Numbers = np.array([each for each in known if each is not None], np.int32)
+        there: Mask = index.positions(numbers) >= 0
+        frame = Frame(len(numbers), {name: numbers}).where(there)
+    else:
+        wanted = typed.Membership(
+            typed.Column(name, ID, typed.STRING),
+            typed.Constant(tuple(texts), PropType(Scalar.STRING, is_list=True)),
+        )
+        rows = source.table().read([ID], filter_expression(wanted)) if texts else None
+        found = np.empty(0, np.int32) if rows is None else source.ids.numbers(rows[ID])
+        frame = Frame(len(found), {name: found})
+    for condition in others:
+        frame = frame.where(keeps(run, frame, condition))
+    return frame

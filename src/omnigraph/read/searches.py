@@ -1,0 +1,201 @@
+"""The searches of one query: who matches, how near, how good.
+
+A search is asked once for its whole table, or for the nodes that are left, whichever is less; its
+answer belongs to the nodes, so it can be used in a condition, as a column and to order by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.errors import EmbeddingError, InternalError
+from omnigraph.lang.query import typed
+from omnigraph.read.search.fuse import DEFAULT_K, fuse
+from omnigraph.read.search.ranking import bm25
+from omnigraph.read.search.text import match_set, matches
+from omnigraph.read.search.vector import distances, metric_of, nearest
+from omnigraph.storage.search import Hits
+
+if TYPE_CHECKING:
+    from omnigraph.read.frame import Frame, Numbers
+    from omnigraph.read.run import Run
+    from omnigraph.read.sources import NodeSource
+
+Floats = npt.NDArray[np.float64]
+# So few texts are looked at here rather than in an index over all of them.
+_FEW = 64
+
+
+class Searches:
+    """What the searches of one query found, kept while it runs."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._sets: dict[typed.TypedExpr, npt.NDArray[np.bool_]] = {}
+        self._hits: dict[typed.TypedExpr, Hits] = {}
+        self._vectors: dict[tuple[str, str, str], tuple[float, ...]] = {}
+
+    # -- conditions ----------------------------------------------------------------------
+
+    def matches(self, frame: Frame, expr: typed.TextMatch, *, exact: bool) -> Any:
+        """For each row whether its text matches; null where there is no text."""
+        query = _text(expr.query)
+        if query is None:
+            return pa.scalar(None, pa.bool_())
+        edits = None if expr.max_edits is None else _number(expr.max_edits)
+        variable, column = expr.field.variable, expr.field.name
+        if variable in self._run.edge_types or frame.rows <= _FEW:
+            texts = self._run.column(frame, variable, column)
+            found = matches(texts, expr.function, query, edits)
+            return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
+        flags = self._sets.get(expr)
+        if flags is None:
+            source = self._source(variable)
+            rows = match_set(source.table(), column, expr.function, query, edits)
+            flags = np.zeros(len(source.ids), bool)
+            flags[source.index().numbers_of_rows(rows)] = True
+            self._sets[expr] = flags
+            self._run.note({"search": f"{expr.function}({variable}.{column})", "hits": len(rows)})
+        numbers = self._run.numbers(frame, variable)
+        found = flags[np.minimum(numbers, len(flags) - 1)] & (numbers < len(flags))
+        if not exact:
+            return pa.array(found)
+        texts = self._run.column(frame, variable, column)
+        return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
+
+    # -- columns -------------------------------------------------------------------------
+
+    def distances(self, frame: Frame, expr: typed.Nearest) -> pa.Array:
+        """How far the vector of each row is; null where there is none."""
+        vector = self._vector(expr)
+        if vector is None:
+            return pa.nulls(frame.rows, pa.float64())
+        source = self._source(expr.field.variable)
+        numbers, inverse = np.unique(
+            self._run.numbers(frame, expr.field.variable), return_inverse=True
+        )
+        rows = source.index().row_ids(numbers.astype(np.int32)).astype(np.uint64)
+        prop = source.kind.properties[expr.field.name]
+        found = distances(source.table(), expr.field.name, vector, rows, metric=metric_of(prop))[
+            inverse
+        ]
+        return pa.array(found, mask=np.isnan(found))
+
+    def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
+        """How well the text of each row matches; null where it does not."""
+        hits = self._ranking(expr, frame, None)
+        return self._spread(frame, expr.field.variable, hits)
+
+    def fused(self, frame: Frame, expr: typed.Rrf, limit: int | None = None) -> pa.Array:
+        """The fused score of each row; null where neither ranking has it."""
+        return self._spread(frame, expr.primary.field.variable, self._fused(frame, expr, limit))
+
+    def _spread(self, frame: Frame, variable: str, hits: Hits) -> pa.Array:
+        source = self._source(variable)
+        known = np.full(max(len(source.ids), 1), np.nan)
+        known[source.index().numbers_of_rows(hits.row_ids)] = hits.scores
+        found = known[self._run.numbers(frame, variable)]
+        return pa.array(found, mask=np.isnan(found))
+
+    # -- rankings ------------------------------------------------------------------------
+
+    def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> tuple[pa.Array, bool]:
+        """What to sort rows by to have the best first, and whether greater is better."""
+        match expr:
+            case typed.Nearest():
+                return self.distances(frame, expr), False
+            case typed.Bm25():
+                return self.scores(frame, expr), True
+            case typed.Rrf():
+                return self.fused(frame, expr, limit), True
+            case _:
+                raise InternalError(f"{type(expr).__name__} is no ranking")
+
+    def _fused(self, frame: Frame, expr: typed.Rrf, limit: int | None) -> Hits:
+        k = DEFAULT_K if expr.k is None else _number(expr.k)
+        first = self._ranking(expr.primary, frame, limit)
+        second = self._ranking(expr.secondary, frame, limit)
+        return fuse(first.row_ids, second.row_ids, k)
+
+    def _ranking(self, expr: typed.Nearest | typed.Bm25, frame: Frame, limit: int | None) -> Hits:
+        """The nodes of a frame, best first; of a vector search as many as are wanted."""
+        variable = expr.field.variable
+        source = self._source(variable)
+        numbers = self._run.numbers(frame, variable)
+        candidates = None
+        if len(numbers) < source.rows or isinstance(expr, typed.Nearest):
+            rows = source.index().row_ids(np.unique(numbers).astype(np.int32))
+            candidates = rows.astype(np.uint64)
+        if isinstance(expr, typed.Bm25):
+            query = _text(expr.query)
+            if query is None:
+                return _NO_HITS
+            return bm25(source.table(), expr.field.name, query, candidates)
+        vector = self._vector(expr)
+        if vector is None:
+            return _NO_HITS
+        most = len(numbers) if limit is None else limit
+        prop = source.kind.properties[expr.field.name]
+        return nearest(
+            source.table(),
+            expr.field.name,
+            vector,
+            most,
+            metric=metric_of(prop),
+            candidates=candidates,
+        )
+
+    def nearest_nodes(self, expr: typed.Nearest, count: int, condition: Any) -> Numbers | None:
+        """The nearest nodes of a whole table, by its index where there is one."""
+        vector = self._vector(expr)
+        if vector is None:
+            return np.empty(0, np.int32)
+        source = self._source(expr.field.variable)
+        prop = source.kind.properties[expr.field.name]
+        hits = nearest(
+            source.table(),
+            expr.field.name,
+            vector,
+            count,
+            metric=metric_of(prop),
+            condition=condition,
+        )
+        return source.index().numbers_of_rows(hits.row_ids)
+
+    # -- what is searched for ------------------------------------------------------------
+
+    def _source(self, variable: str) -> NodeSource:
+        found = self._run.nodes(self._run.types[variable])
+        if found is None:
+            raise InternalError(f"${variable} has rows, but its type has no table")
+        return found
+
+    def _vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
+        """The vector of a search; a text is embedded."""
+        assert isinstance(expr.query, typed.Constant)
+        value = expr.query.value
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            return tuple(float(item) for item in value)  # type: ignore[arg-type]
+        return self._embedded(expr, str(value))
+
+    def _embedded(self, expr: typed.Nearest, text: str) -> tuple[float, ...]:
+        raise EmbeddingError("no embedding provider is configured")
+
+
+_NO_HITS = Hits(np.empty(0, np.uint64), np.empty(0, np.float64))
+
+
+def _text(expr: typed.TypedExpr) -> str | None:
+    assert isinstance(expr, typed.Constant)
+    return None if expr.value is None else str(expr.value)
+
+
+def _number(expr: typed.TypedExpr) -> int:
+    assert isinstance(expr, typed.Constant)
+    return int(expr.value)  # type: ignore[arg-type]

@@ -1,0 +1,274 @@
+"""The tables of one snapshot as a query uses them.
+
+A table that is small, or was asked for before, is held in memory; of any other only the rows that
+are needed are fetched, through its indexes. The values are the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
+from omnigraph.topology.edges import EdgeIndex
+from omnigraph.topology.identity import TableId
+from omnigraph.topology.ids import Ids
+from omnigraph.topology.nodes import NodeIndex
+
+if TYPE_CHECKING:
+    from omnigraph.commit.snapshot import Pin
+    from omnigraph.commit.store import GraphStore
+    from omnigraph.lang.schema.catalog import EdgeType, NodeType
+    from omnigraph.storage.table import Table
+    from omnigraph.topology.store import Topology
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+ID = "id"
+# Holding so small a table costs less than two lookups.
+_SMALL = 20_000
+# More rows than this are not looked up by their ids one by one.
+_MOST_LOOKUPS = 1_024
+# Of a column that is not in memory, this share of the rows is fetched without reading all.
+_SHARE = 8
+# A column wider than this altogether is never held whole.
+_WIDEST = 256 << 20
+
+
+def table_id(pin: Pin) -> TableId:
+    return TableId(pin.location, pin.ref.path, pin.version, pin.e_tag or "")
+
+
+class NodeSource:
+    """The nodes of one type in one snapshot."""
+
+    def __init__(self, kind: NodeType, pin: Pin, store: GraphStore, topology: Topology) -> None:
+        self.kind = kind
+        self.pin = pin
+        self.identity = table_id(pin)
+        self.rows = pin.row_count
+        self.reads = 0
+        """How often the table was asked for something."""
+        self._store = store
+        self._topology = topology
+
+    @cached_property
+    def ids(self) -> Ids:
+        return self._topology.ids(self.pin.location)
+
+    def table(self) -> Table:
+        self.reads += 1
+        return self._store.table(self.pin)
+
+    # -- in memory -----------------------------------------------------------------------
+
+    def held(self) -> NodeIndex | None:
+        """The index if it is in memory."""
+        return self._topology.held_nodes(self.identity)
+
+    def index(self) -> NodeIndex:
+        """The index, made now if need be."""
+        return self._topology.nodes(self.identity, self.table)
+
+    def usual(self, lookups: int = 1) -> NodeIndex | None:
+        """The index where holding it pays: the table is small, or asked for again."""
+        found = self.held()
+        if found is not None:
+            return found
+        if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self._is_asked_again:
+            return self.index()
+        return None
+
+    @cached_property
+    def _is_asked_again(self) -> bool:
+        return self._topology.uses(self.pin.location) > 1
+
+    # -- values --------------------------------------------------------------------------
+
+    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, pa.Array]:
+        """Columns for some nodes, null where a node is not there."""
+        found: dict[str, pa.Array] = {}
+        if ID in names:
+            found[ID] = self.ids.texts(numbers)
+        wanted = [name for name in names if name != ID]
+        if not wanted:
+            return found
+        index = self.usual(len(numbers))
+        if index is None:
+            return found | self._looked_up(wanted, numbers)
+        held = [n for n in wanted if index.held.has(n) or self.is_worth_holding(n, len(numbers))]
+        for name in held:
+            found[name] = index.values(name, numbers)
+        rest = [name for name in wanted if name not in held]
+        return found | self._taken(index, rest, numbers) if rest else found
+
+    def is_worth_holding(self, name: str, count: int) -> bool:
+        width = _width(self.kind.arrow_schema().field(name).type)
+        if width * self.rows > _WIDEST:
+            return False
+        if self.rows <= _SMALL or count * _SHARE > self.rows:
+            return True
+        return self._topology.uses(f"{self.pin.location}/{name}") > 1
+
+    def _taken(
+        self, index: NodeIndex, names: Sequence[str], numbers: Numbers
+    ) -> dict[str, pa.Array]:
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        present = index.positions(unique) >= 0
+        rows = self.table().take(index.row_ids(unique[present]).tolist(), names)
+        places = np.full(len(unique), -1, np.int64)
+        places[present] = np.arange(int(present.sum()))
+        return _gathered(rows, names, places[inverse])
+
+    def _looked_up(self, names: Sequence[str], numbers: Numbers) -> dict[str, pa.Array]:
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        texts = self.ids.texts(unique)
+        rows = self.table().read([ID, *names], pc.field(ID).isin(texts))
+        places = pc.index_in(texts, value_set=rows[ID]).fill_null(-1).to_numpy()
+        return _gathered(rows, names, places[inverse])
+
+    def present(self, numbers: Numbers) -> Mask:
+        """Which of the numbers are nodes of this snapshot."""
+        index = self.usual(len(numbers))
+        if index is not None:
+            return index.positions(numbers) >= 0
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        texts = self.ids.texts(unique)
+        rows = self.table().read([ID], pc.field(ID).isin(texts))
+        found: Mask = pc.is_in(texts, value_set=rows[ID]).to_numpy(zero_copy_only=False)
+        return found[inverse]
+
+
+class EdgeSource:
+    """The edges of one type in one snapshot."""
+
+    def __init__(
+        self,
+        kind: EdgeType,
+        pin: Pin,
+        ends: tuple[NodeSource, NodeSource],
+        store: GraphStore,
+        topology: Topology,
+    ) -> None:
+        self.kind = kind
+        self.pin = pin
+        self.identity = table_id(pin)
+        self.rows = pin.row_count
+        self.ends = ends
+        self.reads = 0
+        """How often the table was asked for something."""
+        self._store = store
+        self._topology = topology
+
+    def table(self) -> Table:
+        self.reads += 1
+        return self._store.table(self.pin)
+
+    def held(self) -> EdgeIndex | None:
+        return self._topology.held_edges(self.identity)
+
+    @cached_property
+    def is_asked_again(self) -> bool:
+        """Whether this table was traversed before: then an adjacency pays."""
+        return self._topology.uses(self.pin.location) > 1
+
+    def index(self) -> EdgeIndex:
+        ends = (self.ends[0].pin.location, self.ends[1].pin.location)
+        return self._topology.edges(self.identity, ends, self.table)
+
+    def is_complete(self) -> bool:
+        """Whether both ends of every edge are there, as they always should be."""
+        return self._topology.is_complete(self.index(), self.ends[0].index(), self.ends[1].index())
+
+    def is_covered(self, direction: str) -> bool:
+        """Whether the indexes of the ends know every row."""
+        coverage = self.table().indexes()
+        wanted = {"out": ["src"], "in": ["dst"]}.get(direction, ["src", "dst"])
+        found = [coverage.get(f"{column}_idx") for column in wanted]
+        return all(each is not None and each.complete for each in found)
+
+    # -- by the index --------------------------------------------------------------------
+
+    def looked_up(self, direction: str, sources: Numbers) -> EdgeAdjacency:
+        """The edges of a few different nodes, by their places in the list."""
+        pieces = []
+        if direction != "in":
+            pieces.append(self._edges_at("src", "dst", sources, 0))
+        if direction != "out":
+            pieces.append(self._edges_at("dst", "src", sources, 1))
+        own = np.concatenate([piece[0] for piece in pieces])
+        other = np.concatenate([piece[1] for piece in pieces])
+        rows = np.concatenate([piece[2] for piece in pieces])
+        if direction == "both":
+            # A self-loop was met from both of its ends.
+            _, first = np.unique(np.stack([rows, own]), axis=1, return_index=True)
+            own, other, rows = own[first], other[first], rows[first]
+        return EdgeAdjacency.of(own, other, rows)
+
+    def _edges_at(
+        self, near: str, far: str, sources: Numbers, end: int
+    ) -> tuple[Numbers, Numbers, Ints]:
+        texts = self.ends[end].ids.texts(sources)
+        rows = self.table().read([near, far], pc.field(near).isin(texts), row_ids=True)
+        own = pc.index_in(rows[near], value_set=texts).combine_chunks().to_numpy()
+        other = self.ends[1 - end].ids.numbers(rows[far])
+        return own.astype(np.int32), other, rows["_rowid"].to_numpy().astype(np.int64)
+
+    # -- values --------------------------------------------------------------------------
+
+    def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
+        """Columns of some edges, by their rows."""
+        held = self.held()
+        found: dict[str, pa.Array] = {}
+        rest = list(names)
+        if held is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
+            places = held.places(row_ids)
+            for name in names:
+                if _width(self.kind.arrow_schema().field(name).type) * self.rows <= _WIDEST:
+                    found[name] = held.held.column(name).take(pa.array(places))
+                    rest.remove(name)
+        if rest:
+            unique, inverse = np.unique(row_ids, return_inverse=True)
+            rows = self.table().take(unique.tolist(), rest)
+            found |= _gathered(rows, rest, inverse)
+        return found
+
+
+def plain(adjacency: EdgeAdjacency) -> Adjacency:
+    """Without the edges: parallel ones are one neighbour."""
+    counts = np.diff(adjacency.offsets[:-1])
+    sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return Adjacency.of(sources, adjacency.targets)
+
+
+def _gathered(rows: pa.Table, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
+    missing = places < 0
+    taken = pa.array(places, mask=missing) if missing.any() else pa.array(places)
+    return {name: _one(rows[name]).take(taken) for name in names}
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+
+
+def _width(kind: pa.DataType) -> int:
+    """About how many bytes a value takes."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _width(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return 24
+    if pa.types.is_list(kind):
+        return 8 * _width(kind.value_type)
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return 64

@@ -1,0 +1,85 @@
+"""Whether a traversal asks the index of the edge table or walks an adjacency in memory.
+
+Both give the same rows. An index is asked hop by hop for the edges of a few nodes; an adjacency
+costs one pass over the table, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+_CSR_FACTOR = 1.5
+
+
+class Mode(StrEnum):
+    INDEXED = "indexed"
+    CSR = "csr"
+
+
+@dataclass(frozen=True, slots=True)
+class TraversalSettings:
+    """What the caller or the environment wants."""
+
+    mode: Mode | None = None
+    max_hops: int = 6
+    max_frontier: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen, and the numbers behind it, for explain."""
+
+    mode: Mode
+    reason: str
+    frontier: int
+    hops: int
+    edges: int
+    indexed_cost: float | None = None
+    csr_cost: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "strategy": str(self.mode),
+            "reason": self.reason,
+            "frontier": self.frontier,
+            "hops": self.hops,
+            "edges": self.edges,
+            "indexed_cost": self.indexed_cost,
+            "csr_cost": self.csr_cost,
+        }
+
+
+def choose(
+    settings: TraversalSettings,
+    *,
+    hops: int,
+    frontier: int,
+    edges: int,
+    sources: int,
+    is_covered: bool,
+    is_built: bool,
+) -> Choice:
+    """The cheaper way, ties to the adjacency; hops of an edge between two types count as one.
+
+    >>> choose(TraversalSettings(), hops=1, frontier=1, edges=2_000_000, sources=100_000,
+    ...        is_covered=True, is_built=False).mode
+    <Mode.INDEXED: 'indexed'>
+    """
+
+    def chosen(mode: Mode, reason: str, *costs: float) -> Choice:
+        return Choice(mode, reason, frontier, hops, edges, *costs)
+
+    if settings.mode is not None:
+        return chosen(settings.mode, "forced")
+    if hops > settings.max_hops:
+        return chosen(Mode.CSR, "many hops")
+    if frontier > settings.max_frontier:
+        return chosen(Mode.CSR, "many starts")
+    per_hop = frontier * edges / max(sources, 1) if is_covered else edges
+    indexed = hops * per_hop
+    csr = 0.0 if is_built else _CSR_FACTOR * edges
+    if indexed < csr:
+        return chosen(Mode.INDEXED, "cheaper", indexed, csr)
+    return chosen(Mode.CSR, "built already" if is_built else "cheaper", indexed, csr)

@@ -1,0 +1,70 @@
+"""The value of an expression for every row of a frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.plan.arrow import ArrowVisitor
+
+if TYPE_CHECKING:
+    from omnigraph.read.frame import Frame, Mask
+    from omnigraph.read.run import Run
+
+
+class _Values(ArrowVisitor):
+    """Columns are fetched, searches are run, everything else is Arrow."""
+
+    unsupported = "has no value in a row"
+
+    def __init__(self, run: Run, frame: Frame, *, exact: bool) -> None:
+        super().__init__(exact=exact)
+        self._run = run
+        self._frame = frame
+
+    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
+        return self._run.column(self._frame, expr.variable, expr.name)
+
+    def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
+        return self._run.column(self._frame, expr.variable, typed.ID_COLUMN)
+
+    def visit_TextMatch(self, expr: typed.TextMatch) -> Any:  # noqa: N802
+        return self._run.searches.matches(self._frame, expr, exact=self._exact)
+
+    def visit_Nearest(self, expr: typed.Nearest) -> Any:  # noqa: N802
+        return self._run.searches.distances(self._frame, expr)
+
+    def visit_Bm25(self, expr: typed.Bm25) -> Any:  # noqa: N802
+        return self._run.searches.scores(self._frame, expr)
+
+    def visit_Rrf(self, expr: typed.Rrf) -> Any:  # noqa: N802
+        return self._run.searches.fused(self._frame, expr)
+
+
+def values_of(run: Run, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
+    """The exact values of an expression, one for each row."""
+    run.fetch(frame, [expr])
+    return _whole(_Values(run, frame, exact=True).visit(expr), frame.rows, expr)
+
+
+def keeps(run: Run, frame: Frame, condition: typed.TypedExpr) -> Mask:
+    """For which rows a condition is true."""
+    run.fetch(frame, [condition])
+    found = _Values(run, frame, exact=False).visit(condition)
+    if isinstance(found, pa.Scalar):
+        return np.full(frame.rows, found.as_py() is True)
+    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _whole(found: Any, rows: int, expr: typed.TypedExpr) -> pa.Array:
+    if isinstance(found, pa.Scalar):
+        return pa.repeat(found, rows)
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    target = arrow_type(expr.type)
+    return found if found.type == target else found.cast(target)

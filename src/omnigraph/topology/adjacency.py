@@ -1,0 +1,140 @@
+"""Neighbours by number: sorted targets, and for each source where its own begin.
+
+The targets of one source are different from each other: parallel edges are one neighbour. What
+needs the edges themselves uses ``EdgeAdjacency``, which keeps every one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.topology.ids import Numbers
+
+Ints = npt.NDArray[np.int64]
+_LOW = np.int64(0xFFFFFFFF)
+
+
+def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """For ranges given by start and length: whose range each place belongs to, and the place."""
+    total = int(counts.sum())
+    owners = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+    places = np.arange(total) + np.repeat(starts - first, counts)
+    return owners, places
+
+
+@dataclass(frozen=True, slots=True)
+class Adjacency:
+    """The neighbours of every number below ``sources``; any other has none."""
+
+    offsets: Ints
+    targets: Numbers
+
+    @classmethod
+    def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
+        """From the two ends of every edge."""
+        pairs = (src.astype(np.int64) << 32) | dst
+        pairs.sort()
+        return cls._of_sorted(pairs)
+
+    @classmethod
+    def _of_sorted(cls, pairs: Ints) -> Adjacency:
+        if len(pairs):
+            different = np.empty(len(pairs), bool)
+            different[0] = True
+            np.not_equal(pairs[1:], pairs[:-1], out=different[1:])
+            if not different.all():
+                pairs = pairs[different]
+        sources = (pairs >> 32).astype(np.int32)
+        return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
+
+    def with_edges(self, src: Numbers, dst: Numbers) -> Adjacency:
+        """The same with more edges: the new ones are sorted, the old ones only merged."""
+        new = (src.astype(np.int64) << 32) | dst
+        new.sort()
+        both = np.concatenate([self._pairs(), new])
+        # This sort finds the two runs and merges them.
+        both.sort(kind="stable")
+        return self._of_sorted(both)
+
+    def _pairs(self) -> Ints:
+        counts = np.diff(self.offsets)
+        return (np.repeat(np.arange(len(counts)), counts) << 32) | self.targets
+
+    @property
+    def nbytes(self) -> int:
+        return self.offsets.nbytes + self.targets.nbytes
+
+    def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:
+        """How many neighbours each source has."""
+        known = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[known + 1] - self.offsets[known]
+        return counts
+
+    def neighbours(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers]:
+        """Every neighbour of each source, with the place of its source in the list."""
+        known = np.minimum(sources, len(self.offsets) - 2)
+        starts = self.offsets[known]
+        owners, places = spread(starts, self.offsets[known + 1] - starts)
+        return owners, self.targets[places]
+
+    def contains(
+        self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
+    ) -> npt.NDArray[np.bool_]:
+        """For each pair, whether it is joined."""
+        known = np.minimum(src, len(self.offsets) - 2)
+        low, high = self.offsets[known].copy(), self.offsets[known + 1].copy()
+        end = high.copy()
+        # A binary search in all ranges at once.
+        while True:
+            open_ = low < high
+            if not open_.any():
+                break
+            middle = (low + high) >> 1
+            at = self.targets[np.minimum(middle, len(self.targets) - 1)]
+            less = open_ & (at < dst)
+            low = np.where(less, middle + 1, low)
+            high = np.where(open_ & ~less, middle, high)
+        inside = low < end
+        found = np.zeros(len(src), bool)
+        found[inside] = self.targets[low[inside]] == np.asarray(dst)[inside]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeAdjacency:
+    """Every edge of every source: its target, and its row in the edge table."""
+
+    offsets: Ints
+    targets: Numbers
+    rows: Ints
+
+    @classmethod
+    def of(cls, src: Numbers, dst: Numbers, rows: Ints) -> EdgeAdjacency:
+        order = np.lexsort((rows, dst, src))
+        sources = src[order]
+        return cls(_offsets(sources), dst[order], rows[order])
+
+    @property
+    def nbytes(self) -> int:
+        return self.offsets.nbytes + self.targets.nbytes + self.rows.nbytes
+
+    def edges(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers, Ints]:
+        """Every edge of each source: the place of the source, the target, the row."""
+        known = np.minimum(sources, len(self.offsets) - 2)
+        starts = self.offsets[known]
+        owners, places = spread(starts, self.offsets[known + 1] - starts)
+        return owners, self.targets[places], self.rows[places]
+
+
+def _offsets(sources: Numbers) -> Ints:
+    """Where the range of each source begins; the last number stands for all that have none."""
+    count = int(sources[-1]) + 1 if len(sources) else 0
+    counts = np.bincount(sources, minlength=count) if len(sources) else np.zeros(0, np.int64)
+    offsets = np.zeros(count + 2, np.int64)
+    np.cumsum(counts, out=offsets[1 : count + 1])
+    offsets[count + 1] = offsets[count]
+    return offsets

@@ -1,0 +1,146 @@
+"""A version of a table in memory: part by part, and of each part only the columns asked for.
+
+Parts that did not change between two versions, or between a branch and its parent, are shared by
+what is held of both; a commit that adds rows costs the reading of those rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.topology.ids import Ids, Numbers
+
+if TYPE_CHECKING:
+    from omnigraph.storage.table import FragmentInfo, Table
+
+RowIds = npt.NDArray[np.int64]
+
+
+class Part:
+    """What is held of one part of a table."""
+
+    __slots__ = ("columns", "numbers", "row_ids", "signature")
+
+    def __init__(self, signature: str) -> None:
+        self.signature = signature
+        self.row_ids: RowIds | None = None
+        self.columns: dict[str, pa.Array] = {}
+        self.numbers: dict[str, Numbers] = {}
+
+
+class HeldTable:
+    """One version of a table. Safe to share between threads.
+
+    Rows have positions: the order of a scan, from 0.
+    """
+
+    def __init__(self, table: Table, before: HeldTable | None = None) -> None:
+        self.table = table
+        self.fragments: tuple[FragmentInfo, ...] = table.fragments()
+        known: dict[str, Part] = {}
+        if before is not None:
+            known = {part.signature: part for part in before.parts}
+        self.parts: tuple[Part, ...] = tuple(
+            known.get(f.signature) or Part(f.signature) for f in self.fragments
+        )
+        self.rows = sum(fragment.rows for fragment in self.fragments)
+        self._lock = threading.RLock()
+        self._columns: dict[str, pa.Array] = {}
+        self._numbers: dict[str, Numbers] = {}
+        self._row_ids: RowIds | None = None
+
+    # -- what is there -------------------------------------------------------------------
+
+    def has(self, column: str) -> bool:
+        """Whether a column is in memory."""
+        return column in self._columns
+
+    def nbytes(self) -> int:
+        """How much memory is taken; shared parts are counted for each who shares them."""
+        held: int = sum(column.nbytes for column in self._columns.values())
+        held += sum(numbers.nbytes for numbers in self._numbers.values())
+        return held + (0 if self._row_ids is None else self._row_ids.nbytes)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def row_ids(self) -> RowIds:
+        """The stable row id at each position."""
+        if self._row_ids is None:
+            with self._lock:
+                self._load(lambda part: part.row_ids is None, ())
+                arrays = [part.row_ids for part in self.parts if part.row_ids is not None]
+                self._row_ids = np.concatenate([np.empty(0, np.int64), *arrays])
+        return self._row_ids
+
+    def column(self, name: str) -> pa.Array:
+        """The values of a column by position."""
+        found = self._columns.get(name)
+        if found is None:
+            with self._lock:
+                found = self._columns.get(name)
+                if found is None:
+                    found = self._columns[name] = self._combined(name)
+        return found
+
+    def _combined(self, name: str) -> pa.Array:
+        self._load(lambda part: name not in part.columns, (name,))
+        empty = pa.array([], self.table.schema.field(name).type)
+        whole = pa.concat_arrays([empty, *(part.columns[name] for part in self.parts)])
+        self._share(whole, name)
+        return whole
+
+    def _share(self, whole: pa.Array, name: str) -> None:
+        """Let the parts be pieces of the whole, so that nothing is in memory twice."""
+        start = 0
+        for part, fragment in zip(self.parts, self.fragments, strict=True):
+            part.columns[name] = whole.slice(start, fragment.rows)
+            start += fragment.rows
+
+    def numbers(self, name: str, ids: Ids) -> Numbers:
+        """The numbers of a column of ids by position."""
+        found = self._numbers.get(name)
+        if found is None:
+            with self._lock:
+                found = self._numbers.get(name)
+                if found is None:
+                    found = self._numbers[name] = self._numbered(name, ids)
+        return found
+
+    def _numbered(self, name: str, ids: Ids) -> Numbers:
+        missing = [part for part in self.parts if name not in part.numbers]
+        if missing:
+            self._load(lambda part: part in missing and name not in part.columns, (name,))
+            texts = pa.concat_arrays([part.columns[name] for part in missing])
+            numbers = ids.numbers(texts)
+            start = 0
+            for part in missing:
+                end = start + len(part.columns[name])
+                part.numbers[name] = numbers[start:end]
+                start = end
+                if name not in self._columns:
+                    # The text can be had from its number.
+                    del part.columns[name]
+        arrays = [part.numbers[name] for part in self.parts]
+        return np.concatenate([np.empty(0, np.int32), *arrays])
+
+    def _load(self, lacks: Callable[[Part], bool], columns: Sequence[str]) -> None:
+        pairs = zip(self.fragments, self.parts, strict=True)
+        missing = {fragment.number: part for fragment, part in pairs if lacks(part)}
+        if not missing:
+            return
+        for number, rows in self.table.read_fragments(list(missing), columns).items():
+            part = missing[number]
+            for name in columns:
+                part.columns[name] = _one(rows[name])
+            part.row_ids = _one(rows["_rowid"]).to_numpy().view(np.int64)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)

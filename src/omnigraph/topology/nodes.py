@@ -1,0 +1,65 @@
+"""The nodes of one version of a table: which numbers they have, and where their rows are."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.topology.held import HeldTable, RowIds
+from omnigraph.topology.ids import Ids, Numbers
+
+_ID = "id"
+
+
+class NodeIndex:
+    """Numbers to positions and back, for one version of a node table."""
+
+    def __init__(self, held: HeldTable, ids: Ids) -> None:
+        self.held = held
+        self.ids = ids
+        self.numbers = held.numbers(_ID, ids)
+        """The number of the node at each position."""
+        self._positions = self._placed()
+        self._row_order: npt.NDArray[np.int64] | None = None
+
+    def _placed(self) -> Numbers:
+        places = np.full(len(self.ids), -1, np.int32)
+        places[self.numbers] = np.arange(len(self.numbers), dtype=np.int32)
+        return places
+
+    @property
+    def nbytes(self) -> int:
+        return self.held.nbytes() + self._positions.nbytes
+
+    def positions(self, numbers: npt.NDArray[np.integer]) -> Numbers:
+        """The position of each number, -1 for those that this version does not have."""
+        if len(self._positions) < len(self.ids):
+            # Ids that were first seen later, elsewhere.
+            more = np.full(len(self.ids) - len(self._positions), -1, np.int32)
+            self._positions = np.concatenate([self._positions, more])
+        found: Numbers = self._positions[numbers]
+        return found
+
+    def row_ids(self, numbers: npt.NDArray[np.integer]) -> RowIds:
+        """The row of each number; all of them must be there."""
+        return self.held.row_ids()[self.positions(numbers)]
+
+    def numbers_of_rows(self, row_ids: npt.NDArray[np.integer]) -> Numbers:
+        """The numbers of rows; all of them must be there."""
+        rows = self.held.row_ids()
+        if self._row_order is None:
+            self._row_order = np.argsort(rows, kind="stable")
+        places = np.searchsorted(rows, row_ids.astype(np.int64), sorter=self._row_order)
+        return self.numbers[self._row_order[places]]
+
+    def values(self, name: str, numbers: npt.NDArray[np.integer]) -> pa.Array:
+        """A column for some numbers; null where the node is not there."""
+        column = self.held.column(name)
+        if len(numbers) == len(self.numbers) and np.array_equal(numbers, self.numbers):
+            return column
+        places = self.positions(numbers)
+        missing = places < 0
+        if missing.any():
+            return column.take(pa.array(places, mask=missing))
+        return column.take(pa.array(places))
