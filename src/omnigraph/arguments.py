@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 from omnigraph.errors import InputError
@@ -24,17 +25,18 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
     None is fine where it is the default.
     """
-    signature = inspect.signature(function)
+    parameters = inspect.signature(function).parameters
     checked = {
         name: (check, parameter.default is None)
-        for name, parameter in signature.parameters.items()
+        for name, parameter in parameters.items()
         if (check := _CHECKS.get(name)) is not None
     }
+    names = tuple(parameters)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound = signature.bind(*args, **kwargs)
-        for name, value in bound.arguments.items():
+        # Too many or unknown arguments are for Python to refuse, in the call itself.
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in checked:
                 check, may_be_none = checked[name]
                 if value is not None or not may_be_none:
@@ -64,6 +66,16 @@ def _label(name: str, value: Any) -> None:
 def _whole(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(name, value, "a whole number")
+
+
+def _number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(name, value, "a number")
+
+
+def _moment(name: str, value: Any) -> None:
+    if not isinstance(value, datetime):
+        raise _wrong(name, value, "a datetime")
 
 
 def _path(name: str, value: Any) -> None:
@@ -124,6 +136,10 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "idempotency_key": _label,
     "version": _whole,
     "max_rejects": _whole,
+    "max_rows": _whole,
+    "max_memory": _whole,
+    "timeout": _number,
+    "at": _moment,
     "offset": _whole,
     "length": _whole,
     "rows": _mapping,

@@ -28,29 +28,41 @@ _MOST_FLAGS = 64_000_000
 def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
     """The columns of a plan whose rows are groups, in the order of their first rows."""
     exprs = [column.expr for column in plan.columns]
-    run.fetch(frame, [e for e in exprs if not _counts_numbers(run, frame, e)])
-    keys = [values_of(run, frame, e) for e in exprs if not isinstance(e, typed.Aggregate)]
+    keys = [e for e in exprs if not isinstance(e, typed.Aggregate)]
     if keys:
-        groups, first = group_rows(keys, frame.rows)
+        groups, first = _grouped([_key_codes(run, frame, key) for key in keys], frame.rows)
     else:
         groups, first = np.zeros(frame.rows, np.int64), np.zeros(1, np.int64)
     count = len(first)
-    taken = pa.array(first)
-    remaining = iter(key.take(taken) for key in keys)
+    heads = frame.take(first) if keys else frame
     return [
         _aggregate(run, frame, expr, groups, count)
         if isinstance(expr, typed.Aggregate)
-        else next(remaining)
+        else values_of(run, heads, expr)
         for expr in exprs
     ]
 
 
+def _key_codes(run: Run, frame: Frame, expr: typed.TypedExpr) -> tuple[Ints, int]:
+    """Numbers for the different values of a column to group by."""
+    known = run.codes(frame, expr)
+    if known is not None:
+        return known.codes.astype(np.int64), max(known.size, 1)
+    if isinstance(expr, typed.Entity) and expr.variable in frame.nodes:
+        numbers = frame.nodes[expr.variable].astype(np.int64)
+        return numbers, int(numbers.max()) + 1 if len(numbers) else 1
+    return _codes(values_of(run, frame, expr))
+
+
 def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
     """For each row the number of its group, and the first row of each group."""
+    return _grouped([_codes(column) for column in columns], rows)
+
+
+def _grouped(columns: Sequence[tuple[Ints, int]], rows: int) -> tuple[Ints, Ints]:
     codes = np.zeros(rows, np.int64)
     size = 1
-    for column in columns:
-        own, count = _codes(column)
+    for own, count in columns:
         if size * count > 2**62:
             _, codes = np.unique(codes, return_inverse=True)
             size = int(codes.max()) + 1 if rows else 1
@@ -103,15 +115,6 @@ def _plain_floats(column: pa.Array) -> pa.Array:
 
 
 # -- one aggregate ----------------------------------------------------------------------------
-
-
-def _counts_numbers(run: Run, frame: Frame, expr: typed.TypedExpr) -> bool:
-    """Whether an aggregate needs no more of a node than its number."""
-    return (
-        isinstance(expr, typed.Aggregate)
-        and isinstance(expr.arg, typed.Entity)
-        and expr.function is typed.AggregateFunction.COUNT
-    )
 
 
 def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> pa.Array:

@@ -66,7 +66,8 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
         first = Frame(1)
     start, size = 0, _FIRST_BATCH
     while start < first.rows:
-        frame = run.pipeline(steps, first.slice(start, size), final, weighted=True)
+        piece = first if first.rows <= size else first.slice(start, size)
+        frame = run.pipeline(steps, piece, final, weighted=True)
         start += size
         size = min(4 * size, _BATCH)
         if frame.rows:
@@ -85,7 +86,7 @@ def _repeated(frame: Frame, end: int | None) -> Frame:
 
 def _projected(run: Run, plan: ReadPlan, frame: Frame) -> Iterator[list[pa.Array]]:
     for start in range(0, frame.rows, _BATCH):
-        piece = frame.slice(start, _BATCH)
+        piece = frame if frame.rows <= _BATCH else frame.slice(start, _BATCH)
         run.fetch(piece, [column.expr for column in plan.columns])
         yield [values_of(run, piece, column.expr) for column in plan.columns]
 

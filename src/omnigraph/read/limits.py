@@ -43,6 +43,8 @@ class Limits:
     cancel: Cancel | None = None
 
     def __post_init__(self) -> None:
+        if self.cancel is not None and not isinstance(self.cancel, Cancel):
+            raise InputError(f"cancel must be a Cancel, not {type(self.cancel).__name__}")
         for name in ("timeout", "max_rows", "max_memory"):
             value = getattr(self, name)
             if value is not None and value < 0:

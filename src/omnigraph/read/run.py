@@ -7,7 +7,7 @@ them, and for the result last of all.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.snapshot import Snapshot
     from omnigraph.commit.store import GraphStore
     from omnigraph.lang.schema.catalog import Catalog, Property
+    from omnigraph.topology.held import Codes
     from omnigraph.topology.store import Topology
 
 # Fewer rows than this are not worth merging.
@@ -136,13 +137,9 @@ class Run:
         """Read the columns that expressions need, all of a variable at once."""
         wanted: dict[str, list[str]] = {}
         for expr in exprs:
-            for part in typed.walk(expr):
-                if isinstance(part, typed.TextMatch | typed.Score):
-                    continue
-                if isinstance(part, typed.Column | typed.Entity):
-                    name = part.name if isinstance(part, typed.Column) else typed.ID_COLUMN
-                    if (part.variable, name) not in frame.values:
-                        wanted.setdefault(part.variable, []).append(name)
+            for variable, name in _columns(expr):
+                if (variable, name) not in frame.values:
+                    wanted.setdefault(variable, []).append(name)
         for variable, names in wanted.items():
             self._fetch(frame, variable, list(dict.fromkeys(names)))
 
@@ -155,6 +152,13 @@ class Run:
             found = {} if nodes is None else nodes.values(names, self.numbers(frame, variable))
         for name in names:
             frame.values[variable, name] = found[name]
+
+    def codes(self, frame: Frame, expr: typed.TypedExpr) -> Codes | None:
+        """For a property of a node in many rows, numbers instead of its values."""
+        if not isinstance(expr, typed.Column) or expr.variable not in frame.nodes:
+            return None
+        source = self.nodes(self.types.get(expr.variable, ""))
+        return None if source is None else source.codes(expr.name, frame.nodes[expr.variable])
 
     def numbers(self, frame: Frame, variable: str) -> Numbers:
         """The numbers of a node variable."""
@@ -296,3 +300,14 @@ class Run:
         if left.rows:
             found[left.nodes[name]] = True
         return frame.where(~found[numbers])
+
+
+def _columns(expr: typed.TypedExpr) -> Iterator[tuple[str, str]]:
+    """The columns that an expression reads itself; what is searched is read by the search."""
+    if isinstance(expr, typed.Column):
+        yield expr.variable, expr.name
+    elif isinstance(expr, typed.Entity):
+        yield expr.variable, typed.ID_COLUMN
+    elif not isinstance(expr, typed.TextMatch | typed.Score):
+        for part in typed.children(expr):
+            yield from _columns(part)

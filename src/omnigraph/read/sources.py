@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
+from omnigraph.topology.held import Codes
 from omnigraph.topology.identity import TableId
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
@@ -117,6 +118,20 @@ class NodeSource:
         if self.rows <= _SMALL or count * _SHARE > self.rows:
             return True
         return self._topology.uses(f"{self.pin.location}/{name}") > 1
+
+    def codes(self, name: str, numbers: Numbers) -> Codes | None:
+        """For many nodes, numbers that are equal where their values are; none if not at hand."""
+        if len(numbers) < _SMALL or name == ID:
+            return None
+        kind = self.kind.arrow_schema().field(name).type
+        index = self.usual(len(numbers))
+        if index is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return None
+        found = index.held.codes(name)
+        positions = index.positions(numbers)
+        if len(positions) and positions.min() < 0:
+            return None
+        return Codes(found.codes[positions], found.size, found.null)
 
     def _taken(
         self, index: NodeIndex, names: Sequence[str], numbers: Numbers

@@ -26,6 +26,22 @@ class _Values(ArrowVisitor):
         self._run = run
         self._frame = frame
 
+    def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
+        """The same property of two nodes is compared by numbers, not by its texts."""
+        left, right = expr.left, expr.right
+        if (
+            expr.op is typed.Relation.EQ
+            and isinstance(left, typed.Column)
+            and isinstance(right, typed.Column)
+            and left.name == right.name
+            and self._run.types.get(left.variable) == self._run.types.get(right.variable)
+        ):
+            a, b = self._run.codes(self._frame, left), self._run.codes(self._frame, right)
+            if a is not None and b is not None:
+                unknown = (a.codes == a.null) | (b.codes == b.null)
+                return pa.array(a.codes == b.codes, mask=unknown if unknown.any() else None)
+        return super().visit_Compare(expr)
+
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
         return self._run.column(self._frame, expr.variable, expr.name)
 
@@ -47,13 +63,16 @@ class _Values(ArrowVisitor):
 
 def values_of(run: Run, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
     """The exact values of an expression, one for each row."""
+    if isinstance(expr, typed.Column):
+        return run.column(frame, expr.variable, expr.name)
+    if isinstance(expr, typed.Entity):
+        return run.column(frame, expr.variable, typed.ID_COLUMN)
     run.fetch(frame, [expr])
     return _whole(_Values(run, frame, exact=True).visit(expr), frame.rows, expr)
 
 
 def keeps(run: Run, frame: Frame, condition: typed.TypedExpr) -> Mask:
     """For which rows a condition is true."""
-    run.fetch(frame, [condition])
     found = _Values(run, frame, exact=False).visit(condition)
     if isinstance(found, pa.Scalar):
         return np.full(frame.rows, found.as_py() is True)

@@ -53,7 +53,7 @@ class DerivedFiles:
                 table = self._open(name)
                 about = json.loads((table.schema.metadata or {})[_META])
                 arrays = {n: table[n].chunk(0).values for n in table.column_names}
-                if _checksum(arrays) == about["checksum"]:
+                if _checksum(arrays, about) == about.pop("checksum"):
                     return Derived(arrays, about)
         except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, AttributeError):
             pass
@@ -68,7 +68,7 @@ class DerivedFiles:
 
     def write(self, name: str, arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
         """Write a file; readers see all of it or none."""
-        text = json.dumps({**about, "checksum": _checksum(arrays)})
+        text = json.dumps({**about, "checksum": _checksum(arrays, about)})
         columns = [_in_one_row(array) for array in arrays.values()]
         fields = [pa.field(n, c.type) for n, c in zip(arrays, columns, strict=True)]
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields, {_META: text.encode()}))
@@ -104,11 +104,12 @@ def _in_one_row(array: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(offsets, array)
 
 
-def _checksum(arrays: Mapping[str, pa.Array]) -> int:
-    """Over the lengths and the bytes that belong to each array."""
-    total = 0
-    for array in arrays.values():
-        total = zlib.crc32(str(len(array)).encode(), total)
+def _checksum(arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> int:
+    """Over everything: names, kinds, lengths, bytes, and what is said about them."""
+    said = {key: value for key, value in about.items() if key != "checksum"}
+    total = zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    for name, array in arrays.items():
+        total = zlib.crc32(f"{name} {array.type} {len(array)}".encode(), total)
         for piece in _bytes_of(array):
             total = zlib.crc32(piece, total)
     return total

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.topology.ids import Ids, Numbers
 
@@ -34,6 +35,14 @@ class Part:
         self.numbers: dict[str, Numbers] = {}
 
 
+class Codes(NamedTuple):
+    """Equal values have equal codes. ``null`` is the code of null, -1 when there is none."""
+
+    codes: Numbers
+    size: int
+    null: int
+
+
 class HeldTable:
     """One version of a table. Safe to share between threads.
 
@@ -53,6 +62,7 @@ class HeldTable:
         self._lock = threading.RLock()
         self._columns: dict[str, pa.Array] = {}
         self._numbers: dict[str, Numbers] = {}
+        self._codes: dict[str, Codes] = {}
         self._row_ids: RowIds | None = None
 
     # -- what is there -------------------------------------------------------------------
@@ -65,6 +75,7 @@ class HeldTable:
         """How much memory is taken; shared parts are counted for each who shares them."""
         held: int = sum(column.nbytes for column in self._columns.values())
         held += sum(numbers.nbytes for numbers in self._numbers.values())
+        held += sum(codes.codes.nbytes for codes in self._codes.values())
         return held + (0 if self._row_ids is None else self._row_ids.nbytes)
 
     # -- reading -------------------------------------------------------------------------
@@ -101,6 +112,21 @@ class HeldTable:
         for part, fragment in zip(self.parts, self.fragments, strict=True):
             part.columns[name] = whole.slice(start, fragment.rows)
             start += fragment.rows
+
+    def codes(self, name: str) -> Codes:
+        """The different values of a column as small numbers, by position; null has one too."""
+        found = self._codes.get(name)
+        if found is None:
+            column = self.column(name)
+            encoded = pc.dictionary_encode(column, null_encoding="encode")
+            null = pc.index_in(pa.scalar(None, column.type), value_set=encoded.dictionary).as_py()
+            found = Codes(
+                encoded.indices.to_numpy(zero_copy_only=False),
+                len(encoded.dictionary),
+                -1 if null is None else null,
+            )
+            self._codes[name] = found
+        return found
 
     def numbers(self, name: str, ids: Ids) -> Numbers:
         """The numbers of a column of ids by position."""

@@ -9,8 +9,6 @@ disk.
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +25,7 @@ _FEW = 256
 class Ids:
     """The ids of one node type, each with its number. Safe to share between threads."""
 
-    def __init__(self, ids: pa.Array | None = None, identity: str | None = None) -> None:
-        self.identity = identity or uuid.uuid4().hex
-        """What tells this numbering from another of the same type."""
+    def __init__(self, ids: pa.Array | None = None) -> None:
         self._lock = threading.RLock()
         self._ids = pa.array([], pa.string()) if ids is None else ids
         self._late: list[pa.Array] = []
@@ -90,10 +86,6 @@ class Ids:
                     self._late = []
         return self._ids
 
-    def texts(self, numbers: npt.NDArray[np.integer] | Sequence[int]) -> pa.Array:
+    def texts(self, numbers: npt.NDArray[np.integer]) -> pa.Array:
         """The ids of numbers."""
         return self.array().take(pa.array(numbers))
-
-    def translate(self, other: Ids) -> Numbers:
-        """For every number of another numbering of the same type, the one of this."""
-        return self.numbers(other.array())

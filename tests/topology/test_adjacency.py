@@ -1,0 +1,62 @@
+"""Adjacencies against plain sets."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
+
+PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40)
+SOURCES = st.lists(st.integers(0, 15), max_size=12)
+
+
+def ends(pairs):
+    src = np.array([pair[0] for pair in pairs], np.int32)
+    dst = np.array([pair[1] for pair in pairs], np.int32)
+    return src, dst
+
+
+def neighbours(pairs, source):
+    return sorted({dst for src, dst in pairs if src == source})
+
+
+@given(PAIRS, SOURCES)
+def test_neighbours_come_once_and_in_order(pairs, sources):
+    """Also for sources beyond the greatest, and for one that is asked for twice."""
+    adjacency = Adjacency.of(*ends(pairs))
+    owners, targets = adjacency.neighbours(np.array(sources, np.int32))
+    found = list(zip(owners.tolist(), targets.tolist(), strict=True))
+    assert found == [(i, t) for i, s in enumerate(sources) for t in neighbours(pairs, s)]
+    degrees = adjacency.degrees(np.array(sources, np.int32)).tolist()
+    assert degrees == [len(neighbours(pairs, s)) for s in sources]
+
+
+@given(PAIRS, PAIRS)
+def test_membership(pairs, asked):
+    adjacency = Adjacency.of(*ends(pairs))
+    found = adjacency.contains(*ends(asked)).tolist()
+    assert found == [pair in set(pairs) for pair in asked]
+
+
+@given(PAIRS, PAIRS)
+def test_edges_that_are_added_later_are_as_if_they_had_always_been_there(before, after):
+    extended = Adjacency.of(*ends(before)).with_edges(*ends(after))
+    whole = Adjacency.of(*ends([*before, *after]))
+    assert extended.offsets.tolist() == whole.offsets.tolist()
+    assert extended.targets.tolist() == whole.targets.tolist()
+
+
+@given(PAIRS, SOURCES)
+def test_edges_come_each_with_its_row(pairs, sources):
+    rows = np.arange(len(pairs), dtype=np.int64) + 100
+    adjacency = EdgeAdjacency.of(*ends(pairs), rows)
+    found = adjacency.edges(np.array(sources, np.int32))
+    expected = [
+        (place, dst, 100 + row)
+        for place, source in enumerate(sources)
+        for row, (src, dst) in enumerate(pairs)
+        if src == source
+    ]
+    assert sorted(zip(*(part.tolist() for part in found), strict=True)) == sorted(expected)

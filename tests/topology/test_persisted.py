@@ -1,0 +1,151 @@
+"""Derived files: they save work, and are never trusted further than they go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from omnigraph import Graph
+from omnigraph.storage.derived import FOLDER
+from omnigraph.storage.table import Table
+from omnigraph.topology import persisted
+from tests.topology.conftest import add, join
+
+TEXT = """query q() { match { $a: Person $a knows $b } return { $a.name, $b.name } }"""
+
+
+@pytest.fixture(autouse=True)
+def worth_it(monkeypatch):
+    """A graph of a few nodes is large."""
+    monkeypatch.setattr(persisted, "_WORTH_IT", 1)
+
+
+@pytest.fixture
+def people(graph):
+    add(graph, "a", "b", "c")
+    join(graph, ("a", "b"), ("b", "c"), ("a", "c"))
+    return graph
+
+
+def pairs(graph):
+    return sorted((row["a.name"], row["b.name"]) for row in graph.query(TEXT).rows())
+
+
+def traversed(graph):
+    """Twice, because a table that is asked for again is held."""
+    pairs(graph)
+    return pairs(graph)
+
+
+def files(graph):
+    return sorted(path.name for path in Path(graph.uri, FOLDER).glob("*"))
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The columns that were read to be numbered."""
+    seen = []
+    real = Table.read_fragments
+
+    def counted(self, numbers, columns):
+        seen.extend(columns)
+        return real(self, numbers, columns)
+
+    monkeypatch.setattr(Table, "read_fragments", counted)
+    return seen
+
+
+EXPECTED = [("a", "b"), ("a", "c"), ("b", "c")]
+
+
+def test_a_new_process_numbers_nothing_again(people, read):
+    assert traversed(people) == EXPECTED
+    kinds = {name.split("-")[0] for name in files(people)}
+    assert kinds == {"edges", "ids", "nodes"}
+    assert {"src", "dst", "id"} <= set(read)
+    read.clear()
+    with Graph.open(people.uri) as other:
+        assert traversed(other) == EXPECTED
+    assert {"src", "dst", "id"}.isdisjoint(read)
+
+
+def test_a_handle_that_only_reads_writes_no_file(people):
+    with Graph.open(people.uri, "r") as other:
+        assert traversed(other) == EXPECTED
+    assert files(people) == []
+
+
+def test_files_of_an_earlier_version_still_serve(people, read):
+    traversed(people)
+    join(people, ("c", "a"))
+    read.clear()
+    with Graph.open(people.uri) as other:
+        assert traversed(other) == sorted([*EXPECTED, ("c", "a")])
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty])
+def test_a_damaged_file_is_as_none(people, damage):
+    traversed(people)
+    for path in Path(people.uri, FOLDER).glob("*"):
+        damage(path)
+    with Graph.open(people.uri) as other:
+        assert traversed(other) == EXPECTED
+
+
+def test_every_single_bit_may_flip(people):
+    """Whatever a file says, the answer comes from the tables."""
+    traversed(people)
+    for path in sorted(Path(people.uri, FOLDER).glob("edges-*")):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 97):
+            data = bytearray(whole)
+            data[place] ^= 1 << (place % 8)
+            path.write_bytes(bytes(data))
+            with Graph.open(people.uri, "r") as other:
+                assert traversed(other) == EXPECTED
+
+
+def test_files_of_another_numbering_are_left_alone(people, tmp_path):
+    """Two processes may have numbered the same ids differently."""
+    traversed(people)
+    ids = next(Path(people.uri, FOLDER).glob("ids-*"))
+    ids.unlink()
+    with Graph.open(people.uri) as other:
+        other.append({"Person": pa.table({"name": ["0"]})})
+        other.query("""query q() { match { $p: Person { name: "0" } } return { $p } }""").rows()
+        assert traversed(other) == EXPECTED
+
+
+def test_older_files_of_a_table_go(people):
+    traversed(people)
+    for number in range(3):
+        add(people, *(f"n{number}{k}" for k in range(20)))
+        traversed(people)
+    assert len([name for name in files(people) if name.startswith("nodes-")]) == 1
+    assert len([name for name in files(people) if name.startswith("ids-")]) == 1
+
+
+def test_a_branch_uses_the_files_of_main(people, read):
+    traversed(people)
+    people.branches.create("b")
+    join(people, ("c", "b"), branch="b")
+    read.clear()
+    with Graph.open(people.uri) as other:
+        rows = [other.query(TEXT, branch="b").rows() for _ in range(2)][1]
+    assert sorted((r["a.name"], r["b.name"]) for r in rows) == sorted([*EXPECTED, ("c", "b")])
