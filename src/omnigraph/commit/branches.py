@@ -93,10 +93,20 @@ class Branches:
                 self._refuse_dependents(branch, known)
                 owned = [pin for pin in self._pins(branch) if pin.branch == branch]
                 reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
-                store.inline.delete_branch(MANIFEST, branch)
+                self._delete_manifest(branch)
                 store.manifests.forget(branch)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
             self._remove_forks(branch, owned)
+
+    def _delete_manifest(self, branch: str) -> None:
+        """The reference is the branch: once it is gone, files that stay are only left over."""
+        store = self._store
+        try:
+            store.inline.delete_branch(MANIFEST, branch)
+        except StorageError as error:
+            if store.objects.head(branch_reference(branch)) is not None:
+                raise
+            _LOG.warning("files of the deleted branch '%s' stay: %s", branch, error)
 
     def _known(self) -> dict[str, BranchInfo]:
         return self._store.inline.branches(MANIFEST)
