@@ -804,3 +804,34 @@ def test_a_fork_left_by_an_earlier_life_of_a_child_does_not_block_its_parent(gra
     graph.append(people(three=3), branch="a")
     assert graph.snapshot("a").count("Person") == graph.snapshot().count("Person") + 1
     assert graph.snapshot("b").count("Person") == graph.snapshot().count("Person")
+
+
+def test_a_branch_is_deleted_when_its_reference_is_gone(graph, other, monkeypatch):
+    """What stays of its files is left over, and the next branch of that name starts fresh."""
+    graph.branches.create("b")
+    graph.append(people(cy=3), branch="b")
+
+    def unavailable(self, path):
+        raise StorageUnavailable("the listing was cut off")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(graph._store.objects), "delete_prefix", unavailable)
+        graph.branches.delete("b")
+    for handle in (graph, other):
+        assert handle.branches.list() == ["main"]
+    other.branches.create("b")
+    assert names(graph, "b") == ["ann", "bo"]
+
+
+def test_a_branch_whose_reference_stays_is_not_deleted(graph, monkeypatch):
+    graph.branches.create("b")
+    inline = type(graph._store.inline)
+
+    def unavailable(self, location, name):
+        raise StorageUnavailable("the store is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(inline, "delete_branch", unavailable)
+        with pytest.raises(StorageUnavailable):
+            graph.branches.delete("b")
+    assert graph.branches.list() == ["main", "b"]

@@ -33,6 +33,7 @@ from omnigraph.errors import (
     InputError,
     OmniGraphError,
     SchemaChanging,
+    StorageError,
 )
 from omnigraph.storage.inline import BranchInfo
 
