@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema import compile_schema
     from omnigraph.maintain.indexes import IndexReport, IndexState
     from omnigraph.plan import compile_query
+    from omnigraph.querying import Explanation
+    from omnigraph.read.limits import Cancel
+    from omnigraph.result import Result
     from omnigraph.snapshots import GraphSnapshot
     from omnigraph.storage.durable import Durability
     from omnigraph.write.load.run import LoadMode, LoadProgress
@@ -52,6 +55,9 @@ __all__ = [
     "__version__",
     "Graph",
     "GraphSnapshot",
+    "Result",
+    "Explanation",
+    "Cancel",
     "Receipt",
     "LoadReceipt",
     "LoadMode",
@@ -89,6 +95,9 @@ __all__ = [
 _LAZY = {
     "Graph": "omnigraph.graph",
     "GraphSnapshot": "omnigraph.snapshots",
+    "Result": "omnigraph.result",
+    "Explanation": "omnigraph.querying",
+    "Cancel": "omnigraph.read.limits",
     "Receipt": "omnigraph.commit.receipts",
     "LoadReceipt": "omnigraph.commit.receipts",
     "LoadMode": "omnigraph.write.load.run",

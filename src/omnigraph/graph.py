@@ -298,7 +298,10 @@ class Graph:
     ) -> Explanation:
         """How a query would run; with ``profile`` it does, and every step says what it took."""
         if not profile:
-            return explain_plan(self._plans.any(self._checked().catalog, source, name))
+            catalog = self._checked().catalog
+            snapshot = self._store.manifest(normal_branch(branch)).current()
+            around = Surroundings(self._store, catalog, snapshot, self._topology, self._traversal)
+            return explain_plan(around, self._plans.any(catalog, source, name))
         around, plan = self._reading(source, name, params, branch, None, None, None, None, None)
         return profile_plan(around, plan, Limits(timeout, cancel=cancel))
 

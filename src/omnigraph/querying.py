@@ -15,6 +15,7 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation, Plan, ReadPlan
 from omnigraph.read.engine import execute, result_schema
+from omnigraph.read.estimate import estimates
 from omnigraph.read.limits import Limits, Watch
 from omnigraph.read.run import Run, StepReport, Surroundings
 from omnigraph.read.strategy import Mode, TraversalSettings
@@ -116,8 +117,21 @@ class Explanation:
         return dict(self.data)
 
 
-def explain_plan(plan: Plan) -> Explanation:
-    return Explanation(explain_text(plan), explain_json(plan))
+def explain_plan(around: Surroundings, plan: Plan) -> Explanation:
+    """A plan, and what it would do on a snapshot; nothing runs."""
+    if not isinstance(plan, ReadPlan):
+        return Explanation(explain_text(plan), explain_json(plan))
+    run = Run(around, Watch(Limits()), plan.pipeline)
+    expected = estimates(run, plan)
+    lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
+    return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
+
+
+def _facts(note: Mapping[str, Any]) -> str:
+    shown = {key: value for key, value in note.items() if key not in ("step", "inner")}
+    facts = ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
+    inner = "".join(f"\n    {_facts(each)}" for each in note.get("inner", ()))
+    return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 
 
 def profile_plan(around: Surroundings, plan: ReadPlan, limits: Limits) -> Explanation:
@@ -157,10 +171,7 @@ def _report_json(report: StepReport) -> dict[str, Any]:
 
 
 def _report_text(report: StepReport) -> str:
-    notes = "; ".join(
-        ", ".join(f"{key} {value}" for key, value in note.items() if value is not None)
-        for note in report.notes
-    )
+    notes = "; ".join(map(_facts, report.notes))
     text = (
         f"{_name(report.step)}: {report.rows} rows, {report.seconds * 1000:.3f} ms, "
         f"{report.bytes} bytes, {report.storage} storage operations"

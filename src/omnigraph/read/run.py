@@ -103,10 +103,10 @@ class Run:
     def nodes(self, type_name: str) -> NodeSource | None:
         """The nodes of a type, none when the snapshot is older than the type."""
         if type_name not in self._nodes:
-            kind = self.around.catalog.node_types[type_name]
-            pin = self.around.snapshot.pin(kind.table_key)
+            kind = self.around.catalog.node(type_name)
+            pin = None if kind is None else self.around.snapshot.pin(kind.table_key)
             found = None
-            if pin is not None:
+            if kind is not None and pin is not None:
                 found = NodeSource(kind, pin, self.around.store, self.around.topology)
             self._nodes[type_name] = found
         return self._nodes[type_name]

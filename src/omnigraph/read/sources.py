@@ -207,7 +207,7 @@ class EdgeSource:
         """Whether the indexes of the ends know every row."""
         coverage = self.table().indexes()
         wanted = {"out": ["src"], "in": ["dst"]}.get(direction, ["src", "dst"])
-        found = [coverage.get(f"{column}_idx") for column in wanted]
+        found = [coverage.get(f"{column}_equality") for column in wanted]
         return all(each is not None and each.complete for each in found)
 
     # -- by the index --------------------------------------------------------------------

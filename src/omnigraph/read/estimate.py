@@ -1,0 +1,128 @@
+"""What a plan would do on a snapshot, from counts alone: nothing is read but index coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation, ReadPlan
+from omnigraph.read.scan import keyed
+from omnigraph.read.strategy import choose
+from omnigraph.storage.search import SearchIndex, text_index, vector_index
+
+if TYPE_CHECKING:
+    from omnigraph.read.run import Run
+
+# What is assumed of a condition about which nothing is known.
+_KEPT = 0.1
+
+
+def estimates(run: Run, plan: ReadPlan) -> list[dict[str, Any]]:
+    """For each step how many rows are expected, and what would be chosen why."""
+    found, _ = _steps(run, plan.pipeline, 1.0)
+    searches = [key.expr for key in plan.order] + [column.expr for column in plan.columns]
+    return [*found, *(note for expr in searches for note in _searches(run, expr))]
+
+
+def _steps(run: Run, steps: Sequence[Operation], rows: float) -> tuple[list[dict[str, Any]], float]:
+    notes: list[dict[str, Any]] = []
+    for step in steps:
+        note, rows = _step(run, step, rows)
+        notes.append(note)
+        for expr in step.exprs():
+            notes += _searches(run, expr)
+    return notes, rows
+
+
+def _step(run: Run, step: Operation, rows: float) -> tuple[dict[str, Any], float]:
+    match step:
+        case NodeScan():
+            return _scan(run, step, rows)
+        case Expand():
+            return _walk(run, step, rows, step.max_hops, len(step.dst_filters))
+        case Connect():
+            note, _ = _walk(run, step, rows, step.max_hops, 0)
+            rows *= _KEPT
+            return {**note, "rows": round(rows)}, rows
+        case Filter():
+            rows *= _KEPT
+            return {"step": "filter", "rows": round(rows)}, rows
+        case AntiJoin():
+            inner, _ = _steps(run, step.inner, rows)
+            return {"step": "without", "inner": inner, "rows": round(rows)}, rows
+        case _:
+            return {"step": type(step).__name__}, rows
+
+
+def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]:
+    source = run.nodes(step.type_name)
+    count = 0 if source is None else source.rows
+    filters = [] if source is None else keyed(source, step.filters)
+    by_key = any(_names_one(each) for each in filters)
+    expected = min(1.0, count) if by_key else count * _KEPT ** min(len(filters), 2)
+    held = source is not None and source.held() is not None
+    note = {
+        "step": f"scan ${step.variable}",
+        "by": "key" if by_key else "memory" if held else "storage",
+        "table_rows": count,
+        "rows": round(rows * expected),
+    }
+    return note, rows * expected
+
+
+def _names_one(condition: typed.TypedExpr) -> bool:
+    match condition:
+        case typed.Compare(op=typed.Relation.EQ, left=typed.Column(name="id")):
+            return True
+        case _:
+            return False
+
+
+def _walk(
+    run: Run, step: Expand | Connect, rows: float, hops: int, filters: int
+) -> tuple[dict[str, Any], float]:
+    name = f"{'expand' if isinstance(step, Expand) else 'connect'} ${step.src} to ${step.dst}"
+    source = run.edges(step.edge_type)
+    if source is None:
+        return {"step": name, "rows": 0}, 0.0
+    is_cross = source.kind.from_type != source.kind.to_type
+    hops = 1 if is_cross else hops
+    near = source.ends[1 if str(step.direction) == "in" else 0]
+    degree = source.rows / max(near.rows, 1)
+    is_built = source.held() is not None
+    choice = choose(
+        run.around.traversal,
+        hops=hops,
+        frontier=round(rows),
+        edges=source.rows,
+        sources=near.rows,
+        is_covered=is_built or source.is_covered(str(step.direction)),
+        is_built=is_built,
+    )
+    reached = min(rows * max(degree, 1.0) ** hops, max(rows, 1.0) * near.rows)
+    reached *= _KEPT ** min(filters, 2)
+    return {"step": name, **choice.to_json(), "rows": round(reached)}, reached
+
+
+def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
+    """Which index each search would use, and how much of the table it covers."""
+    found = []
+    for part in typed.walk(expr):
+        if isinstance(part, typed.TextMatch | typed.Bm25 | typed.Nearest):
+            column = part.field
+            source = run.nodes(run.types.get(column.variable, ""))
+            if source is None:
+                continue
+            look = vector_index if isinstance(part, typed.Nearest) else text_index
+            index: SearchIndex | None = look(source.table(), column.name)
+            note: dict[str, Any] = {
+                "search": f"{type(part).__name__} ${column.variable}.{column.name}",
+                "index": None if index is None else index.name,
+            }
+            if index is not None:
+                note["complete"] = index.complete
+                if isinstance(part, typed.Bm25):
+                    note["scores"] = "by the statistics of the covered part"
+            found.append(note)
+    return found
