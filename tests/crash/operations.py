@@ -16,6 +16,7 @@ from omnigraph import Graph
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
+from omnigraph.write.load import spool
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -85,6 +86,54 @@ def append_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.append(rows("Person", "Grace") | rows("Knows", "loop"), branch=BRANCH)
+
+
+# -- mutations and loads --------------------------------------------------------------------------
+
+_HIRE = """
+query hire($name: String, $company: String) {
+  insert Company { name: $company }
+  insert Person { name: $name, age: 30 }
+  update Person set { age: 50 } where name = "Ada"
+}
+"""
+_MERGED: tuple[dict[str, Any], ...] = (
+    {"edge": "Knows", "from": "Ada", "to": "Grace", "data": {"id": "k1"}},
+    {"edge": "Knows", "from": "Grace", "to": "Ada", "data": {"id": "k9"}},
+    {"type": "Person", "data": {"name": "Grace", "age": 85}},
+    {"type": "Person", "data": {"name": "Ada"}},
+    {"type": "Company", "data": {"name": "Beta"}},
+    {"edge": "WorksAt", "from": "Grace", "to": "Beta", "data": {"id": "w9"}},
+)
+
+
+def mutate(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A new company, a new person and a change of another one."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.mutate(_HIRE, "hire", {"name": "Grace", "company": "Beta"}, idempotency_key="once")
+
+
+def delete_and_cascade(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A person goes, with edges of two types."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.mutate('query leave() { delete Person where name = "Bob" }')
+
+
+def merge_several(root: Path, durability: str = "disk") -> Iterator[None]:
+    """Rows of all four types, of which some replace others."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.load(_MERGED)
+
+
+def merge_in_streams(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The same as a load does it whose rows do not fit in memory."""
+    spool._IN_MEMORY = 0
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.load(_MERGED)
 
 
 # -- other writes, through the protocol -----------------------------------------------------------

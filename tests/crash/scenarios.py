@@ -82,6 +82,19 @@ def plain(root: Path, crash: Harness) -> None:
         graph.append(rows("Knows", "k1", "k3"))
 
 
+def befriended(root: Path, crash: Harness) -> None:
+    """Bob knows others and has work."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.load(
+            [
+                {"edge": "Knows", "from": "Bob", "to": "Ada", "data": {"id": "k5"}},
+                {"edge": "Knows", "from": "Ada", "to": "Bob", "data": {"id": "k6"}},
+                {"edge": "WorksAt", "from": "Bob", "to": "Acme", "data": {"id": "w5"}},
+            ]
+        )
+
+
 def branched(root: Path, crash: Harness) -> None:
     plain(root, crash)
     with Graph.open(root, durability="os") as graph:
@@ -207,6 +220,15 @@ WRITERS = (
     Scenario("delete", operations.delete_rows, plain, BOTH),
     Scenario("upsert", operations.upsert_rows, plain, BOTH),
     Scenario("overwrite", operations.overwrite_rows, plain, BOTH),
+    Scenario("mutate", operations.mutate, plain, ("Person", "Company")),
+    Scenario(
+        "delete and cascade",
+        operations.delete_and_cascade,
+        befriended,
+        ("Person", "Knows", "WorksAt"),
+    ),
+    Scenario("merge several tables", operations.merge_several, befriended, ALL),
+    Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
     Scenario("ensure indexes", operations.ensure_indexes, plain, BOTH),
     Scenario("create a branch", operations.create_branch, plain, ("Person",)),
     Scenario("delete a branch", operations.delete_branch, forked, BOTH),

@@ -206,15 +206,29 @@ def test_two_handles_with_one_key_are_one_commit(people, other, statement):
 
 
 def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other):
-    """On different tables nothing but the publish can notice; both queries have one name."""
+    """On different tables nothing but the publish can notice; both loads have one record."""
     told = []
 
     def insist():
-        told.append(run(other, 'insert Note { text: "x" }', idempotency_key="k"))
+        told.append(other.load([{"type": "Note", "data": {"text": "x"}}], idempotency_key="k"))
 
     with at(Failpoint.WRITE_AFTER_TABLES, insist):
-        receipt = run(people, ADD, idempotency_key="k")
-    assert told == [receipt]
+        receipt = people.load([{"type": "Person", "data": {"name": "Eve"}}], idempotency_key="k")
+    assert [each.commit_id for each in told] == [receipt.commit_id]
+    assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
+    assert people._store.sidecars.list() == []
+    run(people, ADD)
+
+
+def test_another_write_with_the_same_key_is_refused_at_the_publish(people, other):
+    def insist():
+        run(other, 'insert Note { text: "x" }', idempotency_key="k")
+
+    with (
+        at(Failpoint.WRITE_AFTER_TABLES, insist),
+        pytest.raises(InputError, match="'k' was used for another write"),
+    ):
+        run(people, ADD, idempotency_key="k")
     assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
     assert people._store.sidecars.list() == []
     run(people, ADD)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
-from lance.fragment import write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import InternalError, StorageMissing, StorageUnknown, VersionMismatch
 from omnigraph.storage.blobs import stored_data
@@ -30,6 +30,7 @@ from omnigraph.storage.table_types import (
     TableRef,
     VersionInfo,
 )
+from omnigraph.storage.upserts import Replacement, keep_row_ids
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -109,6 +110,46 @@ class TableStore:
             transaction,
             inserted=stats["num_inserted_rows"],
             updated=stats["num_updated_rows"],
+        )
+
+    def stage_upsert_streams(
+        self, table: Table, replacement: Replacement, new: Data | None
+    ) -> StagedTable:
+        """An upsert of many rows, of which it is known which are there; none is held in memory."""
+        with lance_call("stage an upsert into", table.ref.path):
+            transaction, stats = (
+                table._dataset.merge_insert(KEY)
+                .when_matched_delete()
+                .execute_uncommitted(pa.table({KEY: replacement.keys}))
+            )
+            replaced = self._fragments(table, replacement.rows)
+            keep_row_ids(replaced, replacement.row_ids)
+            added = [] if new is None else self._fragments(table, new)
+            operation: Any = transaction.operation
+            operation.new_fragments = [*replaced, *added]
+        updated = len(replacement.row_ids)
+        deleted = int(stats["num_deleted_rows"]) - updated
+        if deleted < 0:
+            raise InternalError(
+                f"rows of '{table.ref.path}' that are to be replaced were not found"
+            )
+        inserted = sum(fragment.physical_rows for fragment in added)
+        return self._staged(
+            table,
+            Change.UPSERT,
+            transaction,
+            inserted=inserted,
+            updated=updated,
+            deleted=deleted,
+        )
+
+    def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
+        return write_fragments(
+            stored_data(data),
+            table._dataset,
+            mode="append",
+            max_rows_per_file=ROWS_PER_FRAGMENT,
+            storage_options=self._options,
         )
 
     def stage_update(self, table: Table, data: Data) -> StagedTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.ulid import new_ulids
 from omnigraph.errors import InputError, ValueConversionError
@@ -111,12 +112,16 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_date64(wanted):
         return bool(pa.types.is_timestamp(given))
     if pa.types.is_date32(wanted):
-        return bool(pa.types.is_date64(given))
+        # Frames have no days but midnights; with a zone it is a moment.
+        is_plain = pa.types.is_timestamp(given) and given.tz is None
+        return bool(pa.types.is_date64(given) or is_plain)
     return any(family(given) and family(wanted) for family in (_is_number, _is_text, _is_bytes))
 
 
 def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     """Values in another type of the same kind; ``ArrowInvalid`` when that would lose something."""
+    if pa.types.is_dictionary(column.type):
+        column = _spelled_out(column)
     leaf = column.type
     if _is_list(column.type):
         leaf = column.type.value_type
@@ -124,9 +129,34 @@ def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         column = pa.chunked_array([pa.concat_arrays([c]) for c in column.chunks], column.type)
     if pa.types.is_timestamp(leaf):
         # Straight to ``date64`` Arrow would cut every moment down to its day.
-        for step in (pa.timestamp("ms", leaf.tz), pa.int64()):
+        for step in (pa.timestamp("ms", leaf.tz), pa.int64(), pa.date64()):
             column = column.cast(pa.list_(step) if _is_list(column.type) else step)
-    return column.cast(wanted)
+    converted = column.cast(wanted)
+    if pa.types.is_floating(leaf):
+        _refuse_rounded(converted, _EXACT_FLOATS[leaf])
+    return converted
+
+
+def _spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a dictionary in the place of its numbers; Arrow cannot cast all kinds."""
+    words = column.type.value_type
+    plain = pa.string() if _is_text(words) else words
+    chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, plain)
+
+
+def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
+    """A float beyond a bound may stand for a neighbour of the integer that it was made from."""
+    flat = pc.list_flatten(numbers) if _is_list(numbers.type) else numbers
+    if not pa.types.is_integer(flat.type):
+        return
+    ends = pc.min_max(flat)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is not None and (low < -exact or high > exact):
+        raise pa.ArrowInvalid("a float that may be rounded")
+
+
+_EXACT_FLOATS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 
 
 def _is_list(given: pa.DataType) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
@@ -52,6 +53,13 @@ class RowSource(Protocol):
     def data(self) -> Data:
         """All columns, to be staged; a stream when they are many."""
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many rows to be held at once."""
+
+    def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
+        """Some rows by their positions, which ascend."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
@@ -72,6 +80,13 @@ class TableRows:
 
     def data(self) -> Data:
         return self.table
+
+    @property
+    def is_large(self) -> bool:
+        return False
+
+    def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
+        return self.table.take(pa.array(positions)).to_reader()
 
 
 @dataclass(frozen=True, slots=True)

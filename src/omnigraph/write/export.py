@@ -43,9 +43,7 @@ class Export:
         self._snapshot = snapshot
         every: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
         if types is not None:
-            if isinstance(types, str):
-                raise InputError("types is a text", hint=f"pass a list: ['{types}']")
-            wanted = {find_type(catalog, str(name)).table_key for name in types}
+            wanted = {_named(catalog, name).table_key for name in types}
             every = [kind for kind in every if kind.table_key in wanted]
         self._kinds = every
 
@@ -100,6 +98,12 @@ class Export:
                 ],
                 schema=schema,
             )
+
+
+def _named(catalog: Catalog, name: object) -> Kind:
+    if not isinstance(name, str):
+        raise InputError(f"types holds {type(name).__name__}", hint="pass the names of types")
+    return find_type(catalog, name)
 
 
 def _parquet_schema(kind: Kind) -> pa.Schema:

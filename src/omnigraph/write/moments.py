@@ -33,5 +33,13 @@ def from_millis(column: pa.Array) -> pa.Array:
 
 
 def _in_list(column: pa.ListArray, change: Callable[[pa.Array], pa.Array]) -> pa.ListArray:
-    nulls = column.is_null() if column.null_count else None
-    return pa.ListArray.from_arrays(column.offsets, change(column.values), mask=nulls)
+    """The same lists with other items; a slice keeps its place, which ``from_arrays`` refuses."""
+    items = change(column.values)
+    return pa.ListArray.from_buffers(
+        pa.list_(column.type.value_field.with_type(items.type)),
+        len(column),
+        column.buffers()[:2],
+        column.null_count,
+        column.offset,
+        [items],
+    )

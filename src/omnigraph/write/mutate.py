@@ -35,6 +35,7 @@ from omnigraph.write.moments import to_timestamp
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
+from omnigraph.write.validate.committed import any_present
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -123,7 +124,8 @@ class _Run:
             return Effect.UPDATE
         if key in self._updated:
             return Effect.UPSERT
-        meets = _is_keyed(pending.kind) and self._committed(pending.kind) is not None
+        table = self._committed(pending.kind) if _is_keyed(pending.kind) else None
+        meets = table is not None and any_present(table, pending.ids())
         return Effect.UPSERT if meets else Effect.APPEND
 
     # -- statements ----------------------------------------------------------------------

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+
 from omnigraph.commit.protocol import WriteView
+from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import StagedTable
-from omnigraph.write.delta import Deltas, Effect, TableDelta
+from omnigraph.storage.tables import KEY
+from omnigraph.storage.upserts import NEW, Replacement, row_ids_of
+from omnigraph.write.delta import Deltas, Effect, RowSource, TableDelta
 
 
 def stage_deltas(view: WriteView, deltas: Deltas) -> dict[str, tuple[StagedTable, ...]]:
@@ -30,10 +36,22 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
         case Effect.APPEND:
             return view.stage.stage_append(table, delta.rows.data())
         case Effect.UPSERT:
-            return view.stage.stage_upsert(table, delta.rows.data())
+            return _stage_upsert(view, table, delta.rows)
         case Effect.UPDATE:
             return view.stage.stage_update(table, delta.rows.data())
         case Effect.OVERWRITE:
             return view.stage.stage_overwrite(table, delta.rows.data())
         case Effect.DELETE:
             return view.stage.stage_delete_keys(table, delta.deleted)
+
+
+def _stage_upsert(view: WriteView, table: Table, rows: RowSource) -> StagedTable:
+    if not rows.is_large:
+        return view.stage.stage_upsert(table, rows.data())
+    ids = rows.select([KEY])[KEY].combine_chunks()
+    row_ids = row_ids_of(table, KEY, ids)
+    there = row_ids != NEW
+    known, new = np.flatnonzero(there), np.flatnonzero(~there)
+    replacement = Replacement(rows.rows_at(known), ids.filter(pa.array(there)), row_ids[there])
+    added = rows.rows_at(new) if len(new) else None
+    return view.stage.stage_upsert_streams(table, replacement, added)

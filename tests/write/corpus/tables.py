@@ -54,7 +54,7 @@ TABLES: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "bytes for texts": ({"Thing": _things(text=[b"a", b"b"])}, 1, "text", FIT),
     "texts for blobs": ({"Thing": _things(body=["a", "b"])}, 1, "body", FIT),
     "texts for days": ({"Thing": _things(day=["2024-05-01", "x"])}, 1, "day", FIT),
-    "moments for days": ({"Thing": _things(day=[dt.datetime(2024, 5, 1)] * 2)}, 1, "day", FIT),
+    "moments for days": ({"Thing": _things(day=[dt.datetime(2024, 5, 1, 7)] * 2)}, 1, "day", FIT),
     "times of day": ({"Thing": _things(moment=[dt.time(1), dt.time(2)])}, 1, "moment", FIT),
     "microseconds": (
         {"Thing": _things(moment=[dt.datetime(2024, 5, 1), dt.datetime(2024, 5, 1, 0, 0, 0, 1)])},

@@ -40,13 +40,6 @@ def test_tables_and_frames(empty, given):
     assert rows(empty, "Person", "name", "age") == EXPECTED
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames_of_other_libraries(empty, library):
-    frames = pytest.importorskip(library)
-    empty.load({"Person": frames.DataFrame({"name": ["Ada", "Bob"], "age": [36.0, None]})})
-    assert rows(empty, "Person", "name", "age") == EXPECTED
-
-
 def test_several_types_in_one_commit(empty):
     receipt = empty.load(
         {

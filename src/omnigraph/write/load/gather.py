@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omnigraph.write.load.intake import Intake
 
 _ROWS = 16_384
-_BYTES = 32 << 20
+_BYTES = 8 << 20
 _TEXT = PropType(Scalar.STRING)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from omnigraph.commit.protocol import Prepared, WriteView
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, NodeType
@@ -27,6 +27,7 @@ from omnigraph.write.load.sources import LoadData, SourceOptions, read_data
 from omnigraph.write.load.spool import Spool
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator, Violation
+from omnigraph.write.validate.committed import any_present
 
 Progress = Callable[["LoadProgress"], None]
 
@@ -83,6 +84,7 @@ class Load:
         self._catalog = catalog
         self._intake = intake
         self.mode = mode
+        self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = intake.spools()
         if mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id at all, and ids of our own never do.
@@ -173,13 +175,21 @@ class Load:
             empty = pin is None or not pin.row_count
             kind = spool.kind
             keyed = isinstance(kind, NodeType) and bool(kind.key)
-            new = not keyed and key not in self._intake.given_ids
-            # Rows that cannot meet an older one are appended, which is much cheaper.
-            cheap = effect is Effect.UPSERT and (empty or new)
-            deltas[key] = TableDelta(
-                kind, Effect.APPEND if cheap else effect, spool, new_ids=new or empty
-            )
+            new = empty or (not keyed and key not in self._intake.given_ids)
+            if effect is Effect.UPSERT and pin is not None and not new:
+                new = not self._meets(pin, spool)
+            # Rows that meet no older one are appended, which is much cheaper.
+            cheap = effect is Effect.UPSERT and new
+            deltas[key] = TableDelta(kind, Effect.APPEND if cheap else effect, spool, new_ids=new)
         return deltas
+
+    def _meets(self, pin: Pin, spool: Spool) -> bool:
+        """Whether some row has an id that is there; the same rows are not looked up twice."""
+        seen = (pin, spool.num_rows)
+        if self._looked_up.get(pin.table_key, (None, False))[0] != seen:
+            ids = spool.select([KEY])[KEY].combine_chunks()
+            self._looked_up[pin.table_key] = (seen, any_present(self._store.table(pin), ids))
+        return self._looked_up[pin.table_key][1]
 
 
 def _coalesce(spool: Spool) -> None:

@@ -24,8 +24,8 @@ _IN_MEMORY = 64 << 20
 class Budget:
     """How much the spools of one load may hold in memory together."""
 
-    def __init__(self, limit: int = _IN_MEMORY) -> None:
-        self._left = limit
+    def __init__(self, limit: int | None = None) -> None:
+        self._left = _IN_MEMORY if limit is None else limit
 
     def take(self, size: int) -> bool:
         """Whether so much more may be held."""
@@ -47,16 +47,18 @@ class Spool:
         self.schema = pa.schema([*self._rows, pa.field(PLACE, pa.int64())])
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._counts: list[int] = []
         self._sink: pa.OSFile | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._total = 0
-        self._kept: np.ndarray | None = None
+        self._left: np.ndarray | None = None
 
     # -- filling -------------------------------------------------------------------------
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in; the last column says file and line."""
         self._total += batch.num_rows
+        self._counts.append(batch.num_rows)
         if self._writer is not None:
             with _room():
                 self._writer.write_batch(batch)
@@ -84,23 +86,23 @@ class Spool:
             self._sink = None
 
     @property
-    def is_on_disk(self) -> bool:
+    def is_large(self) -> bool:
         return self._writer is not None
 
     def drop(self, rows: Sequence[int]) -> None:
         """Forget rows by their present positions; the others move up."""
-        self._kept = np.delete(self._positions(), np.asarray(rows, dtype=np.int64))
+        self._left = np.delete(self._positions(), np.asarray(rows, dtype=np.int64))
 
     def _positions(self) -> np.ndarray:
-        if self._kept is None:
+        if self._left is None:
             return np.arange(self._total, dtype=np.int64)
-        return self._kept
+        return self._left
 
     # -- reading -------------------------------------------------------------------------
 
     @property
     def num_rows(self) -> int:
-        return self._total if self._kept is None else len(self._kept)
+        return self._total if self._left is None else len(self._left)
 
     @property
     def names(self) -> Sequence[str]:
@@ -109,50 +111,68 @@ class Spool:
     def select(self, columns: Sequence[str]) -> pa.Table:
         names = list(columns)
         schema = pa.schema([self.schema.field(name) for name in names])
-        return pa.Table.from_batches(self._all(names), schema)
+        return pa.Table.from_batches(self._kept(names), schema)
 
     def data(self) -> Data:
         names = self._rows.names
-        if not self.is_on_disk:
+        if not self.is_large:
             return self.select(names)
-        return pa.RecordBatchReader.from_batches(self._rows, self._all(names))
+        return self.rows_at(np.arange(self.num_rows))
+
+    def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
+        wanted = self._positions()[positions]
+        return pa.RecordBatchReader.from_batches(self._rows, self._streamed(wanted))
 
     def places(self, rows: Sequence[int]) -> list[int]:
         """Where rows came from."""
         wanted = self._positions()[np.asarray(rows, dtype=np.int64)]
         found = np.zeros(len(wanted), dtype=np.int64)
         start = 0
-        for batch in self._stored([PLACE]):
+        for batch in self._columns([PLACE]):
             here = (wanted >= start) & (wanted < start + batch.num_rows)
             found[here] = batch[PLACE].to_numpy()[wanted[here] - start]
             start += batch.num_rows
         return [int(number) for number in found]
 
-    def _all(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of the batches without the rows that were dropped."""
-        if self._kept is None:
-            yield from self._stored(names)
-            return
+    def _kept(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns without the rows that were dropped."""
         start = 0
-        for batch in self._stored(names):
+        for batch in self._columns(names):
+            if self._left is None:
+                yield batch
+                continue
             end = start + batch.num_rows
-            low, high = np.searchsorted(self._kept, [start, end])
+            low, high = np.searchsorted(self._left, [start, end])
             if high > low:
-                yield batch.take(pa.array(self._kept[low:high] - start))
+                yield batch.take(pa.array(self._left[low:high] - start))
             start = end
 
-    def _stored(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        if not self.is_on_disk:
+    def _streamed(self, wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Rows by where they stand in the file; batches that have none are passed over."""
+        # Read, not mapped: pages of a mapped file would count as memory of this process.
+        with pa.OSFile(str(self._path)) as source:
+            reader = pa.ipc.open_file(source)
+            start = 0
+            for number, rows in enumerate(self._counts):
+                low, high = np.searchsorted(wanted, [start, start + rows])
+                if high > low:
+                    batch = reader.get_batch(number).select(self._rows.names)
+                    some = pa.array(wanted[low:high] - start)
+                    yield batch if high - low == rows else batch.take(some)
+                start += rows
+
+    def _columns(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all batches, without a look at the others."""
+        if not self.is_large:
             for batch in self._batches:
                 yield batch.select(names)
             return
-        # Read, not mapped: pages of a mapped file would count as memory of this process.
-        wanted = sorted(self.schema.get_field_index(name) for name in names)
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
-        with pa.OSFile(str(self._path)) as source:
-            reader = pa.ipc.open_file(source, options=options)
+        with pa.memory_map(str(self._path)) as source:
+            reader = pa.ipc.open_file(source)
             for number in range(reader.num_record_batches):
-                yield reader.get_batch(number).select(names)
+                batch = reader.get_batch(number).select(names)
+                copied = [pa.concat_arrays([column]) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(copied, schema=batch.schema)
 
 
 @contextmanager

@@ -41,15 +41,19 @@ def read_parquet(path: str, kind: Kind, intake: Intake) -> None:
     problem = _Problem(f"'{path}' cannot be read as Parquet", path)
     with problem.guard(lambda: pq.ParquetFile(path)) as source:
         rows = _Rows(kind, intake, intake.open_file(path))
-        size = problem.guard(lambda: _parquet_rows(source))
-        rows.take_all(problem.each(source.iter_batches(batch_size=size)))
+        rows.take_all(problem.each(_parquet_batches(source)))
 
 
-def _parquet_rows(source: pq.ParquetFile) -> int:
-    """How many rows to read at once, so that they are not too many bytes."""
+def _parquet_batches(source: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The rows of one row group after the other.
+
+    Asked for all of them at once, Arrow lets go of none before the end.
+    """
     about: Any = source.metadata
-    size: int = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
-    return max(1, min(_ROWS, _BYTES * int(about.num_rows) // max(size, 1)))
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        rows = max(1, min(_ROWS, _BYTES * int(group.num_rows) // max(group.total_byte_size, 1)))
+        yield from source.iter_batches(batch_size=rows, row_groups=[number])
 
 
 def _batches(value: Any) -> Any:
@@ -60,10 +64,28 @@ def _batches(value: Any) -> Any:
         return iter(value.to_batches())
     if type(value).__module__.partition(".")[0] == "pandas":
         # Through the stream protocol the index would become a column.
-        return iter(pa.Table.from_pandas(value, preserve_index=False).to_batches())
+        is_frame = hasattr(value, "columns")
+        return iter(_from_pandas(value).to_batches()) if is_frame else None
     if hasattr(value, "__arrow_c_stream__"):
         return iter(pa.RecordBatchReader.from_stream(value))
     return None
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """NaN is null there: most columns of pandas have no other way to say it."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, OverflowError):
+        for name in frame.columns:
+            try:
+                pa.array(frame[name], from_pandas=True)
+            except (pa.ArrowException, TypeError, OverflowError):
+                shown = show(str(name))
+                raise InputError(
+                    f"the column '{shown}' holds values of several kinds, or none that Arrow has",
+                    details={"property": shown},
+                ) from None
+        raise
 
 
 @dataclass(frozen=True, slots=True)

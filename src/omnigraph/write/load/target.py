@@ -85,5 +85,6 @@ def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest
         target.actor,
         if_commit=target.if_commit,
         idempotency_key=target.idempotency_key,
-        fingerprint=f"load:{load.mode}" if target.idempotency_key else None,
+        # What was read is gone by now; a load of another size is another one.
+        fingerprint=f"load:{load.mode}:{load.records}" if target.idempotency_key else None,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,10 +16,14 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
+from omnigraph.storage.upserts import gathered
 from omnigraph.write.delta import NO_IDS, Deltas
 
-# An index answers so many keys faster than a pass over a million rows does.
-_LOOKUPS = 1_000
+# So many keys an index answers as fast as a pass over a small table does; more of them, up to a
+# number, only where there are many rows for each.
+_FEW, _MANY = 100, 1_000
+_ROWS_PER_KEY = 200
+_SAMPLE = 16
 
 
 class Committed:
@@ -83,19 +88,33 @@ class Committed:
         return self._store.table(pin)
 
 
+def any_present(table: Table, ids: pa.Array) -> bool:
+    """Whether one of the ids has a row in a table; of many, a few often tell."""
+    if len(ids) > _FEW:
+        some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
+        if any_present(table, ids.take(pa.array(some))):
+            return True
+    return bool(_lookup(table, KEY, ids, [KEY]).num_rows)
+
+
 def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
     wanted = pc.unique(values).drop_null()
     names = list(dict.fromkeys((*columns, column)))
     if not len(wanted):
         return table.read(columns, limit=0)
-    if len(wanted) <= _LOOKUPS:
+    if _is_lookup(table, len(wanted)):
         return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
-    batches = [
-        batch.filter(pc.is_in(batch[column], value_set=wanted)) for batch in table.scan(names)
+    found = [
+        rows.filter(pc.is_in(rows[column], value_set=wanted))
+        for rows in gathered(table.scan(names), len(wanted))
     ]
-    if not batches:
+    if not found:
         return table.read(columns, limit=0)
-    return pa.Table.from_batches(batches).select(list(columns))
+    return pa.concat_tables(found).select(list(columns))
+
+
+def _is_lookup(table: Table, keys: int) -> bool:
+    return keys <= _FEW or (keys <= _MANY and table.count() > keys * _ROWS_PER_KEY)
 
 
 def _nothing(columns: Sequence[str]) -> pa.Table:
