@@ -36,6 +36,7 @@ NEIGHBOURS: dict[str, frozenset[str]] = {
     "evolve": frozenset({"write", "read"}),
     "merge": frozenset({"write", "read"}),
     "write": frozenset({"read"}),
+    "read": frozenset({"embed"}),
 }
 
 SURFACE = ""

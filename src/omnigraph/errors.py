@@ -59,6 +59,7 @@ library below is ever shown: ``storage`` and ``spark`` translate theirs into thi
     ├── EmbeddingError                   embedding
     ├── SparkError                       spark
     │   └── SparkUnavailable             spark_unavailable     PySpark or Java is missing
+    ├── PackageMissing                   package_missing       an optional package
     ├── PolicyDenied                     policy_denied
     ├── ReadOnly                         read_only
     ├── Closed                           closed
@@ -364,6 +365,10 @@ class SparkError(OmniGraphError):
 
 class SparkUnavailable(SparkError):
     code = "spark_unavailable"
+
+
+class PackageMissing(OmniGraphError):
+    code = "package_missing"
 
 
 class PolicyDenied(OmniGraphError):

@@ -48,6 +48,29 @@ class Settings:
     s3_path_style: bool = _switch("AWS_S3_FORCE_PATH_STYLE")
     """Name the bucket in the path of an address, not in its host."""
 
+    embed_mock: bool = _switch("OMNIGRAPH_EMBEDDINGS_MOCK")
+    """Embed texts without a provider, by numbers that mean nothing: for tests."""
+
+    embed_provider: str = _text("OMNIGRAPH_EMBED_PROVIDER")
+    embed_base_url: str = _text("OMNIGRAPH_EMBED_BASE_URL")
+    embed_model: str = _text("OMNIGRAPH_EMBED_MODEL")
+    embed_deadline_ms: str = _text("OMNIGRAPH_EMBED_DEADLINE_MS")
+    embed_timeout_ms: str = _text("OMNIGRAPH_EMBED_TIMEOUT_MS")
+    embed_retry_attempts: str = _text("OMNIGRAPH_EMBED_RETRY_ATTEMPTS")
+    embed_retry_backoff_ms: str = _text("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS")
+    openrouter_api_key: str = _text("OPENROUTER_API_KEY", is_secret=True)
+    openai_api_key: str = _text("OPENAI_API_KEY", is_secret=True)
+    gemini_api_key: str = _text("GEMINI_API_KEY", is_secret=True)
+
+    traversal_mode: str = _text("OMNIGRAPH_TRAVERSAL_MODE")
+    """How traversals find edges: ``indexed``, ``csr``, or by cost when empty."""
+
+    indexed_max_hops: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")
+    """More hops than this never go through an index; 6 when empty."""
+
+    indexed_max_frontier: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")
+    """More starts than this never go through an index; 1024 when empty."""
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings of this process, or those of the given mapping."""
@@ -78,5 +101,25 @@ class Settings:
             "aws_endpoint": self.s3_endpoint,
             "allow_http": "true" if self.s3_allow_http else "",
             "aws_virtual_hosted_style_request": "false" if self.s3_path_style else "",
+        }
+        return {name: value for name, value in options.items() if value}
+
+    def embedding_options(self) -> dict[str, str]:
+        """How to get embeddings, in the words of ``EmbeddingConfig.from_options``.
+
+        >>> Settings.from_environ({"OMNIGRAPH_EMBEDDINGS_MOCK": "1"}).embedding_options()
+        {'provider': 'mock'}
+        """
+        options = {
+            "provider": "mock" if self.embed_mock else self.embed_provider,
+            "base_url": self.embed_base_url,
+            "model": self.embed_model,
+            "deadline_ms": self.embed_deadline_ms,
+            "timeout_ms": self.embed_timeout_ms,
+            "attempts": self.embed_retry_attempts,
+            "backoff_ms": self.embed_retry_backoff_ms,
+            "openrouter_api_key": self.openrouter_api_key,
+            "openai_api_key": self.openai_api_key,
+            "gemini_api_key": self.gemini_api_key,
         }
         return {name: value for name, value in options.items() if value}

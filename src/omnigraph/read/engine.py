@@ -125,8 +125,9 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
         # A search keeps what it finds, and nothing else orders beside it.
         kept = np.flatnonzero(ranks.is_valid().to_numpy(zero_copy_only=False))
     else:
-        run.fetch(frame, [key.expr for key in plan.order])
-        keys = [Key(values_of(run, frame, key.expr), key.descending) for key in plan.order]
+        wanted = [(_returned(plan, key.expr), key.descending) for key in plan.order]
+        run.fetch(frame, [expr for expr, _ in wanted])
+        keys = [Key(values_of(run, frame, expr), descending) for expr, descending in wanted]
     if len(kept) < frame.rows:
         keys = [Key(key.values.take(pa.array(kept)), key.descending) for key in keys]
     if end is not None:
@@ -137,6 +138,11 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
     ties = _ties(run, plan, frame.take(kept) if len(kept) < frame.rows else frame)
     order = sorted_places([*keys, *ties]) if len(kept) else kept
     return kept[order if end is None else order[:end]]
+
+
+def _returned(plan: ReadPlan, expr: typed.TypedExpr) -> typed.TypedExpr:
+    """What a key means: a column of the result stands for its expression."""
+    return plan.columns[expr.position].expr if isinstance(expr, typed.Output) else expr
 
 
 def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:

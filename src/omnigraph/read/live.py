@@ -69,16 +69,15 @@ def bound(steps: Sequence[Operation]) -> Iterator[str]:
 
 def used(step: Operation) -> frozenset[str]:
     """The variables that a step needs to be there."""
+    if isinstance(step, AntiJoin):
+        inside = {name for inner in step.inner for name in used(inner)}
+        return frozenset(inside | set(step.outer)) - set(bound(step.inner))
     names = {name for expr in step.exprs() for name in typed.variables(expr)}
     match step:
         case Expand():
             names.add(step.src)
         case Connect():
             names |= {step.src, step.dst}
-        case AntiJoin():
-            names |= set(step.outer)
-            names |= {name for inner in step.inner for name in used(inner)}
-            names -= set(bound(step.inner))
     return frozenset(names - set(step.introduced()))
 
 

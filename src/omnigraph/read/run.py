@@ -20,7 +20,7 @@ from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Op
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
 from omnigraph.read.limits import Watch
-from omnigraph.read.live import live_after
+from omnigraph.read.live import live_after, used
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource
@@ -271,12 +271,14 @@ class Run:
 
     def _without(self, step: AntiJoin, frame: Frame) -> Frame:
         """Keep the rows for which the inner pipeline finds nothing."""
-        nodes = [name for name in step.outer if name in self.types]
+        # Also what only a block inside of the block mentions.
+        outer = used(step)
+        nodes = [name for name in sorted(outer) if name in self.types]
         self._depth += 1
         try:
-            if len(step.outer) == 1 and nodes:
+            if len(outer) == 1 and nodes:
                 return self._without_node(step, frame, nodes[0])
-            tagged = frame.keeping(step.outer)
+            tagged = frame.keeping(outer)
             for name in nodes:
                 self.numbers(tagged, name)
             tagged.weights = None

@@ -1,0 +1,94 @@
+"""Which provider is used, with which model, address, key and patience."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from omnigraph.errors import EmbeddingError
+
+OPENAI_COMPATIBLE, OPENAI, GEMINI = "openai-compatible", "openai", "gemini"
+MOCK, LOCAL = "mock", "local"
+PROVIDERS = (OPENAI_COMPATIBLE, OPENAI, GEMINI, MOCK, LOCAL)
+LOCAL_MODEL = "wordllama/l2_supercat_256"
+
+_ADDRESSES = {
+    OPENAI_COMPATIBLE: "https://openrouter.ai/api/v1",
+    OPENAI: "https://api.openai.com/v1",
+    GEMINI: "https://generativelanguage.googleapis.com/v1beta",
+}
+_MODELS = {
+    OPENAI_COMPATIBLE: "openai/text-embedding-3-large",
+    OPENAI: "text-embedding-3-large",
+    GEMINI: "gemini-embedding-2",
+    LOCAL: LOCAL_MODEL,
+}
+KEY_VARIABLES = {
+    OPENAI_COMPATIBLE: ("OPENROUTER_API_KEY", "OPENAI_API_KEY"),
+    OPENAI: ("OPENAI_API_KEY",),
+    GEMINI: ("GEMINI_API_KEY",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """One way to get embeddings. What is left empty is the default of the provider.
+
+    >>> EmbeddingConfig("openai").completed().model
+    'text-embedding-3-large'
+    """
+
+    provider: str = OPENAI_COMPATIBLE
+    model: str = ""
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    deadline_ms: int = 60_000
+    """For one call with all its attempts; 0 is none."""
+    timeout_ms: int = 30_000
+    """For one request."""
+    attempts: int = 4
+    backoff_ms: int = 200
+    """The wait after the first failure; it doubles with each."""
+
+    @staticmethod
+    def from_options(options: Mapping[str, str]) -> EmbeddingConfig:
+        """What the environment says, see ``Settings.embedding_options``.
+
+        >>> EmbeddingConfig.from_options({"provider": "mock", "timeout_ms": "soon"}).timeout_ms
+        30000
+        """
+        plain = EmbeddingConfig()
+        provider = options.get("provider") or plain.provider
+        keys = (options.get(variable.lower(), "") for variable in KEY_VARIABLES.get(provider, ()))
+        return EmbeddingConfig(
+            provider,
+            options.get("model", ""),
+            options.get("base_url", ""),
+            next(filter(None, keys), ""),
+            _number(options, "deadline_ms", plain.deadline_ms, least=0),
+            _number(options, "timeout_ms", plain.timeout_ms),
+            _number(options, "attempts", plain.attempts),
+            _number(options, "backoff_ms", plain.backoff_ms),
+        )
+
+    def completed(self) -> EmbeddingConfig:
+        """The same with the defaults of its provider, which has to be a known one."""
+        if self.provider not in PROVIDERS:
+            raise EmbeddingError(
+                f"unknown embedding provider '{self.provider}'",
+                hint=f"the providers are {', '.join(PROVIDERS)}; set OMNIGRAPH_EMBED_PROVIDER",
+            )
+        return replace(
+            self,
+            model=self.model or _MODELS.get(self.provider, ""),
+            base_url=(self.base_url or _ADDRESSES.get(self.provider, "")).rstrip("/"),
+        )
+
+
+def _number(options: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    """A whole number; what is none, or too small, is the default."""
+    try:
+        value = int(options.get(name, ""))
+    except ValueError:
+        return default
+    return value if value >= least else default

@@ -1,0 +1,1 @@
+"""Search inside one table: words, ranks, vectors, and their fusion."""

@@ -1,0 +1,171 @@
+"""BM25: the rows that match a text query, best first.
+
+A row scores, for every word of the query, idf · (k1 + 1) · f / (f + k1 · (1 − b + b · l / L)): f is
+how often its text has the word, l how many words it has, L the average, and idf
+ln((N − n + ½) / (n + ½) + 1) for n of N texts with the word. Texts without any word do not count.
+
+The numbers N, n and L come from the part of the table that the text index covers, as the index
+counts them: texts of deleted rows stay in N until the index is rebuilt. Rows outside are scored
+with the same numbers; there n counts the live rows, and L is the average of the first texts of the
+covered part, because the index does not tell it. Without an index all texts count, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.read.search.analyser import Analysed, analyse_query
+from omnigraph.read.search.text import analysed_batches
+from omnigraph.storage.search import (
+    NOTHING,
+    Hits,
+    RowIds,
+    SearchIndex,
+    text_count,
+    text_hits,
+    text_index,
+)
+from omnigraph.storage.table import Table
+
+K1 = 1.2
+B = 0.75
+_SAMPLE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class TextStatistics:
+    """What the scores of a column depend on: texts, their average length, texts by term."""
+
+    texts: int
+    mean_length: float
+    texts_with: Mapping[str, int]
+
+    def idf(self, term: str) -> float:
+        count = min(self.texts_with.get(term, 0), self.texts)
+        return math.log((self.texts - count + 0.5) / (count + 0.5) + 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Matches:
+    """Rows that have a term: how long their texts are, and how often they have each term."""
+
+    row_ids: RowIds
+    lengths: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+
+def bm25(
+    table: Table,
+    column: str,
+    query: str,
+    candidates: RowIds | None = None,
+    limit: int | None = None,
+) -> Hits:
+    """The rows that match any word, best first, equal scores by row id.
+
+    With ``candidates`` only those rows are ranked; the scores do not depend on them.
+    """
+    terms = Counter(analyse_query(query))
+    if not terms or limit == 0:
+        return NOTHING
+    index = text_index(table, column)
+    if index is None:
+        hits = _without_index(table, column, terms)
+    elif index.complete:
+        if candidates is None and limit is not None:
+            return _best(table, index, query, limit)
+        hits = _covered(table, index, query)
+    else:
+        inside = _covered(table, index, query)
+        statistics = _covered_statistics(table, index, terms)
+        outside, _ = _looked_at(analysed_batches(table, column, index.outside), terms)
+        hits = _joined([inside, _scored(outside, terms, statistics)])
+    if candidates is not None:
+        kept = np.isin(hits.row_ids, candidates)
+        hits = Hits(hits.row_ids[kept], hits.scores[kept])
+    return best_first(hits).head(limit)
+
+
+def best_first(hits: Hits) -> Hits:
+    """Hits by falling score, equal ones by row id."""
+    order = np.lexsort((hits.row_ids, -hits.scores))
+    return Hits(hits.row_ids[order], hits.scores[order])
+
+
+def _covered(table: Table, index: SearchIndex, query: str, limit: int | None = None) -> Hits:
+    found = text_hits(table, index, query, limit=limit)
+    return NOTHING if found is None else found
+
+
+def _best(table: Table, index: SearchIndex, query: str, limit: int) -> Hits:
+    """The best rows without reading all: more are asked for until no tie is cut in two."""
+    asked = limit + 16
+    while True:
+        hits = best_first(_covered(table, index, query, asked))
+        if len(hits) < asked or hits.scores[limit - 1] > hits.scores[-1]:
+            return hits.head(limit)
+        asked *= 4
+
+
+def _without_index(table: Table, column: str, terms: Mapping[str, int]) -> Hits:
+    found, statistics = _looked_at(analysed_batches(table, column), terms)
+    return _scored(found, terms, statistics)
+
+
+def _covered_statistics(
+    table: Table, index: SearchIndex, terms: Mapping[str, int]
+) -> TextStatistics:
+    _, sample = _looked_at(analysed_batches(table, index.column, index.covered, _SAMPLE), {})
+    texts_with = {term: len(_covered(table, index, term)) for term in terms}
+    return TextStatistics(text_count(table, index), sample.mean_length, texts_with)
+
+
+def _looked_at(
+    batches: Iterable[tuple[RowIds, Analysed]], terms: Mapping[str, int]
+) -> tuple[list[_Matches], TextStatistics]:
+    """The rows that have a term, and the statistics of all; of the others nothing is kept."""
+    found: list[_Matches] = []
+    texts = words = 0
+    texts_with = np.zeros(len(terms), np.int64)
+    columns = {term: column for column, term in enumerate(terms)}
+    for row_ids, analysed in batches:
+        lengths = analysed.lengths
+        texts += int(np.count_nonzero(lengths))
+        words += len(analysed.codes)
+        counts = np.zeros((analysed.size, len(terms)), np.int64)
+        for code, term in enumerate(analysed.terms):
+            if term in columns:
+                rows = analysed.rows[analysed.codes == code]
+                counts[:, columns[term]] = np.bincount(rows, minlength=analysed.size)
+        texts_with += np.count_nonzero(counts, axis=0)
+        reached = np.flatnonzero(counts.any(axis=1))
+        found.append(_Matches(row_ids[reached], lengths[reached], counts[reached]))
+    by_term = dict(zip(terms, texts_with.tolist(), strict=True))
+    return found, TextStatistics(texts, words / texts if texts else 1.0, by_term)
+
+
+def _scored(
+    found: Iterable[_Matches], terms: Mapping[str, int], statistics: TextStatistics
+) -> Hits:
+    weights = np.array([n * statistics.idf(term) * (K1 + 1.0) for term, n in terms.items()])
+    parts = []
+    for part in found:
+        norms = K1 * (1.0 - B + B * part.lengths / statistics.mean_length)
+        scores = (weights * part.counts / (part.counts + norms[:, None])).sum(axis=1)
+        parts.append(Hits(part.row_ids, scores))
+    return _joined(parts)
+
+
+def _joined(parts: list[Hits]) -> Hits:
+    if not parts:
+        return NOTHING
+    return Hits(
+        np.concatenate([part.row_ids for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+    )

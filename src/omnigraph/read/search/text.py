@@ -1,0 +1,130 @@
+"""Text search: which rows match, the same whether an index knows them or not.
+
+Fragments that a text index covers are answered by it; all others by the analyser, which yields the
+same terms. A query matches a row that has any of its terms. A fuzzy query matches one with a term
+that is at most a few edits away from a word of the query as it is written: not in lower case, not
+stemmed. That is how the indexes do it, and so it is done everywhere. A null matches nothing, nor
+does a query without terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.lang.query.typed import TextFunction
+from omnigraph.read.search.analyser import Analysed, analyse, analyse_query, split_words
+from omnigraph.read.search.edits import within_edits
+from omnigraph.storage.search import RowIds, column_batches, text_hits, text_index
+from omnigraph.storage.table import Table
+
+DEFAULT_EDITS = 2
+# Longer than any term: from here on everything is near everything.
+_MOST_EDITS = 255
+_NO_ROWS: RowIds = np.empty(0, np.uint64)
+
+
+def match_set(
+    table: Table,
+    column: str,
+    function: TextFunction,
+    query: str,
+    max_edits: int | None = None,
+) -> RowIds:
+    """The ids of the rows that match a query, ascending."""
+    edits = allowed_edits(function, max_edits)
+    terms = query_terms(query, edits)
+    if not terms:
+        return _NO_ROWS
+    index = text_index(table, column)
+    hits = None if index is None else text_hits(table, index, query, max_edits=edits)
+    if index is None or hits is None:
+        return _scanned(table, column, None, terms, edits)
+    if index.complete:
+        return np.unique(hits.row_ids)
+    outside = _scanned(table, column, index.outside, terms, edits)
+    return np.unique(np.concatenate([hits.row_ids, outside]))
+
+
+def matches(
+    texts: pa.Array | pa.ChunkedArray,
+    function: TextFunction,
+    query: str,
+    max_edits: int | None = None,
+) -> npt.NDArray[np.bool_]:
+    """For each text whether it matches: as ``match_set``, for texts that are at hand.
+
+    >>> matches(pa.array(["red foxes", None]), TextFunction.SEARCH, "fox").tolist()
+    [True, False]
+    """
+    edits = allowed_edits(function, max_edits)
+    terms = query_terms(query, edits)
+    found = np.zeros(len(texts), np.bool_)
+    if terms:
+        found[_matching_rows(analyse(texts), terms, edits)] = True
+    return found
+
+
+def query_terms(query: str, edits: int) -> list[str]:
+    """What a query looks for."""
+    return split_words(query) if edits else analyse_query(query)
+
+
+def allowed_edits(function: TextFunction, max_edits: int | None) -> int:
+    """How many edits a call allows: 2 by default for ``fuzzy``, none for the others."""
+    if function is not TextFunction.FUZZY:
+        return 0
+    if max_edits is None:
+        return DEFAULT_EDITS
+    if max_edits < 0:
+        raise InputError(
+            f"the edit distance of `fuzzy` cannot be negative, got {max_edits}",
+            hint="0 matches exactly, 2 is the default",
+        )
+    return min(max_edits, _MOST_EDITS)
+
+
+def _scanned(
+    table: Table,
+    column: str,
+    fragments: Collection[int] | None,
+    terms: Sequence[str],
+    edits: int,
+) -> RowIds:
+    parts = [
+        row_ids[_matching_rows(analysed, terms, edits)]
+        for row_ids, analysed in analysed_batches(table, column, fragments)
+    ]
+    return np.unique(np.concatenate(parts)) if parts else _NO_ROWS
+
+
+def analysed_batches(
+    table: Table,
+    column: str,
+    fragments: Collection[int] | None = None,
+    limit: int | None = None,
+) -> Iterator[tuple[RowIds, Analysed]]:
+    """The terms of a column with the row ids, batch by batch."""
+    for batch in column_batches(table, column, fragments, limit):
+        row_ids = batch["_rowid"].to_numpy().astype(np.uint64, copy=False)
+        yield row_ids, analyse(batch[column])
+
+
+def _matching_rows(analysed: Analysed, terms: Sequence[str], edits: int) -> npt.NDArray[np.int64]:
+    wanted = near_terms(analysed.terms, terms, edits)
+    return np.unique(analysed.rows[wanted[analysed.codes]])
+
+
+def near_terms(known: Sequence[str], terms: Sequence[str], edits: int) -> npt.NDArray[np.bool_]:
+    """Which of the known terms a query asks for."""
+    if edits == 0:
+        asked = frozenset(terms)
+        return np.fromiter((term in asked for term in known), np.bool_, len(known))
+    found = np.zeros(len(known), np.bool_)
+    for term in dict.fromkeys(terms):
+        found |= within_edits(known, term, edits)
+    return found

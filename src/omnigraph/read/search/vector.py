@@ -1,0 +1,226 @@
+"""Vector search: the rows nearest to a vector, and how far given rows are.
+
+Order and distances are always those of an exact computation in 64 bits. An index, or Lance's own
+brute force, only says which rows can be among the nearest; they are then measured here, and more
+are asked for while a tie could be cut in two. Rows without a vector are never near, and by cosine
+neither are those whose vector is zero: their distance is not defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.lang.schema.catalog import Property
+from omnigraph.storage.search import (
+    NOTHING,
+    Floats,
+    Hits,
+    RowIds,
+    column_batches,
+    matching_rows,
+    vector_hits,
+)
+from omnigraph.storage.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+_ANNOTATION = "vector"
+_CHUNK_BYTES = 32 << 20
+# Distances of Lance are in 32 bits; those closer than this may be in either order.
+_ROUNDING = 1e-4
+
+
+class Metric(StrEnum):
+    """How far two vectors are apart.
+
+    ``cosine`` is 1 − cos, ``l2`` the Euclidean distance, ``dot`` 1 − the inner product.
+    """
+
+    COSINE = "cosine"
+    L2 = "l2"
+    DOT = "dot"
+
+
+def metric_of(prop: Property) -> Metric:
+    """The metric that the schema says for a vector property: cosine unless it says another."""
+    found = prop.annotation(_ANNOTATION)
+    if found is None or not found.value:
+        return Metric.COSINE
+    try:
+        return Metric(str(found.value).lower())
+    except ValueError:
+        known = ", ".join(Metric)
+        raise InputError(
+            f"property '{prop.name}' asks for the unknown vector metric '{found.value}'",
+            hint=f"the metrics are {known}",
+        ) from None
+
+
+def nearest(
+    table: Table,
+    column: str,
+    query: npt.ArrayLike,
+    k: int,
+    *,
+    metric: Metric = Metric.COSINE,
+    condition: pc.Expression | None = None,
+    candidates: RowIds | None = None,
+) -> Hits:
+    """The k rows nearest to a vector with their distances, nearest first, ties by row id.
+
+    Only rows that the condition keeps and that are among the candidates are looked at.
+    """
+    vector = checked_query(table, column, query, metric)
+    if k <= 0 or (candidates is not None and not len(candidates)):
+        return NOTHING
+    if candidates is None:
+        hits = _searched(table, column, vector, k, metric, condition)
+        if hits is not None:
+            return hits.head(k)
+        assert condition is not None
+        candidates = matching_rows(table, condition)
+    elif condition is not None:
+        candidates = np.intersect1d(candidates, matching_rows(table, condition))
+    rows = np.unique(candidates)
+    return _nearest_first(rows, distances(table, column, vector, rows, metric=metric)).head(k)
+
+
+def distances(
+    table: Table,
+    column: str,
+    query: npt.ArrayLike,
+    row_ids: RowIds,
+    *,
+    metric: Metric = Metric.COSINE,
+) -> Floats:
+    """How far each row is from a vector; NaN where that is not defined."""
+    vector = checked_query(table, column, query, metric)
+    rows, back = np.unique(row_ids, return_inverse=True)
+    found = np.full(len(rows), np.nan)
+    for positions, vectors in _vectors(table, column, rows, len(vector)):
+        found[positions] = measure(vectors, vector, metric)
+    result: Floats = found[back]
+    return result
+
+
+def checked_query(
+    table: Table, column: str, query: npt.ArrayLike, metric: Metric
+) -> npt.NDArray[np.float32]:
+    """The vector of a query, if it can be compared with those of a property."""
+    vector = np.asarray(query, np.float32)
+    size = table.schema.field(column).type.list_size
+    if vector.shape != (size,):
+        given = vector.shape[0] if vector.ndim == 1 else f"an array of shape {vector.shape}"
+        raise ValueConversionError(
+            f"vector dimension mismatch: property '{column}' is Vector({size}), "
+            f"the query has {given}",
+            details={"property": column, "expected": size, "actual": list(vector.shape)},
+        )
+    if not np.isfinite(vector).all():
+        raise ValueConversionError(
+            f"the query vector for property '{column}' holds a number that is not finite"
+        )
+    if metric is Metric.COSINE and not vector.any():
+        raise ValueConversionError(
+            f"the query vector for property '{column}' is zero in all {size} dimensions, and has "
+            "no direction",
+            hint='give another vector, or measure with @vector("l2")',
+        )
+    return vector
+
+
+def measure(
+    vectors: npt.NDArray[np.float32], query: npt.NDArray[np.float32], metric: Metric
+) -> Floats:
+    """The distance of each of many vectors to one.
+
+    >>> rows = np.array([[1, 0], [0, 2], [0, 0]], np.float32)
+    >>> measure(rows, np.array([1, 0], np.float32), Metric.COSINE).tolist()
+    [0.0, 1.0, nan]
+    """
+    wide, target = vectors.astype(np.float64), query.astype(np.float64)
+    found: Floats
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # Row by row, not as one matrix product: equal vectors have to have equal distances.
+        if metric is Metric.L2:
+            apart = wide - target
+            found = np.sqrt(np.vecdot(apart, apart))
+        elif metric is Metric.DOT:
+            found = 1.0 - np.vecdot(wide, target)
+        else:
+            scale = np.sqrt(np.vecdot(wide, wide) * np.vecdot(target, target))
+            found = 1.0 - np.vecdot(wide, target) / scale
+    found[~np.isfinite(found)] = np.nan
+    return found
+
+
+def _searched(
+    table: Table,
+    column: str,
+    vector: npt.NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    condition: pc.Expression | None,
+) -> Hits | None:
+    """At least the k nearest rows; none when Lance cannot judge the condition."""
+    asked = k + max(16, k // 4)
+    while True:
+        found = vector_hits(table, column, vector, asked, metric=metric, condition=condition)
+        if found is None:
+            return None
+        rows = np.sort(found.row_ids)
+        hits = _nearest_first(rows, distances(table, column, vector, rows, metric=metric))
+        if len(found) < asked or _gap(hits.scores, k):
+            return hits
+        asked *= 4
+
+
+def _gap(scores: Floats, k: int) -> bool:
+    """Whether the last of many rows is clearly farther than the k-th."""
+    if len(scores) <= k:
+        return False
+    last = float(scores[-1])
+    return last - float(scores[k - 1]) > _ROUNDING * max(1.0, abs(last))
+
+
+def _nearest_first(row_ids: RowIds, found: Floats) -> Hits:
+    """Hits by growing distance, ties by row id, without those that are not near at all."""
+    reached = ~np.isnan(found)
+    row_ids, found = row_ids[reached], found[reached]
+    order = np.lexsort((row_ids, found))
+    return Hits(row_ids[order], found[order])
+
+
+def _vectors(
+    table: Table, column: str, rows: RowIds, size: int
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """The vectors of some rows (ascending) with their positions, in pieces; nulls are left out."""
+    if 4 * len(rows) < table.count():
+        piece = max(1, _CHUNK_BYTES // (4 * size))
+        for start in range(0, len(rows), piece):
+            wanted = rows[start : start + piece]
+            taken = table.take(wanted.tolist(), [column])[column].combine_chunks()
+            yield _present(taken, np.arange(start, start + len(wanted)), size)
+        return
+    for batch in column_batches(table, column):
+        ids = batch["_rowid"].to_numpy().astype(np.uint64, copy=False)
+        positions = np.searchsorted(rows, ids)
+        positions[positions == len(rows)] = 0
+        here = rows[positions] == ids if len(rows) else np.zeros(len(ids), np.bool_)
+        yield _present(batch[column].filter(pa.array(here)), positions[here], size)
+
+
+def _present(
+    column: pa.Array, positions: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    valid = np.asarray(column.is_valid())
+    numbers = column.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+    return positions[valid], numbers.astype(np.float32, copy=False)

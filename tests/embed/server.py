@@ -1,0 +1,96 @@
+"""A provider on the loopback interface that answers what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Provider:
+    """What was asked, and what is answered: the last answer is repeated."""
+
+    url: str = ""
+    answers: list[Any] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, body: Any) -> Any:
+        step = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return step(body) if callable(step) else step
+
+
+class Hang:
+    """No answer until the test is over."""
+
+
+class Drop:
+    """The connection is closed without an answer."""
+
+
+@contextmanager
+def provider(*answers: Any) -> Iterator[Provider]:
+    state = Provider(answers=list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.requests.append((self.path, dict(self.headers), body))
+            answer = state.answer(body)
+            if isinstance(answer, Hang):
+                state.released.wait()
+                return
+            if isinstance(answer, Drop):
+                self.close_connection = True
+                return
+            status, content = answer if isinstance(answer, tuple) else (200, answer)
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            if status in (301, 302, 307, 308):
+                self.send_header("Location", f"{state.url}/elsewhere")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def openai(vector: Callable[[str, int], list[float]]) -> Callable[[Any], Any]:
+    """An answer in the words of OpenAI, the vectors in reverse order."""
+
+    def answer(body: Any) -> Any:
+        data = [
+            {"index": position, "embedding": vector(text, body["dimensions"])}
+            for position, text in enumerate(body["input"])
+        ]
+        return {"data": data[::-1]}
+
+    return answer
+
+
+def gemini(vector: Callable[[str, int], list[float]]) -> Callable[[Any], Any]:
+    """An answer in the words of Gemini."""
+
+    def answer(body: Any) -> Any:
+        text = body["content"]["parts"][0]["text"]
+        return {"embedding": {"values": vector(text, body["outputDimensionality"])}}
+
+    return answer
