@@ -26,6 +26,7 @@ from omnigraph.commit.schema_files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
@@ -78,7 +79,12 @@ class Graph:
     """
 
     def __init__(
-        self, store: GraphStore, contract: Contract, mode: Mode, actor: str | None
+        self,
+        store: GraphStore,
+        contract: Contract,
+        mode: Mode,
+        actor: str | None,
+        embedding: EmbeddingConfig | None = None,
     ) -> None:
         self._store = store
         self._contract = contract
@@ -87,7 +93,10 @@ class Graph:
         self._lock = threading.Lock()
         self._closed = False
         self._plans = CompiledQueries()
-        self._traversal = traversal_settings(Settings.from_environ())
+        settings = Settings.from_environ()
+        self._traversal = traversal_settings(settings)
+        configured = EmbeddingConfig.from_options(settings.embedding_options())
+        self._embedders = Embedders(embedding or configured)
         derived = Persisted(DerivedFiles(store.objects), writable=mode == "rw")
         self._topology = Topology(derived)
         self.recovered: tuple[Recovered, ...] = ()
@@ -106,6 +115,7 @@ class Graph:
         actor: str | None = None,
         durability: Durability | str = Durability.DISK,
         storage_options: Mapping[str, str] | None = None,
+        embedding: EmbeddingConfig | None = None,
     ) -> Graph:
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
@@ -114,7 +124,7 @@ class Graph:
         """
         source = source_of(schema, "<schema>").text
         store = GraphStore(_root(uri, storage_options), _durability(durability), create=True)
-        return cls(store, init_graph(store, source, force=force), "rw", actor)
+        return cls(store, init_graph(store, source, force=force), "rw", actor, embedding)
 
     @classmethod
     @public
@@ -126,6 +136,7 @@ class Graph:
         actor: str | None = None,
         durability: Durability | str = Durability.DISK,
         storage_options: Mapping[str, str] | None = None,
+        embedding: EmbeddingConfig | None = None,
     ) -> Graph:
         """Open a graph, to read and write or only to read.
 
@@ -136,7 +147,7 @@ class Graph:
             raise InputError(f"'{mode}' is no mode", hint="use 'rw' or 'r'")
         store = GraphStore(_root(uri, storage_options), _durability(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
-        graph = cls(store, contract, mode, actor)
+        graph = cls(store, contract, mode, actor, embedding)
         graph.recovered = tuple(recovered)
         return graph
 
@@ -300,8 +311,9 @@ class Graph:
         if not profile:
             catalog = self._checked().catalog
             snapshot = self._store.manifest(normal_branch(branch)).current()
-            around = Surroundings(self._store, catalog, snapshot, self._topology, self._traversal)
-            return explain_plan(around, self._plans.any(catalog, source, name))
+            return explain_plan(
+                self._around(catalog, snapshot), self._plans.any(catalog, source, name)
+            )
         around, plan = self._reading(source, name, params, branch, None, None, None, None, None)
         return profile_plan(around, plan, Limits(timeout, cancel=cancel))
 
@@ -326,9 +338,11 @@ class Graph:
             found = snapshot._snapshot
         else:
             found = self._find(branch, commit, tag, version, at)
-        return (
-            Surroundings(self._store, contract.catalog, found, self._topology, self._traversal),
-            bound,
+        return self._around(contract.catalog, found), bound
+
+    def _around(self, catalog: Catalog, snapshot: Snapshot) -> Surroundings:
+        return Surroundings(
+            self._store, catalog, snapshot, self._topology, self._traversal, self._embedders
         )
 
     @public

@@ -491,19 +491,40 @@ def literal(value: Any) -> str:
 
 # -- for Hypothesis -------------------------------------------------------------------------------
 
-_randoms = st.randoms(use_true_random=False)
+
+class _Drawn(Random):
+    """A ``Random`` whose choices Hypothesis makes, and therefore shrinks."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        super().__init__(0)
+        self._draw = draw
+
+    def random(self) -> float:
+        return self._draw(st.integers(0, 99)) / 100
+
+    def randint(self, a: int, b: int) -> int:
+        return self._draw(st.integers(a, b))
+
+    def choice(self, seq: Any) -> Any:
+        return seq[self.randint(0, len(seq) - 1)]
+
+    def sample(self, population: Any, k: int) -> Any:  # type: ignore[override]
+        return self._draw(st.permutations(population))[:k]
+
+    def shuffle(self, x: Any) -> None:
+        x[:] = self._draw(st.permutations(x))
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    return make_world(draw(_randoms))
+    return make_world(_Drawn(draw))
 
 
 @st.composite
 def questions(draw: st.DrawFn, catalog: Catalog) -> Question:
-    return make_question(draw(_randoms), catalog)
+    return make_question(_Drawn(draw), catalog)
 
 
 @st.composite
 def partitions(draw: st.DrawFn, catalog: Catalog) -> Partition:
-    return make_partition(draw(_randoms), catalog)
+    return make_partition(_Drawn(draw), catalog)

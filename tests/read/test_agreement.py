@@ -8,6 +8,7 @@ opened later, and by each way of traversal.
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,17 +29,18 @@ from omnigraph.lang.schema import compile_schema
 from tests.read.generate import (
     Question,
     World,
-    make_partition,
     make_question,
     make_value,
     make_world,
+    partitions,
+    questions,
+    worlds,
 )
 from tests.read.naive import Answer, Data, answer, same
 from tests.read.world import NOW, check, read_back, tables
 
 MODES = ("auto", "indexed", "csr")
 SEEDS = range(6)
-_RANDOMS = st.randoms(use_true_random=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -264,14 +266,14 @@ def test_the_comparison_accepts_what_is_promised_and_nothing_else(tail, right, w
 # -- the tests ------------------------------------------------------------------------------------
 
 
-def _agree(pool: list[State], random: Random) -> None:
-    state = random.choice(pool)
-    state.ask(make_question(random, state.graph.catalog))
+def _agree(pool: list[State], data: st.DataObject) -> None:
+    state = data.draw(st.sampled_from(pool))
+    state.ask(data.draw(questions(state.graph.catalog)))
 
 
-def _partition(pool: list[State], random: Random) -> None:
-    state = random.choice(pool)
-    partition = make_partition(random, state.graph.catalog)
+def _partition(pool: list[State], data: st.DataObject) -> None:
+    state = data.draw(st.sampled_from(pool))
+    partition = data.draw(partitions(state.graph.catalog))
 
     def count(question: Question) -> int:
         found = state.graph.query(question.text, "q", question.params, branch=state.branch)
@@ -284,51 +286,60 @@ def _partition(pool: list[State], random: Random) -> None:
         return
 
 
-@settings(max_examples=250)
-@given(random=_RANDOMS)
-def test_queries_give_what_the_naive_evaluator_gives(pool, random):
-    _agree(pool, random)
+@settings(max_examples=400)
+@given(data=st.data())
+def test_queries_give_what_the_naive_evaluator_gives(pool, data):
+    _agree(pool, data)
 
 
-@settings(max_examples=50)
-@given(random=_RANDOMS)
-def test_a_count_is_the_sum_over_true_false_and_unknown(pool, random):
-    _partition(pool, random)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_a_count_is_the_sum_over_true_false_and_unknown(pool, data):
+    _partition(pool, data)
 
 
-def _one_graph(random: Random, place: Path, number: int, questions: int) -> None:
-    world = make_world(random)
-    with Graph.init(place / f"{number}.omni", world.schema, durability="os") as graph:
-        list(MAKERS.values())[random.randrange(len(MAKERS))](graph, world, random)
-        state = State("random", graph, "main", read_back(graph))
-        for _ in range(questions):
-            state.ask(make_question(random, graph.catalog))
+def _one_graph(world: World, asked: list[Question], place: Path, maker: str) -> None:
+    with Graph.init(place / "graph.omni", world.schema, durability="os") as graph:
+        MAKERS[maker](graph, world, Random(0))
+        state = State(maker, graph, "main", read_back(graph))
+        for question in asked:
+            state.ask(question)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.data_too_large])
-@given(seed=st.integers(0, 2**32))
-def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, seed):
-    place = tmp_path_factory.mktemp("graph")
-    _one_graph(Random(seed), place, 0, 12)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.data_too_large])
+@given(data=st.data())
+def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, data):
+    world = data.draw(worlds())
+    asked = data.draw(st.lists(questions(world.catalog), min_size=1, max_size=6))
+    maker = data.draw(st.sampled_from(list(MAKERS)))
+    _one_graph(world, asked, tmp_path_factory.mktemp("graph"), maker)
 
 
 @pytest.mark.slow
 @settings(max_examples=20_000)
-@given(random=_RANDOMS)
-def test_many_queries_give_what_the_naive_evaluator_gives(pool, random):
-    _agree(pool, random)
+@given(data=st.data())
+def test_many_queries_give_what_the_naive_evaluator_gives(pool, data):
+    _agree(pool, data)
 
 
 @pytest.mark.slow
 @settings(max_examples=4_000)
-@given(random=_RANDOMS)
-def test_many_counts_are_the_sum_over_true_false_and_unknown(pool, random):
-    _partition(pool, random)
+@given(data=st.data())
+def test_many_counts_are_the_sum_over_true_false_and_unknown(pool, data):
+    _partition(pool, data)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_many_random_graphs_answer_as_the_naive_evaluator_does(tmp_path, mode):
+    makers = list(MAKERS)
     with traversal(mode):
         for seed in range(400):
-            _one_graph(Random(f"{mode}-{seed}"), tmp_path, seed, 25)
+            random = Random(f"{mode}-{seed}")
+            world = make_world(random)
+            catalog = world.catalog
+            asked = [make_question(random, catalog) for _ in range(25)]
+            place = tmp_path / str(seed)
+            place.mkdir()
+            _one_graph(world, asked, place, makers[seed % len(makers)])
+            shutil.rmtree(place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,20 +30,14 @@ from omnigraph.read.values import keeps
 if TYPE_CHECKING:
     from omnigraph.commit.snapshot import Snapshot
     from omnigraph.commit.store import GraphStore
-    from omnigraph.lang.schema.catalog import Catalog, Property
+    from omnigraph.embed import Embedders
+    from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.topology.held import Codes
     from omnigraph.topology.store import Topology
 
 # Fewer rows than this are not worth merging.
 _FEW = 256
 _ROW = "row~"
-
-
-class Embed(Protocol):
-    """Makes the vector of a text that is searched for."""
-
-    def __call__(self, prop: Property, text: str, deadline: float | None) -> Sequence[float]:
-        """The vector for a property, within so many seconds."""
 
 
 @dataclass(slots=True)
@@ -67,7 +61,7 @@ class Surroundings:
     snapshot: Snapshot
     topology: Topology
     traversal: TraversalSettings = TraversalSettings()
-    embed: Embed | None = None
+    embedders: Embedders | None = None
 
 
 class Run:

@@ -6,12 +6,14 @@ answer belongs to the nodes, so it can be used in a condition, as a column and t
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.embed import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
 from omnigraph.read.search.fuse import DEFAULT_K, fuse
@@ -185,7 +187,18 @@ class Searches:
         return self._embedded(expr, str(value))
 
     def _embedded(self, expr: typed.Nearest, text: str) -> tuple[float, ...]:
-        raise EmbeddingError("no embedding provider is configured")
+        key = (expr.field.variable, expr.field.name, text)
+        known = self._vectors.get(key)
+        if known is None:
+            embedders = self._run.around.embedders
+            if embedders is None:
+                raise EmbeddingError("a text query needs an embedding, and there is no provider")
+            left = self._run.watch.seconds_left
+            until = None if left is None else time.monotonic() + left
+            kind = self._source(expr.field.variable).kind
+            found = resolve_query_vector(kind, expr.field.name, text, embedders.get(), until)
+            known = self._vectors[key] = tuple(found.tolist())
+        return known
 
 
 _NO_HITS = Hits(np.empty(0, np.uint64), np.empty(0, np.float64))
