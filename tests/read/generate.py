@@ -380,6 +380,8 @@ class _Writer:
     def _operand(self, type_: PropType) -> str:
         """A literal, or a parameter with its value."""
         scalar = type_.scalar
+        if scalar is Scalar.DATETIME and chance(self.random, 0.15):
+            return "now()"
         if not chance(self.random, 0.35):
             return self._literal(scalar)
         if chance(self.random, 0.1):

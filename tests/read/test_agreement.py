@@ -57,16 +57,15 @@ class State:
 
     def ask(self, question: Question) -> None:
         """Compare the answers to one question; a text that is refused is refused alike."""
-        catalog = self.graph.catalog
+        params = {**question.params, typed.NOW_PARAMETER: NOW}
         try:
-            query = check(catalog, question.text)
+            query = check(self.graph.catalog, question.text)
         except QueryError:
             with pytest.raises(QueryError):
-                self.graph.query(question.text, "q", question.params, branch=self.branch)
+                self.graph.query(question.text, "q", params, branch=self.branch)
             return
-        values = convert_params(query.params, question.params, now=NOW)
-        expected = answer(query, self.data, values)
-        found = self.graph.query(question.text, "q", question.params, branch=self.branch)
+        expected = answer(query, self.data, convert_params(query.params, params))
+        found = self.graph.query(question.text, "q", params, branch=self.branch)
         compare(query, rows_of(found), expected)
 
 

@@ -55,19 +55,17 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Array]]:
     """Rows in no particular order, a piece of the first scan at a time."""
-    final = final_variables(plan)
     steps = plan.pipeline
+    live = live_after(steps, final_variables(plan))
+    first = Frame(1)
     if steps and isinstance(steps[0], NodeScan):
         # The scan alone is cheap: it only finds which nodes there are.
-        after = live_after(steps, final)[0]
-        first = run.pipeline(steps[:1], Frame(1), after, weighted=True)
-        steps = steps[1:]
-    else:
-        first = Frame(1)
+        first = run.pipeline(steps[:1], live[:1], first, weighted=True)
+        steps, live = steps[1:], live[1:]
     start, size = 0, _FIRST_BATCH
     while start < first.rows:
-        piece = first if first.rows <= size else first.slice(start, size)
-        frame = run.pipeline(steps, piece, final, weighted=True)
+        piece = first.slice(start, size) if first.rows > size or start else first
+        frame = run.pipeline(steps, live, piece, weighted=True)
         start += size
         size = min(4 * size, _BATCH)
         if frame.rows:
@@ -96,7 +94,8 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
     frame = _nearest_frame(run, plan, end)
     if frame is None:
         weighted = needs_counts(plan)
-        frame = run.pipeline(plan.pipeline, Frame(1), final_variables(plan), weighted=weighted)
+        live = live_after(plan.pipeline, final_variables(plan))
+        frame = run.pipeline(plan.pipeline, live, Frame(1), weighted=weighted)
     if is_aggregate(plan):
         return _ordered_output(run, plan, aggregated(run, plan, frame), end)
     if plan.distinct:

@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 
 
+# Of fewer rows than this times those that are wanted, all are sorted at once.
+_WORTH_IT = 4
+
+
 class Key(NamedTuple):
     """The values to sort by, and which way."""
 
@@ -72,7 +76,7 @@ def first_candidates(key: Key, count: int) -> Ints | None:
     """
     values = key.values
     rows = len(values)
-    if not 0 < count < rows // 4 or not _is_plain_number(values.type):
+    if not 0 < count < rows // _WORTH_IT or not _is_plain_number(values.type):
         return None
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     missing = rows - int(valid.sum())

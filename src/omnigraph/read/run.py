@@ -170,18 +170,21 @@ class Run:
     def pipeline(
         self,
         steps: Sequence[Operation],
+        live: Sequence[frozenset[str]],
         frame: Frame,
-        final: frozenset[str],
         *,
         weighted: bool,
     ) -> Frame:
-        """Run steps one after the other. ``final`` are the variables that are asked for then;
-        ``weighted``: whether it matters how often a row occurs."""
-        for step, live in zip(steps, live_after(steps, final), strict=True):
+        """Run steps one after the other.
+
+        ``live`` are the variables that are asked for after each of them; ``weighted`` is whether
+        it matters how often a row occurs.
+        """
+        for step, kept in zip(steps, live, strict=True):
             self.watch.check()
-            frame = self._reported(step, frame, live, weighted)
+            frame = self._reported(step, frame, kept, weighted)
             if not frame.rows:
-                return self._nothing(steps, final)
+                return self._nothing(steps, live[-1])
         return frame
 
     def _reported(
@@ -277,7 +280,8 @@ class Run:
                 self.numbers(tagged, name)
             tagged.weights = None
             tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
-            left = self.pipeline(step.inner, tagged, frozenset({_ROW}), weighted=False)
+            live = live_after(step.inner, frozenset({_ROW}))
+            left = self.pipeline(step.inner, live, tagged, weighted=False)
             found = np.zeros(frame.rows, bool)
             if left.rows:
                 found[left.nodes[_ROW]] = True
@@ -291,7 +295,8 @@ class Run:
         if not len(numbers):
             return frame
         asked = Frame(frame.rows, {name: numbers}).merged(weighted=False)
-        left = self.pipeline(step.inner, asked, frozenset({name}), weighted=False)
+        live = live_after(step.inner, frozenset({name}))
+        left = self.pipeline(step.inner, live, asked, weighted=False)
         found: Mask = np.zeros(int(numbers.max()) + 1, bool)
         if left.rows:
             found[left.nodes[name]] = True

@@ -36,6 +36,8 @@ Mask = npt.NDArray[np.bool_]
 ID = "id"
 # Holding so small a table costs less than two lookups.
 _SMALL = 20_000
+# From so many rows on, values are compared and grouped by codes.
+_CODED = 20_000
 # More rows than this are not looked up by their ids one by one.
 _MOST_LOOKUPS = 1_024
 # Of a column that is not in memory, this share of the rows is fetched without reading all.
@@ -121,7 +123,7 @@ class NodeSource:
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
         """For many nodes, numbers that are equal where their values are; none if not at hand."""
-        if len(numbers) < _SMALL or name == ID:
+        if len(numbers) < _CODED or name == ID:
             return None
         kind = self.kind.arrow_schema().field(name).type
         index = self.usual(len(numbers))

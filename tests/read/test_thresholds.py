@@ -1,0 +1,49 @@
+"""What only happens with many rows happens here with few: answers stay the same.
+
+Merging of equal rows, lookups instead of held tables, batches, lists instead of flags: each has a
+number from which on it is used, and all of those numbers are small here.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from omnigraph.read import aggregate, engine, order, run, searches, sources, traverse
+from tests.read.generate import make_question
+from tests.read.test_agreement import states
+
+QUESTIONS = 300
+
+VARIANTS = {
+    "rows are merged at once": {(run, "_FEW"): 0},
+    "nothing is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
+    "everything is held": {(sources, "_SMALL"): 0, (sources, "_SHARE"): 10**6},
+    "batches are tiny": {(engine, "_FIRST_BATCH"): 1, (engine, "_BATCH"): 2},
+    "no flags": {(aggregate, "_MOST_FLAGS"): 0, (traverse, "_MOST_FLAGS"): 0},
+    "codes and candidates": {
+        (run, "_FEW"): 0,
+        (sources, "_CODED"): 0,
+        (order, "_WORTH_IT"): 1,
+        (searches, "_FEW"): 0,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    found = list(states(tmp_path_factory.mktemp("thresholds")))
+    yield found
+    for graph in {id(state.graph): state.graph for state in found}.values():
+        graph.close()
+
+
+@pytest.mark.parametrize("values", VARIANTS.values(), ids=list(VARIANTS))
+def test_answers_do_not_depend_on_how_many_rows_are_many(pool, values, monkeypatch):
+    for (module, name), value in values.items():
+        monkeypatch.setattr(module, name, value)
+    for seed in range(QUESTIONS):
+        random = Random(seed)
+        state = random.choice(pool)
+        state.ask(make_question(random, state.graph.catalog))
