@@ -18,7 +18,7 @@ from typing import Any
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Absent, CheckedRead, Direction, Hop, Pattern
-from omnigraph.lang.types import Scalar
+from omnigraph.lang.types import PropType, Scalar
 from tests.plan.evaluator import all_of, any_of, meeting
 
 Row = dict[str, Any]
@@ -260,9 +260,13 @@ class _Evaluation:
         (one, value), (many, members) = self._operand(item, env), self._operand(options, env)
         if members is None:
             return None
-        value = meeting(one, value, many.type.element)
         return any_of(
-            _known(operator.eq, value, meeting(many, member, one.type)) for member in members
+            _known(
+                operator.eq,
+                meeting(one, value, _member_type(many, member)),
+                meeting(many, member, one.type),
+            )
+            for member in members
         )
 
     # -- groups --------------------------------------------------------------------------
@@ -308,6 +312,12 @@ _RELATIONS: dict[typed.Relation, Callable[[Any, Any], bool]] = {
     typed.Relation.GT: operator.gt,
     typed.Relation.GE: operator.ge,
 }
+
+
+def _member_type(options: typed.TypedExpr, member: Any) -> PropType:
+    """The type of one member: an integer written among floats is still exactly that integer."""
+    exact = isinstance(options, typed.Constant) and type(member) is int
+    return typed.INT if exact else options.type.element
 
 
 def _leads(row: Row, ends: tuple[str, str], direction: Direction) -> bool:

@@ -158,6 +158,12 @@ def test_every_kind_of_literal_filters_inline_and_alone(name, value, literal):
     assert names(data, f"$p: Person $p.{name} = {literal}", "$p") == ["a"]
 
 
+def test_an_integer_in_a_list_with_floats_is_still_exact():
+    big = [{"id": n, "name": n, "size": 2**53 + at} for at, n in enumerate("ab")]
+    found = rows(Data({"Company": big}), f"$c: Company $c.size in [0.5, {2**53 + 1}]", "{ $c }")
+    assert found == ["b"]
+
+
 def test_an_inline_match_on_a_list_is_membership():
     assert names(PEOPLE, '$p: Person { tags: "b" }', "$p") == ["Alice", "Charlie"]
 

@@ -18,7 +18,8 @@ QUESTIONS = 300
 
 VARIANTS = {
     "rows are merged at once": {(run, "_FEW"): 0},
-    "nothing is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
+    "little is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
+    "nothing is held": {(sources, "_SMALL"): 0, (sources.NodeSource, "_is_asked_again"): False},
     "everything is held": {(sources, "_SMALL"): 0, (sources, "_SHARE"): 10**6},
     "batches are tiny": {(engine, "_FIRST_BATCH"): 1, (engine, "_BATCH"): 2},
     "no flags": {(aggregate, "_MOST_FLAGS"): 0, (traverse, "_MOST_FLAGS"): 0},

@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
+from omnigraph.lang.query.typed import walk
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.aggregate import aggregated, group_rows
-from omnigraph.read.frame import Frame, Ints
+from omnigraph.read.frame import Frame, Ints, joined
 from omnigraph.read.live import bound, final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.read.order import Key, first_candidates, sorted_places
-from omnigraph.read.scan import keyed
+from omnigraph.read.scan import direct, keyed
 from omnigraph.read.values import values_of
 
 if TYPE_CHECKING:
@@ -55,6 +57,11 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Array]]:
     """Rows in no particular order, a piece of the first scan at a time."""
+    frames = _direct(run, plan, end)
+    if frames is not None:
+        for frame in frames:
+            yield from _projected(run, plan, frame)
+        return
     steps = plan.pipeline
     live = live_after(steps, final_variables(plan))
     first = Frame(1)
@@ -70,6 +77,23 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
         size = min(4 * size, _BATCH)
         if frame.rows:
             yield from _projected(run, plan, _repeated(frame, end))
+
+
+def _direct(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
+    """The rows of a plan that only scans one type, with what it asks for of them."""
+    if len(plan.pipeline) != 1 or not isinstance(plan.pipeline[0], NodeScan):
+        return None
+    if any(isinstance(p, typed.TextMatch | typed.Score) for e in plan_exprs(plan) for p in walk(e)):
+        return None
+    exprs = [column.expr for column in plan.columns] if not _picks(plan) else []
+    exprs += [_returned(plan, key.expr) for key in plan.order]
+    names = {p.name for e in exprs for p in walk(e) if isinstance(p, typed.Column)}
+    return direct(run, plan.pipeline[0], sorted(names), limit)
+
+
+def _picks(plan: ReadPlan) -> bool:
+    """Whether only a few of the rows are returned: what they hold is read for those alone."""
+    return bool(plan.order) and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
 
 
 def _repeated(frame: Frame, end: int | None) -> Frame:
@@ -93,6 +117,10 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
     """All rows, because each may be the first, or may belong to any group."""
     frame = _nearest_frame(run, plan, end)
     if frame is None:
+        frames = _direct(run, plan, None)
+        if frames is not None:
+            frame = joined(list(frames))
+    if frame is None or not frame.variables:
         weighted = needs_counts(plan)
         live = live_after(plan.pipeline, final_variables(plan))
         frame = run.pipeline(plan.pipeline, live, Frame(1), weighted=weighted)
@@ -147,7 +175,7 @@ def _returned(plan: ReadPlan, expr: typed.TypedExpr) -> typed.TypedExpr:
 def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:
     """The ids of all variables that were given a name, in the order of the names."""
     names = sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
-    there = [name for name in names if name in frame.nodes or name in frame.edges]
+    there = [name for name in names if name in frame.variables]
     return [Key(run.column(frame, name, typed.ID_COLUMN)) for name in there]
 
 

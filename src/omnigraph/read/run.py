@@ -192,10 +192,7 @@ class Run:
     ) -> Frame:
         if self._depth:
             return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
-        known = next((each for each in self.reports if each.step is step), None)
-        if known is None:
-            known = StepReport(step)
-            self.reports.append(known)
+        known = self.report(step)
         reads = self._reads()
         start = time.perf_counter()
         after = self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
@@ -204,6 +201,14 @@ class Run:
         known.bytes = max(known.bytes, after.nbytes)
         known.storage += self._reads() - reads
         return after
+
+    def report(self, step: Operation) -> StepReport:
+        """What is said about a step."""
+        known = next((each for each in self.reports if each.step is step), None)
+        if known is None:
+            known = StepReport(step)
+            self.reports.append(known)
+        return known
 
     def _reads(self) -> int:
         sources = [*self._nodes.values(), *self._edges.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,10 +28,42 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
         keyed(source, [f for f in step.filters if pushable(f)]),
         [f for f in step.filters if not pushable(f)],
     )
-    frame = _found(run, step, source, pushed, step.variable in live)
+    is_asked_for = step.variable in live or bool(others)
+    frame = _found(run, step, source, pushed, is_asked_for)
     for condition in others:
         frame = frame.where(keeps(run, frame, condition))
     return frame
+
+
+def direct(
+    run: Run, step: NodeScan, columns: Sequence[str], limit: int | None = None
+) -> Iterator[Frame] | None:
+    """The rows of a scan with some of their columns, read in one go and not held.
+
+    For a query that does nothing with a type but scan it, and only where the table is not in
+    memory anyway: none otherwise.
+    """
+    source = run.nodes(step.type_name)
+    if source is None or not all(pushable(each) for each in step.filters):
+        return None
+    filters = keyed(source, step.filters)
+    if any(map(_is_key, filters)) or source.usual() is not None:
+        return None
+    pushed = filter_expression(typed.And(tuple(filters))) if filters else None
+    names = list(dict.fromkeys([ID, *columns]))
+    report = run.report(step)
+    report.notes.append({"by": "storage", "pushed": len(filters)})
+
+    def frames() -> Iterator[Frame]:
+        for batch in source.table().scan(names, pushed, limit=limit):
+            run.watch.check()
+            report.rows += batch.num_rows
+            report.bytes = max(report.bytes, batch.nbytes)
+            report.storage = source.reads
+            values = {(step.variable, name): batch.column(name) for name in names}
+            yield Frame(batch.num_rows, values=values)
+
+    return frames()
 
 
 def keyed(source: NodeSource, filters: Sequence[typed.TypedExpr]) -> list[typed.TypedExpr]:

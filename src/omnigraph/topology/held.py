@@ -59,7 +59,8 @@ class HeldTable:
             known.get(f.signature) or Part(f.signature) for f in self.fragments
         )
         self.rows = sum(fragment.rows for fragment in self.fragments)
-        self._lock = threading.RLock()
+        # Versions that share parts share the lock of them.
+        self._lock: threading.RLock = threading.RLock() if before is None else before._lock
         self._columns: dict[str, pa.Array] = {}
         self._numbers: dict[str, Numbers] = {}
         self._codes: dict[str, Codes] = {}
@@ -77,6 +78,14 @@ class HeldTable:
         held += sum(numbers.nbytes for numbers in self._numbers.values())
         held += sum(codes.codes.nbytes for codes in self._codes.values())
         return held + (0 if self._row_ids is None else self._row_ids.nbytes)
+
+    def drop_columns(self) -> None:
+        """Let the columns go; they are read again when they are asked for."""
+        with self._lock:
+            for part in self.parts:
+                part.columns.clear()
+            self._columns.clear()
+            self._codes.clear()
 
     # -- reading -------------------------------------------------------------------------
 

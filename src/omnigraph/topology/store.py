@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MEMORY = 512 << 20
 _MOST = 64
+_LOOK_EVERY = 64
 _I = TypeVar("_I", NodeIndex, EdgeIndex)
 
 
@@ -37,6 +38,7 @@ class Topology:
         self._building: dict[TableId, threading.Lock] = {}
         self._ids: dict[str, Ids] = {}
         self._uses: dict[str, int] = {}
+        self._asked = 0
         self._complete: dict[tuple[int, int, int], bool] = {}
         self._answered: OrderedDict[tuple[int, int, int], object] = OrderedDict()
         self._held: OrderedDict[TableId, NodeIndex | EdgeIndex] = OrderedDict()
@@ -102,6 +104,10 @@ class Topology:
         """How often something was asked for, this time included."""
         with self._lock:
             self._uses[what] = self._uses.get(what, 0) + 1
+            self._asked += 1
+            if self._asked % _LOOK_EVERY == 0:
+                # Columns were added to what is held.
+                self._shrink()
             return self._uses[what]
 
     def is_complete(self, edges: EdgeIndex, src: NodeIndex, dst: NodeIndex) -> bool:
@@ -148,10 +154,16 @@ class Topology:
     def _put(self, identity: TableId, index: NodeIndex | EdgeIndex) -> None:
         with self._lock:
             self._held[identity] = index
-            taken = sum(each.nbytes for each in self._held.values())
-            while len(self._held) > 1 and (taken > self._memory or len(self._held) > _MOST):
-                _, gone = self._held.popitem(last=False)
-                taken -= gone.nbytes
+            self._shrink()
+
+    def _shrink(self) -> None:
+        taken = sum(each.nbytes for each in self._held.values())
+        while len(self._held) > 1 and (taken > self._memory or len(self._held) > _MOST):
+            _, gone = self._held.popitem(last=False)
+            taken -= gone.nbytes
+        if taken > self._memory:
+            for index in self._held.values():
+                index.held.drop_columns()
 
     def _latest(self, location: str, kind: type[_I]) -> _I | None:
         """What was used last of the same table, in another version or on another branch."""

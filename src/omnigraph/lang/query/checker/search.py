@@ -43,7 +43,16 @@ def _text_query(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
         message = f"the query of `{node.function}` must be a String, got {describe(query)}"
         at.error(_CODES[node.function], message, ast_span(node.args[1]))
         return None
-    return query
+    return query if _is_given(at, node, query, _CODES[node.function]) else None
+
+
+def _is_given(at: Inference, node: ast.Call, query: typed.TypedExpr, code: str) -> bool:
+    """A search asks one thing of all rows; what differs from row to row cannot be asked."""
+    if not typed.variables(query):
+        return True
+    message = f"the query of `{node.function}` must be a literal or a parameter"
+    at.error(code, message, ast_span(node.args[1]))
+    return False
 
 
 def _is_text(expr: typed.TypedExpr) -> bool:
@@ -103,6 +112,8 @@ def _nearest(at: Inference, node: ast.Call) -> typed.Nearest | None:
         message = f"`nearest` needs a Vector property, `{target.name}` is {field.type}"
         at.error("T15", message, target.span)
         return None
+    if not _is_given(at, node, query, "T15"):
+        return None
     size = field.type.dimension
     given = numeric_items(query)
     span = ast_span(node.args[1])
@@ -136,6 +147,10 @@ def _rrf(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
             at.error("T21", message, ast_span(node.args[2]))
             return None
     if primary is None or secondary is None:
+        return None
+    if primary.field.variable != secondary.field.variable:
+        message = "both rankings of `rrf` must be about one variable"
+        at.error("T21", message, ast_span(node.args[1]))
         return None
     return typed.Rrf(primary, secondary, k)
 
