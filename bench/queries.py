@@ -33,6 +33,7 @@ from social.texts import OURS, QUERIES
 PEOPLE, EDGES = 100_000, 2_000_000
 SMALL_PEOPLE, SMALL_EDGES = 10_000, 100_000
 WARM_UP, ROUNDS, PATIENCE = 2, 25, 4.0
+BURST, SHORT = 5, 10e-3
 MOST_SECONDS = {"point lookup": 0.5e-3, "1 hop": 0.6e-3}
 MOST_OF_LANCE = {"filter, sort, limit": 1.5}
 COLD_GOAL, MEMORY_GOAL = 1.5, 1.5e9
@@ -103,7 +104,11 @@ def measure(row: str, contenders: Sequence[Any], given: list[Params]) -> Line:
     for turn in range(ROUNDS):
         params = _for(row, given[turn % len(given)])
         for each in able:
-            times[each.name].append(seconds(partial(each.run, row, params)))
+            ask = partial(each.run, row, params)
+            first = seconds(ask)
+            # A call of a millisecond right after another engine measures the caches of the machine.
+            again = [seconds(ask) for _ in range(BURST)] if first < SHORT else [first]
+            times[each.name] += again
         if turn >= 4 and time.perf_counter() - began > PATIENCE:
             break
     return Line(row, {name: statistics.median(each) for name, each in times.items()}, agree)

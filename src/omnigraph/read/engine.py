@@ -41,7 +41,7 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     end = None if plan.limit is None else start + plan.limit
     if plan.limit == 0:
         return
-    streams = not (plan.order or plan.distinct or is_aggregate(plan))
+    streams = not (plan.order or plan.distinct or is_aggregate(plan) or list(_fusions(plan)))
     count = 0
     for columns in _streamed(run, plan, end) if streams else [_whole(run, plan, end)]:
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -133,7 +133,9 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
         taken = pa.array(first)
         return _ordered_output(run, plan, [column.take(taken) for column in columns], end)
     frame = _repeated(frame, None)
-    frame = frame.take(_places(run, plan, frame, end))
+    _rank(run, plan, frame, end)
+    if plan.order:
+        frame = frame.take(_places(run, plan, frame, end))
     run.fetch(frame, [column.expr for column in plan.columns])
     return [values_of(run, frame, column.expr) for column in plan.columns]
 
@@ -143,18 +145,18 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
 
 def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
     """The places of the first rows in the order of the plan."""
-    keys: list[Key] = []
     kept = np.arange(frame.rows)
     first = plan.order[0].expr
+    wanted = [(_returned(plan, key.expr), key.descending) for key in plan.order]
     if isinstance(first, typed.Score):
-        ranks, descending = run.searches.order(frame, first, end)
-        keys = [Key(ranks, descending)]
-        # A search keeps what it finds, and nothing else orders beside it.
-        kept = np.flatnonzero(ranks.is_valid().to_numpy(zero_copy_only=False))
-    else:
-        wanted = [(_returned(plan, key.expr), key.descending) for key in plan.order]
-        run.fetch(frame, [expr for expr, _ in wanted])
-        keys = [Key(values_of(run, frame, expr), descending) for expr, descending in wanted]
+        best, *rest = run.searches.order(frame, first, end)
+        wanted = wanted[1:]
+        # A search keeps what it finds.
+        kept = np.flatnonzero(best.values.is_valid().to_numpy(zero_copy_only=False))
+    run.fetch(frame, [expr for expr, _ in wanted])
+    keys = [Key(values_of(run, frame, expr), descending) for expr, descending in wanted]
+    if isinstance(first, typed.Score):
+        keys = [best, *keys, *rest]
     if len(kept) < frame.rows:
         keys = [Key(key.values.take(pa.array(kept)), key.descending) for key in keys]
     if end is not None:
@@ -165,6 +167,19 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
     ties = _ties(run, plan, frame.take(kept) if len(kept) < frame.rows else frame)
     order = sorted_places([*keys, *ties]) if len(kept) else kept
     return kept[order if end is None else order[:end]]
+
+
+def _fusions(plan: ReadPlan) -> Iterator[typed.Rrf]:
+    """The fused rankings that are returned."""
+    for column in plan.columns:
+        yield from (part for part in walk(column.expr) if isinstance(part, typed.Rrf))
+
+
+def _rank(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> None:
+    """Ranks are among all rows, so they are made before rows are left out."""
+    first = _returned(plan, plan.order[0].expr) if plan.order else None
+    for expr in _fusions(plan):
+        run.searches.fused(frame, expr, end if expr == first else None)
 
 
 def _returned(plan: ReadPlan, expr: typed.TypedExpr) -> typed.TypedExpr:

@@ -7,7 +7,7 @@ answer belongs to the nodes, so it can be used in a condition, as a column and t
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,17 @@ import pyarrow as pa
 from omnigraph.embed import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
+from omnigraph.read.order import Key
 from omnigraph.read.search.fuse import DEFAULT_K, fuse
 from omnigraph.read.search.ranking import bm25
 from omnigraph.read.search.text import match_set, matches
 from omnigraph.read.search.vector import distances, metric_of, nearest
-from omnigraph.storage.search import Hits
+from omnigraph.storage.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
     from omnigraph.read.frame import Frame, Numbers
     from omnigraph.read.run import Run
-    from omnigraph.read.sources import NodeSource
+    from omnigraph.read.sources import EdgeSource, NodeSource
 
 Floats = npt.NDArray[np.float64]
 # So few texts are looked at here rather than in an index over all of them.
@@ -56,7 +57,7 @@ class Searches:
             return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
         flags = self._sets.get(expr)
         if flags is None:
-            source = self._source(variable)
+            source = self._nodes(variable)
             rows = match_set(source.table(), column, expr.function, query, edits)
             flags = np.zeros(len(source.ids), bool)
             flags[source.index().numbers_of_rows(rows)] = True
@@ -74,107 +75,129 @@ class Searches:
     def distances(self, frame: Frame, expr: typed.Nearest) -> pa.Array:
         """How far the vector of each row is; null where there is none."""
         vector = self._vector(expr)
-        if vector is None:
+        if vector is None or not frame.rows:
             return pa.nulls(frame.rows, pa.float64())
         source = self._source(expr.field.variable)
-        numbers, inverse = np.unique(
-            self._run.numbers(frame, expr.field.variable), return_inverse=True
-        )
-        rows = source.index().row_ids(numbers.astype(np.int32)).astype(np.uint64)
         prop = source.kind.properties[expr.field.name]
-        found = distances(source.table(), expr.field.name, vector, rows, metric=metric_of(prop))[
-            inverse
-        ]
+        rows = self._rows(frame, expr.field.variable)
+        found = distances(source.table(), prop.name, vector, rows, metric=metric_of(prop))
         return pa.array(found, mask=np.isnan(found))
 
     def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
         """How well the text of each row matches; null where it does not."""
-        hits = self._ranking(expr, frame, None)
-        return self._spread(frame, expr.field.variable, hits)
+        if not frame.rows:
+            return pa.nulls(0, pa.float64())
+        return self._spread(frame, expr.field.variable, self._scored(expr))
 
     def fused(self, frame: Frame, expr: typed.Rrf, limit: int | None = None) -> pa.Array:
         """The fused score of each row; null where neither ranking has it."""
+        if not frame.rows:
+            return pa.nulls(0, pa.float64())
         return self._spread(frame, expr.primary.field.variable, self._fused(frame, expr, limit))
 
     def _spread(self, frame: Frame, variable: str, hits: Hits) -> pa.Array:
-        source = self._source(variable)
-        known = np.full(max(len(source.ids), 1), np.nan)
-        known[source.index().numbers_of_rows(hits.row_ids)] = hits.scores
-        found = known[self._run.numbers(frame, variable)]
+        rows = self._rows(frame, variable)
+        found = np.full(len(rows), np.nan)
+        if len(hits):
+            order = np.argsort(hits.row_ids)
+            places = order[np.searchsorted(hits.row_ids[order], rows).clip(max=len(hits) - 1)]
+            here = hits.row_ids[places] == rows
+            found[here] = hits.scores[places[here]]
         return pa.array(found, mask=np.isnan(found))
+
+    def _rows(self, frame: Frame, variable: str) -> RowIds:
+        """The row of the table of a variable that each row of a frame has."""
+        if variable in self._run.edge_types:
+            return frame.edges[variable].astype(np.uint64)
+        numbers = self._run.numbers(frame, variable)
+        return self._nodes(variable).index().row_ids(numbers).astype(np.uint64)
 
     # -- rankings ------------------------------------------------------------------------
 
-    def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> tuple[pa.Array, bool]:
-        """What to sort rows by to have the best first, and whether greater is better."""
+    def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> list[Key]:
+        """What to sort rows by to have the best first; the second key is for ties."""
         match expr:
             case typed.Nearest():
-                return self.distances(frame, expr), False
+                return [Key(self.distances(frame, expr))]
             case typed.Bm25():
-                return self.scores(frame, expr), True
+                return [Key(self.scores(frame, expr), descending=True)]
             case typed.Rrf():
-                return self.fused(frame, expr, limit), True
+                hits = self._fused(frame, expr, limit)
+                places = Hits(hits.row_ids, np.arange(len(hits), dtype=np.float64))
+                variable = expr.primary.field.variable
+                found = self._spread(frame, variable, hits)
+                return [Key(found, descending=True), Key(self._spread(frame, variable, places))]
             case _:
                 raise InternalError(f"{type(expr).__name__} is no ranking")
 
     def _fused(self, frame: Frame, expr: typed.Rrf, limit: int | None) -> Hits:
-        k = DEFAULT_K if expr.k is None else _number(expr.k)
-        first = self._ranking(expr.primary, frame, limit)
-        second = self._ranking(expr.secondary, frame, limit)
-        return fuse(first.row_ids, second.row_ids, k)
+        """Made once: later, rows may have been left out that have a rank."""
+        known = self._hits.get(expr)
+        if known is None:
+            k = DEFAULT_K if expr.k is None else _number(expr.k)
+            first = self._ranking(expr.primary, frame, limit)
+            second = self._ranking(expr.secondary, frame, limit)
+            known = self._hits[expr] = fuse(first.row_ids, second.row_ids, k)
+        return known
 
     def _ranking(self, expr: typed.Nearest | typed.Bm25, frame: Frame, limit: int | None) -> Hits:
-        """The nodes of a frame, best first; of a vector search as many as are wanted."""
-        variable = expr.field.variable
-        source = self._source(variable)
-        numbers = self._run.numbers(frame, variable)
-        candidates = None
-        if len(numbers) < source.rows or isinstance(expr, typed.Nearest):
-            rows = source.index().row_ids(np.unique(numbers).astype(np.int32))
-            candidates = rows.astype(np.uint64)
+        """The rows of a frame, best first; of a vector search as many as are wanted."""
+        rows = np.unique(self._rows(frame, expr.field.variable))
         if isinstance(expr, typed.Bm25):
-            query = _text(expr.query)
-            if query is None:
-                return _NO_HITS
-            return bm25(source.table(), expr.field.name, query, candidates)
+            hits = self._scored(expr)
+            kept = np.isin(hits.row_ids, rows)
+            return Hits(hits.row_ids[kept], hits.scores[kept])
         vector = self._vector(expr)
         if vector is None:
-            return _NO_HITS
-        most = len(numbers) if limit is None else limit
+            return NOTHING
+        source = self._source(expr.field.variable)
         prop = source.kind.properties[expr.field.name]
         return nearest(
             source.table(),
-            expr.field.name,
+            prop.name,
             vector,
-            most,
+            len(rows) if limit is None else limit,
             metric=metric_of(prop),
-            candidates=candidates,
+            candidates=rows,
         )
+
+    def _scored(self, expr: typed.Bm25) -> Hits:
+        """Everything in the table that matches; the scores do not depend on the other rows."""
+        known = self._hits.get(expr)
+        if known is None:
+            query = _text(expr.query)
+            table = self._source(expr.field.variable).table()
+            known = NOTHING if query is None else bm25(table, expr.field.name, query)
+            self._hits[expr] = known
+        return known
 
     def nearest_nodes(self, expr: typed.Nearest, count: int, condition: Any) -> Numbers | None:
         """The nearest nodes of a whole table, by its index where there is one."""
         vector = self._vector(expr)
         if vector is None:
             return np.empty(0, np.int32)
-        source = self._source(expr.field.variable)
+        source = self._nodes(expr.field.variable)
         prop = source.kind.properties[expr.field.name]
         hits = nearest(
             source.table(),
-            expr.field.name,
+            prop.name,
             vector,
             count,
             metric=metric_of(prop),
             condition=condition,
+            ties=True,
         )
         return source.index().numbers_of_rows(hits.row_ids)
 
     # -- what is searched for ------------------------------------------------------------
 
-    def _source(self, variable: str) -> NodeSource:
-        found = self._run.nodes(self._run.types[variable])
-        if found is None:
-            raise InternalError(f"${variable} has rows, but its type has no table")
-        return found
+    def _nodes(self, variable: str) -> NodeSource:
+        return _there(self._run.nodes(self._run.types[variable]), variable)
+
+    def _source(self, variable: str) -> NodeSource | EdgeSource:
+        if variable in self._run.edge_types:
+            return _there(self._run.edges(self._run.edge_types[variable]), variable)
+        return self._nodes(variable)
 
     def _vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
         """The vector of a search; a text is embedded."""
@@ -196,12 +219,23 @@ class Searches:
             left = self._run.watch.seconds_left
             until = None if left is None else time.monotonic() + left
             kind = self._source(expr.field.variable).kind
-            found = resolve_query_vector(kind, expr.field.name, text, embedders.get(), until)
+            try:
+                found = resolve_query_vector(kind, expr.field.name, text, embedders.get(), until)
+            except EmbeddingError:
+                # When the time of the query is over, that is what is wrong.
+                self._run.watch.check()
+                raise
             known = self._vectors[key] = tuple(found.tolist())
         return known
 
 
-_NO_HITS = Hits(np.empty(0, np.uint64), np.empty(0, np.float64))
+_S = TypeVar("_S", "NodeSource", "EdgeSource")
+
+
+def _there(source: _S | None, variable: str) -> _S:
+    if source is None:
+        raise InternalError(f"${variable} has rows, but its type has no table")
+    return source
 
 
 def _text(expr: typed.TypedExpr) -> str | None:

@@ -73,10 +73,12 @@ def nearest(
     metric: Metric = Metric.COSINE,
     condition: pc.Expression | None = None,
     candidates: RowIds | None = None,
+    ties: bool = False,
 ) -> Hits:
     """The k rows nearest to a vector with their distances, nearest first, ties by row id.
 
-    Only rows that the condition keeps and that are among the candidates are looked at.
+    Only rows that the condition keeps and that are among the candidates are looked at. With
+    ``ties``, those that are as near as the last one are there too.
     """
     vector = checked_query(table, column, query, metric)
     if k <= 0 or (candidates is not None and not len(candidates)):
@@ -84,13 +86,20 @@ def nearest(
     if candidates is None:
         hits = _searched(table, column, vector, k, metric, condition)
         if hits is not None:
-            return hits.head(k)
+            return _cut(hits, k, ties)
         assert condition is not None
         candidates = matching_rows(table, condition)
     elif condition is not None:
         candidates = np.intersect1d(candidates, matching_rows(table, condition))
     rows = np.unique(candidates)
-    return _nearest_first(rows, distances(table, column, vector, rows, metric=metric)).head(k)
+    hits = _nearest_first(rows, distances(table, column, vector, rows, metric=metric))
+    return _cut(hits, k, ties)
+
+
+def _cut(hits: Hits, k: int, ties: bool) -> Hits:
+    if ties and len(hits) > k:
+        k = int(np.searchsorted(hits.scores, hits.scores[k - 1], side="right"))
+    return hits.head(k)
 
 
 def distances(
