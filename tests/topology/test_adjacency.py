@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.topology import adjacency as adjacencies
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40)
@@ -33,11 +35,18 @@ def test_neighbours_come_once_and_in_order(pairs, sources):
     assert degrees == [len(neighbours(pairs, s)) for s in sources]
 
 
-@given(PAIRS, PAIRS)
-def test_membership(pairs, asked):
-    adjacency = Adjacency.of(*ends(pairs))
-    found = adjacency.contains(*ends(asked)).tolist()
-    assert found == [pair in set(pairs) for pair in asked]
+@pytest.mark.parametrize("bits", [0, 1 << 28])
+@pytest.mark.parametrize("few", [0, 4])
+@given(pairs=PAIRS, asked=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40))
+def test_membership(few, bits, pairs, asked):
+    """By looking at each neighbour, by bits, and by a search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adjacencies, "_FEW_NEIGHBOURS", few)
+        patch.setattr(adjacencies, "_MOST_BITS", bits)
+        adjacency = Adjacency.of(*ends(pairs))
+        for _ in range(2):
+            found = adjacency.contains(*ends(asked)).tolist()
+            assert found == [pair in set(pairs) for pair in asked]
 
 
 @given(PAIRS, PAIRS)

@@ -116,6 +116,8 @@ class Searches:
 
     def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> list[Key]:
         """What to sort rows by to have the best first; the second key is for ties."""
+        if not frame.rows:
+            return [Key(pa.nulls(0, pa.float64()))]
         match expr:
             case typed.Nearest():
                 return [Key(self.distances(frame, expr))]

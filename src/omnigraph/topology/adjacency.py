@@ -6,7 +6,9 @@ needs the edges themselves uses ``EdgeAdjacency``, which keeps every one of them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,10 @@ from omnigraph.topology.ids import Numbers
 
 Ints = npt.NDArray[np.int64]
 _LOW = np.int64(0xFFFFFFFF)
+# With no more neighbours than this at any source, each of them is looked at.
+_FEW_NEIGHBOURS = 4
+# Up to so many pairs of nodes, one bit is kept for each.
+_MOST_BITS = 1 << 28
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -32,6 +38,7 @@ class Adjacency:
 
     offsets: Ints
     targets: Numbers
+    _kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
@@ -66,7 +73,8 @@ class Adjacency:
 
     @property
     def nbytes(self) -> int:
-        return self.offsets.nbytes + self.targets.nbytes
+        made = sum(each.nbytes for each in self._kept.values() if isinstance(each, np.ndarray))
+        return self.offsets.nbytes + self.targets.nbytes + made
 
     def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:
         """How many neighbours each source has."""
@@ -85,22 +93,64 @@ class Adjacency:
         self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
     ) -> npt.NDArray[np.bool_]:
         """For each pair, whether it is joined."""
+        if not len(self.targets):
+            return np.zeros(len(src), bool)
+        if self._once("most", lambda: int(np.diff(self.offsets).max())) <= _FEW_NEIGHBOURS:
+            return self._among_few(src, dst)
+        sources, nodes = len(self.offsets) - 2, int(self._once("nodes", self._nodes))
+        if sources * nodes <= _MOST_BITS:
+            return self._by_bits(src, dst, sources, nodes)
+        keys = self._once("keys", self._pairs)
+        wanted = (np.asarray(src, np.int64) << 32) | dst
+        places = np.searchsorted(keys, wanted)
+        places[places == len(keys)] = 0
+        found: npt.NDArray[np.bool_] = keys[places] == wanted
+        return found
+
+    def _among_few(
+        self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
+    ) -> npt.NDArray[np.bool_]:
         known = np.minimum(src, len(self.offsets) - 2)
-        low, high = self.offsets[known].copy(), self.offsets[known + 1].copy()
-        end = high.copy()
-        # A binary search in all ranges at once.
-        while True:
-            open_ = low < high
-            if not open_.any():
-                break
-            middle = (low + high) >> 1
-            at = self.targets[np.minimum(middle, len(self.targets) - 1)]
-            less = open_ & (at < dst)
-            low = np.where(less, middle + 1, low)
-            high = np.where(open_ & ~less, middle, high)
-        inside = low < end
+        places, ends = self.offsets[known], self.offsets[known + 1]
         found = np.zeros(len(src), bool)
-        found[inside] = self.targets[low[inside]] == np.asarray(dst)[inside]
+        for _ in range(self._kept["most"]):
+            inside = places < ends
+            found |= inside & (self.targets[np.minimum(places, len(self.targets) - 1)] == dst)
+            places = places + 1
+        return found
+
+    def _nodes(self) -> int:
+        return int(self.targets.max()) + 1
+
+    def _by_bits(
+        self,
+        src: npt.NDArray[np.integer],
+        dst: npt.NDArray[np.integer],
+        sources: int,
+        nodes: int,
+    ) -> npt.NDArray[np.bool_]:
+        """One bit for each pair there could be."""
+
+        def make() -> npt.NDArray[np.uint8]:
+            pairs = self._pairs()
+            places = (pairs >> 32) * nodes + (pairs & _LOW)
+            homes, values = places >> 3, (1 << (places & 7)).astype(np.uint8)
+            first = np.flatnonzero(np.concatenate([[True], homes[1:] != homes[:-1]]))
+            bits = np.zeros(sources * nodes // 8 + 1, np.uint8)
+            bits[homes[first]] = np.add.reduceat(values, first)
+            return bits
+
+        bits = self._once("bits", make)
+        inside = (src < sources) & (dst < nodes)
+        places = np.where(inside, src.astype(np.int64) * nodes + dst, 0)
+        found: npt.NDArray[np.bool_] = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1 == 1
+        return found & inside
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Something that is computed when it is first needed."""
+        found = self._kept.get(name)
+        if found is None:
+            found = self._kept[name] = make()
         return found
 
 
