@@ -5,11 +5,20 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import Closed, Conflict, InputError, KeyConflict, ReadOnly
+from omnigraph.errors import (
+    Closed,
+    Conflict,
+    GraphNotFound,
+    InputError,
+    KeyConflict,
+    ReadOnly,
+    SchemaError,
+)
 from omnigraph.lang.schema.catalog import Catalog
 from tests.commit.world import SCHEMA, knows, listing, names, people
 
@@ -252,3 +261,39 @@ def test_a_handle_can_be_closed_while_others_use_it(graph, path):
         assert reading.wait(60)
         handle.close()
         assert [result.result(60) for result in results] == ["closed", "closed"]
+
+
+# -- where a graph can be -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ü b", "a#b", "a%20b", "a[b]{c}~", "a*b"])
+def test_a_path_with_odd_letters_is_used_as_it_is(tmp_path, name):
+    """Nothing is made beside it, also where Lance spells a path as an address."""
+    with Graph.init(tmp_path / name / "g.omni", "node P { name: String @key }") as graph:
+        graph.branches.create("x")
+        graph.append({"P": pa.table({"name": ["a"]})}, branch="x")
+        assert graph.snapshot("x").count("P") == 1
+        graph.branches.delete("x")
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a?b", "a\nb"])
+def test_a_path_that_lance_cannot_take_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match="holds a character that Lance cannot have there"):
+        Graph.init(tmp_path / name / "g.omni", "node P { name: String @key }")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "deeper/g.omni"])
+def test_a_file_is_no_place_for_a_graph(tmp_path, below):
+    (tmp_path / "file").write_text("mine")
+    for call in (lambda p: Graph.init(p, "node P { name: String @key }"), Graph.open):
+        with pytest.raises((InputError, GraphNotFound)):
+            call(tmp_path / "file" / below)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_schema_that_is_wrong_leaves_nothing_behind(tmp_path):
+    with pytest.raises(SchemaError):
+        Graph.init(tmp_path / "g.omni", "node P {")
+    assert list(tmp_path.iterdir()) == []

@@ -30,6 +30,7 @@ from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
+from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
@@ -123,6 +124,8 @@ class Graph:
         overwritten.
         """
         source = source_of(schema, "<schema>").text
+        # Before anything is made: a schema that is wrong leaves nothing behind.
+        compile_schema(source)
         store = GraphStore(_root(uri, storage_options), _durability(durability), create=True)
         return cls(store, init_graph(store, source, force=force), "rw", actor, embedding)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 
 import lance
 import pyarrow as pa
@@ -342,3 +343,51 @@ def test_an_append_in_between_makes_the_build_start_again(filled):
     assert report.built
     assert filled.snapshot().count("Doc") == 4
     assert coverage(filled, "slug").complete
+
+
+def test_an_index_that_cannot_be_built_is_pending_and_the_others_are_built(tmp_path):
+    """Vectors so small that they have no direction in 32 bits."""
+    schema = "node V { k: String @key  v: Vector(2)? @index  n: I32? @index }"
+    with Graph.init(tmp_path / "v.omni", schema, durability="os") as graph:
+        graph.load([{"type": "V", "data": {"k": "0", "v": [1e-45, 1e-45], "n": 1}}])
+        report = graph.indexes.ensure()
+        pending = {state.column: state.reason for state in report.pending}
+        assert pending == {"v": "it cannot be built from the values that are there"}
+        assert ("node:V", "n", EQUALITY) in report.built
+        assert graph.indexes.ensure().built == ()
+
+
+def test_readers_on_the_same_handle_go_on_while_indexes_are_built(tmp_path):
+    """A build takes its handle of the table for itself alone."""
+    schema = "node P { name: String @key  n: I64? @index  v: Vector(4)? @index }"
+    with Graph.init(tmp_path / "p.omni", schema, durability="os") as graph:
+        rows = 5_000
+        graph.load(
+            {
+                "P": pa.table(
+                    {
+                        "name": [f"p{n}" for n in range(rows)],
+                        "n": range(rows),
+                        "v": pa.array([[n + 1.0, 1, 2, 3] for n in range(rows)]),
+                    }
+                )
+            }
+        )
+        stop, failed, done = threading.Event(), [], []
+
+        def read():
+            while not stop.is_set():
+                try:
+                    done.append(graph.snapshot().read("P", ["n"]).num_rows)
+                except Exception as error:
+                    failed.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        graph.indexes.ensure()
+        stop.set()
+        for reader in readers:
+            reader.join()
+        assert failed == []
+        assert set(done) == {rows}

@@ -70,7 +70,7 @@ STAGES = {
     Change.DELETE: lambda store, table: store.stage_delete(table, pc.field("age") > 30),
     Change.INDEX: lambda store, table: store.stage_indexes(
         table, [IndexSpec("age", IndexKind.EQUALITY)]
-    ),
+    )[0],
 }
 RESULTS = {
     Change.APPEND: ({"ana": 30, "bo": 40, "cy": 50}, (1, 0, 0)),
@@ -154,11 +154,11 @@ def test_what_is_not_there_is_a_typed_error(store):
     ids=lambda spec: spec.name,
 )
 def test_an_index_covers_the_rows_it_was_built_on_and_can_be_built_again(store, spec):
-    store.commit_staged(store.stage_indexes(store.open(REF, 2), [spec]))
+    store.commit_staged(store.stage_indexes(store.open(REF, 2), [spec])[0])
     assert store.open(REF, 3).indexes()[spec.name].complete
     store.commit_staged(store.stage_append(store.open(REF, 3), rows(cy=50)))
     assert not store.open(REF, 4).indexes()[spec.name].complete
-    store.commit_staged(store.stage_indexes(store.open(REF, 4), [spec]))
+    store.commit_staged(store.stage_indexes(store.open(REF, 4), [spec])[0])
     assert list(store.open(REF, 5).indexes()) == [spec.name]
     assert store.open(REF, 5).indexes()[spec.name].complete
     assert len(content(store, 5)) == 3

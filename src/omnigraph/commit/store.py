@@ -22,7 +22,7 @@ from omnigraph.storage.durable import Durability
 from omnigraph.storage.inline import InlineTables
 from omnigraph.storage.leases import TTL_SECONDS, Leases, open_leases
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import Root
+from omnigraph.storage.roots import Root, refuse_a_file
 from omnigraph.storage.table import Table
 from omnigraph.storage.tables import TableStore
 
@@ -55,6 +55,7 @@ class GraphStore:
             raise GraphNotFound(
                 f"there is no graph at '{root.uri}'", hint="create one with Graph.init"
             )
+        refuse_a_file(root)
         self.root = root
         self.patience = patience or Patience()
         self.objects = ObjectStore(root, durability)

@@ -7,7 +7,7 @@ as a vector column without a vector, is reported as pending and fails nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
@@ -17,10 +17,11 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import Coverage, IndexKind, IndexSpec
+from omnigraph.storage.table_types import Coverage, IndexKind, IndexSpec, StagedTable
 from omnigraph.storage.tables import KEY
 
 _VECTOR_ANNOTATION = "vector"
+_UNFIT = "it cannot be built from the values that are there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +123,23 @@ def ensure_indexes(
     manifest = store.manifest(branch)
     missing = _missing(store, catalog, manifest.current())
     receipt = None
+    builder = _Builder(store, catalog)
     if missing:
-        builder = _Builder(store, catalog)
         request = WriteRequest(
             WriterKind.ENSURE_INDICES, branch, frozenset(missing), builder.prepare, actor=actor
         )
         receipt = commit_write(store, request)
     report = index_report(store, catalog, manifest.current())
-    if receipt is None or receipt.commit_id is None:
-        return report
-    built = tuple(
-        (key, spec.column, spec.kind) for key, specs in sorted(missing.items()) for spec in specs
+    failed = {(key, spec.column, spec.kind) for key, spec in builder.failed}
+    states = tuple(
+        replace(state, reason=_UNFIT)
+        if (state.table_key, state.column, state.kind) in failed
+        else state
+        for state in report.indexes
     )
-    return IndexReport(report.indexes, built, receipt.commit_id)
+    if receipt is None or receipt.commit_id is None:
+        return IndexReport(states)
+    return IndexReport(states, tuple(builder.built), receipt.commit_id)
 
 
 class _Builder:
@@ -143,13 +148,19 @@ class _Builder:
     def __init__(self, store: GraphStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
+        self.built: list[tuple[str, str, IndexKind]] = []
+        self.failed: list[tuple[str, IndexSpec]] = []
 
     def prepare(self, view: WriteView) -> Prepared:
         missing = _missing(self._store, self._catalog, view.snapshot)
-        staged = {
-            key: (view.stage.stage_indexes(view.table(key), specs),)
-            for key, specs in sorted(missing.items())
-        }
+        staged: dict[str, tuple[StagedTable, ...]] = {}
+        self.built, self.failed = [], []
+        for key, specs in sorted(missing.items()):
+            step, failed = view.stage.stage_indexes(view.table(key), specs)
+            if step is not None:
+                staged[key] = (step,)
+            self.failed += [(key, spec) for spec in failed]
+            self.built += [(key, spec.column, spec.kind) for spec in specs if spec not in failed]
         reached(Failpoint.INDEXES_AFTER_STAGE)
         return Prepared(staged)
 

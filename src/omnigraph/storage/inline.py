@@ -7,7 +7,9 @@ this one calls a function of Lance that commits by itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,9 +123,19 @@ class InlineTables:
         origin = version if source.branch is None else (source.branch, version)
         with lance_call(f"create branch '{name}' of", source.location, writes=True):
             dataset.create_branch(name, origin)
+        self._remove_strays(source.location)
         ref = TableRef(source.location, name)
         self._datasets.sync_table(ref)
         return ref
+
+    def _remove_strays(self, location: str) -> None:
+        """Lance makes the directory of a reference also under the spelling of an address."""
+        root = self._datasets.root
+        spelled = root.spelled_as_address(location)
+        if root.is_local and spelled != root.path(location):
+            with suppress(OSError):
+                # Stops at the first that is not empty.
+                os.removedirs(f"{spelled}/_refs/branches")
 
     def delete_branch(self, location: str, name: str) -> None:
         """Remove a branch of a dataset with its files; one that is not there is fine.

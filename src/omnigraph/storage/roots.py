@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from omnigraph.errors import InputError
 
 _FILE = "file://"
 _S3 = "s3://"
+
+# What object stores leave as it is in a path, beside letters and digits.
+_PLAIN = "/ !$&'()+,-.:;=@_"
+# Lance takes what follows a question mark for the options of an address.
+_NO_PATH = re.compile(r"[?\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,15 @@ class Root:
         return "/".join(part for part in (top.strip("/"), path) if part)
 
 
+    def spelled_as_address(self, path: str) -> str:
+        """Something under a local root as object stores spell it, some letters as numbers.
+
+        >>> parse_root("/data/a#b").spelled_as_address("nodes")
+        '/data/a%23b/nodes'
+        """
+        return quote(self.path(path), safe=_PLAIN).replace("~", "%7E")
+
+
 def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
     """Read an address: a plain path, ``file://…`` or ``s3://bucket/prefix``.
 
@@ -84,4 +99,22 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
             f"'{scheme}://' is not a storage address", hint="use a path, file:// or s3://"
         )
     path = os.path.abspath(address)
+    if _NO_PATH.search(path):
+        raise InputError(
+            f"the path {path!r} holds a character that Lance cannot have there",
+            hint="choose a path without '?' and control characters",
+        )
     return Root(path.rstrip("/") or "/", given)
+
+
+def refuse_a_file(root: Root) -> None:
+    """A graph is a directory: where a file lies, on the way or at its end, there can be none."""
+    if not root.is_local:
+        return
+    path = root.uri
+    while path and not os.path.isdir(path):
+        if os.path.lexists(path):
+            raise InputError(
+                f"'{path}' is a file, and a graph is a directory", hint="choose another path"
+            )
+        path = os.path.dirname(path)

@@ -16,7 +16,13 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import InternalError, StorageMissing, StorageUnknown, VersionMismatch
+from omnigraph.errors import (
+    InternalError,
+    StorageError,
+    StorageMissing,
+    StorageUnknown,
+    VersionMismatch,
+)
 from omnigraph.storage.blobs import stored_data
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
@@ -202,19 +208,32 @@ class TableStore:
         found = table.read([KEY], condition)
         return self.stage_delete_keys(table, found[KEY].combine_chunks())
 
-    def stage_indexes(self, table: Table, specs: Sequence[IndexSpec]) -> StagedTable:
+    def stage_indexes(
+        self, table: Table, specs: Sequence[IndexSpec]
+    ) -> tuple[StagedTable | None, tuple[IndexSpec, ...]]:
         """Build indexes over all rows of a version, replacing those of the same names.
 
-        They become one commit, however many there are.
+        They become one commit, however many there are. Gives also those that Lance cannot build
+        from the values that are there.
         """
+        # A build borrows its handle for itself alone; readers share the one of the table.
+        dataset = self._datasets.open(table.ref, table.version)
         built: list[Index] = []
         replaced: list[Index] = []
+        failed: list[IndexSpec] = []
         for spec in specs:
-            with lance_call(f"build the {spec.name} index of", table.ref.path):
-                built.append(_build_index(table._dataset, spec))
-                replaced.extend(_index_segments(table._dataset, spec.name))
+            try:
+                with lance_call(f"build the {spec.name} index of", table.ref.path):
+                    built.append(_build_index(dataset, spec))
+                    replaced.extend(_index_segments(dataset, spec.name))
+            except (StorageError, InternalError) as error:
+                if type(error) not in (StorageError, InternalError):
+                    raise
+                failed.append(spec)
+        if not built:
+            return None, tuple(failed)
         transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
-        return self._staged(table, Change.INDEX, transaction)
+        return self._staged(table, Change.INDEX, transaction), tuple(failed)
 
     def _staged(
         self,

@@ -72,7 +72,7 @@ class Docs:
             IndexSpec("text" if kind is IndexKind.TEXT else "vector", kind, metric=metric)
             for kind in kinds
         ]
-        return self._commit(self.store.stage_indexes(self.table, specs))
+        return self._commit(self.store.stage_indexes(self.table, specs)[0])
 
     def compact(self):
         dataset = lance.dataset(self.root.path(self.ref.path), version=self.version)
