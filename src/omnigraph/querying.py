@@ -13,7 +13,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation, Plan, ReadPlan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, Operation, Plan, ReadPlan
 from omnigraph.read.engine import execute, result_schema
 from omnigraph.read.estimate import estimates
 from omnigraph.read.limits import Limits, Watch
@@ -139,9 +139,15 @@ def profile_plan(around: Surroundings, plan: ReadPlan, limits: Limits) -> Explan
     watch = Watch(limits)
     run = Run(around, watch, plan.pipeline)
     start = time.perf_counter()
-    rows = sum(batch.num_rows for batch in execute(run, plan))
+    rows = size = 0
+    for batch in execute(run, plan):
+        rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
     steps = _in_order(plan.pipeline, run.reports)
+    # What is left of the time went into order, groups and the values that are returned.
+    left = seconds - sum(report.seconds for report in steps)
+    reads = run.reads() - sum(report.storage for report in steps)
+    steps.append(StepReport(None, rows, max(left, 0.0), size, reads))
     data = {
         **explain_json(plan),
         "profile": [_report_json(report) for report in steps],
@@ -179,7 +185,15 @@ def _report_text(report: StepReport) -> str:
     return f"{text} ({notes})" if notes else text
 
 
-def _name(step: Operation) -> str:
-    introduced = ", ".join(f"${name}" for name in step.introduced())
-    kind = "without" if isinstance(step, AntiJoin) else type(step).__name__.lower()
-    return f"{kind} {introduced}".strip()
+def _name(step: Operation | None) -> str:
+    match step:
+        case None:
+            return "return"
+        case NodeScan():
+            return f"scan ${step.variable}"
+        case Expand() | Connect():
+            return f"{type(step).__name__.lower()} ${step.src} to ${step.dst}"
+        case AntiJoin():
+            return "without"
+        case _:
+            return type(step).__name__.lower()

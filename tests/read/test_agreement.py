@@ -17,15 +17,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import lance
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph, QueryError
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
+from omnigraph.storage.table_types import CommittedTable
 from tests.read.generate import (
     Question,
     World,
@@ -40,7 +45,7 @@ from tests.read.naive import Answer, Data, answer, same
 from tests.read.world import NOW, check, read_back, tables
 
 MODES = ("auto", "indexed", "csr")
-SEEDS = range(6)
+SEEDS = range(10)
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,13 +153,39 @@ def _changed(graph: Graph, world: World, random: Random) -> None:
     change(graph, random)
 
 
+def _compacted(graph: Graph, world: World, random: Random) -> None:
+    """From many small commits, and then every table is written anew by Lance."""
+    _partly_indexed(graph, world, random)
+    change(graph, random)
+    compact(graph)
+
+
+def compact(graph: Graph) -> None:
+    """Let Lance rewrite all tables, and show the graph what came of it."""
+    store = graph._store
+    pins = store.manifest(None).current().pins
+    versions, seen = [], {}
+    for key, pin in pins.items():
+        dataset = lance.dataset(store.root.path(pin.ref.path))
+        dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+        info = store.tables.info(pin.ref, dataset.version)
+        if dataset.version == pin.version or info is None:
+            continue
+        rows = dataset.count_rows()
+        versions.append(version_row(key, CommittedTable(pin.ref, dataset.version, rows, info)))
+        seen[key] = pin.version
+    intent = CommitIntent(new_ulid(), None, now_micros())
+    store.publisher.publish(store.manifest(None), Publication(seen, versions, commit=intent))
+
+
 MAKERS: dict[str, Callable[[Graph, World, Random], None]] = {
     "fresh": _fresh,
     "indexed": _indexed,
     "partly indexed": _partly_indexed,
     "changed": _changed,
+    "compacted": _compacted,
 }
-"""How a graph gets its rows; a new kind of housekeeping (compaction) is a new entry."""
+"""How a graph gets its rows; a new kind of housekeeping is a new entry."""
 
 
 def change(graph: Graph, random: Random, branch: str = "main") -> None:

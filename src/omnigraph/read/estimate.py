@@ -117,7 +117,7 @@ def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
             look = vector_index if isinstance(part, typed.Nearest) else text_index
             index: SearchIndex | None = look(source.table(), column.name)
             note: dict[str, Any] = {
-                "search": f"{type(part).__name__} ${column.variable}.{column.name}",
+                "search": f"{_function(part)}(${column.variable}.{column.name})",
                 "index": None if index is None else index.name,
             }
             if index is not None:
@@ -126,3 +126,11 @@ def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
                     note["scores"] = "by the statistics of the covered part"
             found.append(note)
     return found
+
+
+def _function(search: typed.TextMatch | typed.Bm25 | typed.Nearest) -> str:
+    return (
+        str(search.function)
+        if isinstance(search, typed.TextMatch)
+        else type(search).__name__.lower()
+    )

@@ -42,9 +42,9 @@ _ROW = "row~"
 
 @dataclass(slots=True)
 class StepReport:
-    """What one step did."""
+    """What one step did; no step is what comes after all of them."""
 
-    step: Operation
+    step: Operation | None
     rows: int = 0
     seconds: float = 0.0
     bytes: int = 0
@@ -193,13 +193,13 @@ class Run:
         if self._depth:
             return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
         known = self.report(step)
-        reads = self._reads()
+        reads = self.reads()
         start = time.perf_counter()
         after = self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
         known.seconds += time.perf_counter() - start
         known.rows += after.rows
         known.bytes = max(known.bytes, after.nbytes)
-        known.storage += self._reads() - reads
+        known.storage += self.reads() - reads
         return after
 
     def report(self, step: Operation) -> StepReport:
@@ -210,7 +210,8 @@ class Run:
             self.reports.append(known)
         return known
 
-    def _reads(self) -> int:
+    def reads(self) -> int:
+        """How often tables were asked for something."""
         sources = [*self._nodes.values(), *self._edges.values()]
         return sum(source.reads for source in sources if source is not None)
 

@@ -62,7 +62,7 @@ class Searches:
             flags = np.zeros(len(source.ids), bool)
             flags[source.index().numbers_of_rows(rows)] = True
             self._sets[expr] = flags
-            self._run.note({"search": f"{expr.function}({variable}.{column})", "hits": len(rows)})
+            self._run.note({"search": f"{expr.function}(${variable}.{column})", "hits": len(rows)})
         numbers = self._run.numbers(frame, variable)
         found = flags[np.minimum(numbers, len(flags) - 1)] & (numbers < len(flags))
         if not exact:

@@ -63,7 +63,6 @@ class Root:
         top = self.uri if self.is_local else self.prefix
         return "/".join(part for part in (top.strip("/"), path) if part)
 
-
     def spelled_as_address(self, path: str) -> str:
         """Something under a local root as object stores spell it, some letters as numbers.
 

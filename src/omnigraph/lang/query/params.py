@@ -93,10 +93,14 @@ def _refuse(name: str, problem: str, hint: str | None = None) -> ParameterError:
 
 def _python(value: Any) -> Any:
     """A NumPy value, or an array of them, as the Python value it stands for."""
-    if not hasattr(value, "tolist"):
+    if not hasattr(value, "tolist") or isinstance(value, memoryview):
         return value
     if str(getattr(value, "dtype", "")) == "datetime64[ns]":
-        value = value.astype("datetime64[us]")  # nanoseconds would come out as bare integers
+        # Nanoseconds would come out as bare integers; texts of them say all digits.
+        coarse = value.astype("datetime64[us]")
+        exact = coarse.astype("datetime64[ns]") == value
+        is_exact = bool(getattr(exact | (value != value), "all", lambda: exact)())
+        value = coarse if is_exact else value.astype(str)
     return value.tolist()
 
 
@@ -141,8 +145,19 @@ def _vector(name: str, type_: PropType, value: Any) -> Value:
 def _string(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, str):
         return _unicode(name, value)
-    wanted = "blob URI string" if scalar is Scalar.BLOB else "string"
-    raise _refuse(name, f"expected {wanted}, got {json_type(value)}")
+    raise _refuse(name, f"expected string, got {json_type(value)}")
+
+
+def _blob(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
+    """Bytes and paths as the texts that mean the same."""
+    if isinstance(value, str):
+        return _unicode(name, value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "base64:" + base64.b64encode(value).decode()
+    if isinstance(value, PurePath):
+        return Path(value).absolute().as_uri()
+    hint = "pass bytes, a path, or text that starts with 'base64:' or 'file://'"
+    raise _refuse(name, f"expected blob URI string, got {json_type(value)}", hint)
 
 
 def _unicode(name: str, text: str) -> str:
@@ -227,7 +242,11 @@ def _date(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, datetime):
         try:
-            return _to_utc(value)
+            moment = _to_utc(value)
+            # A moment of pandas keeps its nanoseconds beside the microseconds.
+            if moment != value.replace(tzinfo=None) and moment != _zoneless(value):
+                raise _too_fine(name, value)
+            return moment
         except OverflowError:
             raise _refuse(name, f"DateTime {value} is out of range") from None
     if not isinstance(value, str):
@@ -248,7 +267,7 @@ def _to_utc(value: datetime) -> datetime:
 
 _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
     Scalar.STRING: _string,
-    Scalar.BLOB: _string,
+    Scalar.BLOB: _blob,
     Scalar.BOOL: _boolean,
     Scalar.I32: _integer,
     Scalar.I64: _integer,

@@ -35,10 +35,17 @@ def parse_date(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def parse_datetime(text: str) -> datetime:
-    """ISO date and time to milliseconds, as UTC without a zone; anything else a ``ValueError``.
+_FINER = re.compile("[.,][0-9]{3}[0-9]*[1-9]")
 
-    >>> parse_datetime("2024-05-01T12:00:00.1234+02:00")
+
+class TooFine(ValueError):
+    """A moment between two milliseconds, which are what is stored."""
+
+
+def parse_datetime(text: str) -> datetime:
+    """ISO date and time in milliseconds, as UTC without a zone; anything else a ``ValueError``.
+
+    >>> parse_datetime("2024-05-01T12:00:00.1230+02:00")
     datetime.datetime(2024, 5, 1, 10, 0, 0, 123000)
     """
     text = text.strip()
@@ -50,7 +57,10 @@ def parse_datetime(text: str) -> datetime:
             moment = moment.astimezone(UTC).replace(tzinfo=None)
     except OverflowError as error:
         raise ValueError(text) from error
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    # Python drops what comes after six digits without a word.
+    if moment.microsecond % 1000 or _FINER.search(text) is not None:
+        raise TooFine(text)
+    return moment
 
 
 def is_null(expr: typed.TypedExpr | None) -> bool:
@@ -65,9 +75,13 @@ def constant(context: Context, literal: ast.Literal) -> typed.Constant | None:
     value: typed.Atom = literal.value
     if kind is ast.LiteralKind.DATE or kind is ast.LiteralKind.DATETIME:
         name, form = ("Date", "YYYY-MM-DD") if kind is ast.LiteralKind.DATE else _DATETIME
+        text = str(value)
         try:
-            text = str(value)
             value = parse_date(text) if kind is ast.LiteralKind.DATE else parse_datetime(text)
+        except TooFine:
+            message = f"invalid {name} literal: '{text}' is finer than a millisecond"
+            context.error("T34", message, literal.span, "leave out what follows the milliseconds")
+            return None
         except ValueError:
             hint = f"write a real day as {form}"
             context.error("T34", f"invalid {name} literal", literal.span, hint)
