@@ -23,6 +23,7 @@ def test_all_is_pinned():
         "Result",
         "Explanation",
         "Cancel",
+        "EmbeddingConfig",
         "Receipt",
         "LoadReceipt",
         "LoadMode",

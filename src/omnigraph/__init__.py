@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
+    from omnigraph.embed import EmbeddingConfig
     from omnigraph.graph import Graph
     from omnigraph.lang.schema import compile_schema
     from omnigraph.maintain.indexes import IndexReport, IndexState
@@ -58,6 +59,7 @@ __all__ = [
     "Result",
     "Explanation",
     "Cancel",
+    "EmbeddingConfig",
     "Receipt",
     "LoadReceipt",
     "LoadMode",
@@ -98,6 +100,7 @@ _LAZY = {
     "Result": "omnigraph.result",
     "Explanation": "omnigraph.querying",
     "Cancel": "omnigraph.read.limits",
+    "EmbeddingConfig": "omnigraph.embed",
     "Receipt": "omnigraph.commit.receipts",
     "LoadReceipt": "omnigraph.commit.receipts",
     "LoadMode": "omnigraph.write.load.run",
