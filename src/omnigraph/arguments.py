@@ -68,6 +68,11 @@ def _whole(name: str, value: Any) -> None:
         raise _wrong(name, value, "a whole number")
 
 
+def _whole_or_none(name: str, value: Any) -> None:
+    if value is not None:
+        _whole(name, value)
+
+
 def _number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(name, value, "a number")
@@ -137,7 +142,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "version": _whole,
     "max_rejects": _whole,
     "max_rows": _whole,
-    "max_memory": _whole,
+    "max_memory": _whole_or_none,
     "timeout": _number,
     "at": _moment,
     "offset": _whole,

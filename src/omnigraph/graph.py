@@ -338,10 +338,17 @@ class Graph:
         if snapshot is not None:
             if (commit, tag, version, at) != (None, None, None, None):
                 raise InputError("pass a snapshot, or say which one, not both")
-            found = snapshot._snapshot
+            found = self._own(snapshot)
         else:
             found = self._find(branch, commit, tag, version, at)
         return self._around(contract.catalog, found), bound
+
+    def _own(self, snapshot: GraphSnapshot) -> Snapshot:
+        if not isinstance(snapshot, GraphSnapshot):
+            raise InputError(f"snapshot must be a GraphSnapshot, not {type(snapshot).__name__}")
+        if snapshot._store.root.uri != self.uri:
+            raise InputError("the snapshot is one of another graph")
+        return snapshot._snapshot
 
     def _around(self, catalog: Catalog, snapshot: Snapshot) -> Surroundings:
         return Surroundings(

@@ -45,6 +45,7 @@ def test_intermediate_rows_that_do_not_fit_are_refused_before_they_are_made(peop
     assert caught.value.details["max_memory"] == 1_000
     assert caught.value.details["bytes"] > 1_000
     assert len(ask(people, PAIRS)) == 256
+    assert len(ask(people, PAIRS, max_memory=None)) == 256
 
 
 def test_a_query_is_cancelled_from_another_thread(people, monkeypatch):
@@ -86,6 +87,7 @@ def test_a_query_that_is_cancelled_before_it_starts_does_not_start(people):
     [
         ({"timeout": -1}, "timeout cannot be negative"),
         ({"timeout": "1"}, "timeout must be a number"),
+        ({"timeout": float("nan")}, "timeout cannot be nan"),
         ({"max_rows": 1.5}, "max_rows must be a whole number"),
         ({"max_memory": -1}, "max_memory cannot be negative"),
         ({"cancel": True}, "cancel must be a Cancel"),

@@ -132,6 +132,20 @@ def test_files_of_another_numbering_are_left_alone(people, tmp_path):
         assert traversed(other) == EXPECTED
 
 
+def test_files_that_rely_on_a_numbering_that_is_gone_are_written_anew(people, read):
+    """Else every later process would compute again."""
+    people.mutate('query q() { delete Person where name = "c" }')
+    traversed(people)
+    for path in Path(people.uri, FOLDER).glob("ids-*"):
+        path.unlink()
+    for _ in range(2):
+        read.clear()
+        with Graph.open(people.uri) as other:
+            other.query('query q() { match { $p: Person { name: "b" } } return { $p } }').rows()
+            assert traversed(other) == [("a", "b")]
+    assert {"src", "dst"}.isdisjoint(read)
+
+
 def test_older_files_of_a_table_go(people):
     traversed(people)
     for number in range(3):

@@ -70,6 +70,8 @@ def pushable(condition: typed.TypedExpr) -> bool:
 
 def arrow_scalar(value: typed.Value, type_: PropType) -> pa.Scalar:
     """A constant as an Arrow scalar of exactly its type."""
+    if isinstance(value, tuple) and type_.scalar is Scalar.VECTOR:
+        return pa.array([list(value)], arrow_type(type_))[0]
     if isinstance(value, tuple):
         items = arrow_array(value, type_.element)
         return pa.ListArray.from_arrays([0, len(items)], items, type=arrow_type(type_))[0]

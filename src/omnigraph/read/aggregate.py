@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.read.frame import sums
 from omnigraph.read.order import Key, sorted_places
+from omnigraph.read.sets import distinct
 from omnigraph.read.values import values_of
 
 if TYPE_CHECKING:
@@ -139,9 +141,7 @@ def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, coun
 
 
 def _sums(groups: Ints, values: Ints, weights: Ints | None, count: int) -> Ints:
-    if weights is not None:
-        values = values * weights
-    return np.bincount(groups, values, count).astype(np.int64)
+    return sums(groups, values if weights is None else values * weights, count)
 
 
 def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> Ints:
@@ -165,7 +165,7 @@ def _different_numbers(numbers: npt.NDArray[np.int32], groups: Ints, count: int)
         seen[groups * nodes + numbers] = True
         found: Ints = seen.reshape(count, nodes).sum(axis=1)
         return found
-    pairs = np.unique((groups << 32) | numbers)
+    pairs = distinct((groups << 32) | numbers)
     return np.bincount(pairs >> 32, minlength=count)
 
 

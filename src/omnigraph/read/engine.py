@@ -76,7 +76,8 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
         start += size
         size = min(4 * size, _BATCH)
         if frame.rows:
-            yield from _projected(run, plan, _repeated(frame, end))
+            for part in _repeated(frame):
+                yield from _projected(run, plan, part)
 
 
 def _direct(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
@@ -96,14 +97,18 @@ def _picks(plan: ReadPlan) -> bool:
     return bool(plan.order) and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
 
 
-def _repeated(frame: Frame, end: int | None) -> Frame:
-    """Every row as often as it counts."""
+def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
+    """Every row as often as it counts, so many at a time."""
     if frame.weights is None:
-        return frame
-    weights = frame.weights if end is None else np.minimum(frame.weights, end)
-    rows = frame.take(np.repeat(np.arange(frame.rows), weights))
-    rows.weights = None
-    return rows
+        yield frame
+        return
+    ends = np.cumsum(frame.weights)
+    total = int(ends[-1]) if frame.rows else 0
+    for start in range(0, total, batch):
+        wanted = np.arange(start, min(start + batch, total))
+        rows = frame.take(np.searchsorted(ends, wanted, side="right"))
+        rows.weights = None
+        yield rows
 
 
 def _projected(run: Run, plan: ReadPlan, frame: Frame) -> Iterator[list[pa.Array]]:
@@ -132,7 +137,10 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
         _, first = group_rows(columns, frame.rows)
         taken = pa.array(first)
         return _ordered_output(run, plan, [column.take(taken) for column in columns], end)
-    frame = _repeated(frame, None)
+    if frame.weights is not None:
+        total = int(frame.weights.sum())
+        run.watch.hold(total * max(frame.width, 8))
+        frame = next(_repeated(frame, max(total, 1)), frame)
     _rank(run, plan, frame, end)
     if plan.order:
         frame = frame.take(_places(run, plan, frame, end))

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand
-from omnigraph.read.frame import Frame, Ints, Mask, Numbers
+from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
+from omnigraph.read.sets import distinct
 from omnigraph.read.sources import EdgeSource, NodeSource, plain
 from omnigraph.read.strategy import Mode, choose
 from omnigraph.read.traverse import Step, reach
@@ -19,6 +20,9 @@ from omnigraph.topology.adjacency import EdgeAdjacency, spread
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
+
+# What a row takes while it is made: its owner, its place and its target.
+_ROW_BYTES = 24
 
 Sources = npt.NDArray[np.integer]
 Edges = Callable[[Sources], tuple[Ints, Numbers, Ints]]
@@ -35,6 +39,7 @@ class Walk:
         # Behind an edge between two types there is no further edge of that type.
         self.max_hops = 1 if self.is_cross else step.max_hops
         self.source = source
+        self._hold = run.watch.hold
         self.near, self.far = source.ends if self.direction != "in" else source.ends[::-1]
         self._choice = choose(
             run.around.traversal,
@@ -52,13 +57,25 @@ class Walk:
         return self._choice.mode is Mode.CSR
 
     @property
+    def nodes(self) -> int | None:
+        """One more than the greatest number there can be; an index may meet new ids."""
+        return len(self.near.ids) if self.is_held else None
+
+    @property
     def is_empty(self) -> bool:
         return not self.source.rows or self.min_hops > self.max_hops
 
     def neighbours(self) -> Step:
         """Different neighbours of numbers."""
         if self.is_held:
-            return self.source.index().adjacency(self.direction).neighbours
+            adjacency = self.source.index().adjacency(self.direction)
+
+            def walked(sources: Sources) -> tuple[Ints, Numbers]:
+                # Before the neighbours are there, it is clear how many they are.
+                self._hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
+                return adjacency.neighbours(sources)
+
+            return walked
 
         def looked_up(sources: Sources) -> tuple[Ints, Numbers]:
             unique, inverse = np.unique(sources, return_inverse=True)
@@ -92,7 +109,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
     if source is None or not frame.rows:
         return _none(frame, step)
     starts = run.numbers(frame, step.src)
-    walk = Walk(run, step, source, len(np.unique(starts)) if len(starts) < 4096 else len(starts))
+    walk = Walk(run, step, source, len(distinct(starts)) if len(starts) < 4096 else len(starts))
     if walk.is_empty:
         return _none(frame, step)
     if step.edge_variable is not None:
@@ -128,21 +145,18 @@ def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     there = counts > 0
     kept = frame.where(there)
     if weighted:
-        return Frame(kept.rows, kept.nodes, kept.edges, kept.values, kept.counts() * counts[there])
+        weights = times(kept.counts(), counts[there])
+        return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
     return kept
 
 
 def _reached(run: Run, walk: Walk, starts: Numbers, frame: Frame) -> tuple[Ints, Numbers]:
     step = walk.neighbours()
     if walk.max_hops == 1:
-        if walk.is_held:
-            degrees = walk.source.index().adjacency(walk.direction).degrees(starts)
-            run.watch.hold(int(degrees.sum()) * 20)
         return step(starts)
     unique, inverse = np.unique(starts, return_inverse=True)
-    nodes = len(walk.near.ids)
     found = reach(
-        step, unique.astype(np.int32), walk.min_hops, walk.max_hops, nodes, run.watch.check
+        step, unique.astype(np.int32), walk.min_hops, walk.max_hops, walk.nodes, run.watch.check
     )
     if len(unique) == len(starts) and bool((unique == starts).all()):
         return found.owners, found.targets
@@ -211,7 +225,7 @@ def connect(run: Run, step: Connect, frame: Frame, live: frozenset[str]) -> Fram
     if source is None or not frame.rows:
         return _none_joined(frame, step)
     src, dst = run.numbers(frame, step.src), run.numbers(frame, step.dst)
-    walk = Walk(run, step, source, len(np.unique(src)) if len(src) < 4096 else len(src))
+    walk = Walk(run, step, source, len(distinct(src)) if len(src) < 4096 else len(src))
     if walk.is_empty:
         return _none_joined(frame, step)
     if step.edge_variable is not None:
@@ -243,9 +257,8 @@ def _joined(run: Run, walk: Walk, src: Numbers, dst: Numbers) -> Mask:
     if walk.max_hops == 1:
         owners, targets = walk.neighbours()(starts)
     else:
-        nodes = len(walk.near.ids)
         owners, targets = reach(
-            walk.neighbours(), starts, walk.min_hops, walk.max_hops, nodes, run.watch.check
+            walk.neighbours(), starts, walk.min_hops, walk.max_hops, walk.nodes, run.watch.check
         )
     pairs = (owners << 32) | targets
     pairs.sort()

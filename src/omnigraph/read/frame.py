@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from omnigraph.errors import LimitExceeded
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -112,10 +115,39 @@ def _grouped(
     if weights is None:
         counts = np.bincount(numbers)
     else:
-        # Sums of floats are exact as long as they stay below 2^53.
-        counts = np.bincount(numbers, weights).astype(np.int64)
+        counts = sums(numbers, weights, int(numbers.max()) + 1)
     kept = np.flatnonzero(counts)
     return kept.astype(np.int32), counts[kept]
+
+
+_EXACT = 2.0**53
+_MOST = 2.0**63
+
+
+def sums(groups: npt.NDArray[np.integer], weights: Ints, count: int) -> Ints:
+    """The sum of the weights of each group, exactly."""
+    rough = np.bincount(groups, weights.astype(np.float64), count)
+    if not len(rough) or rough.max() < _EXACT:
+        # Sums of floats are exact as long as they stay below 2^53.
+        return rough.astype(np.int64)
+    _refuse_beyond(rough)
+    exact = np.zeros(count, np.int64)
+    np.add.at(exact, groups, weights)
+    return exact
+
+
+def times(left: Ints, right: Ints) -> Ints:
+    """The product of weights, exactly."""
+    _refuse_beyond(left.astype(np.float64) * right)
+    return left * right
+
+
+def _refuse_beyond(rough: npt.NDArray[Any]) -> None:
+    if len(rough) and rough.max() >= _MOST * (1 - 2.0**-40):
+        raise LimitExceeded(
+            "the pattern has more rows than 64 bits can count",
+            hint="narrow it, or count something distinct",
+        )
 
 
 def product(left: Frame, right: Frame) -> Frame:
@@ -125,7 +157,7 @@ def product(left: Frame, right: Frame) -> Frame:
     a, b = left.take(owners), right.take(inner)
     weights = None
     if a.weights is not None or b.weights is not None:
-        weights = a.counts() * b.counts()
+        weights = times(a.counts(), b.counts())
     return Frame(
         a.rows, {**a.nodes, **b.nodes}, {**a.edges, **b.edges}, {**a.values, **b.values}, weights
     )

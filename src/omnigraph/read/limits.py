@@ -47,8 +47,8 @@ class Limits:
             raise InputError(f"cancel must be a Cancel, not {type(self.cancel).__name__}")
         for name in ("timeout", "max_rows", "max_memory"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InputError(f"{name} cannot be negative")
+            if value is not None and not value >= 0:
+                raise InputError(f"{name} cannot be {'negative' if value < 0 else value}")
 
 
 class Watch:

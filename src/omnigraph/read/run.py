@@ -269,7 +269,7 @@ class Run:
         if not frame.variables and frame.rows == 1 and frame.weights is None:
             return found
         rows = frame.rows * found.rows
-        self.watch.hold(rows * (frame.width + found.width))
+        self.watch.hold(rows * (frame.width + found.width + 16))
         return product(frame, found)
 
     def _without(self, step: AntiJoin, frame: Frame) -> Frame:

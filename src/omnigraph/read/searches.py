@@ -59,8 +59,10 @@ class Searches:
         if flags is None:
             source = self._nodes(variable)
             rows = match_set(source.table(), column, expr.function, query, edits)
-            flags = np.zeros(len(source.ids), bool)
-            flags[source.index().numbers_of_rows(rows)] = True
+            # First the numbers, then how many there are: making the index gives new ones.
+            hits = source.index().numbers_of_rows(rows)
+            flags = np.zeros(max(len(source.ids), 1), bool)
+            flags[hits] = True
             self._sets[expr] = flags
             self._run.note({"search": f"{expr.function}(${variable}.{column})", "hits": len(rows)})
         numbers = self._run.numbers(frame, variable)
@@ -184,7 +186,8 @@ class Searches:
             source.table(),
             prop.name,
             vector,
-            count,
+            # Lance sets memory aside for as many as are asked for.
+            min(count, source.rows),
             metric=metric_of(prop),
             condition=condition,
             ties=True,

@@ -44,6 +44,7 @@ _MOST_LOOKUPS = 1_024
 _SHARE = 8
 # A column wider than this altogether is never held whole.
 _WIDEST = 256 << 20
+_SAMPLE = 64
 
 
 def table_id(pin: Pin) -> TableId:
@@ -114,12 +115,20 @@ class NodeSource:
         return found | self._taken(index, rest, numbers) if rest else found
 
     def is_worth_holding(self, name: str, count: int) -> bool:
-        width = _width(self.kind.arrow_schema().field(name).type)
-        if width * self.rows > _WIDEST:
+        """Whether a column should be read whole for the sake of some rows, and fits."""
+        is_much = self.rows <= _SMALL or count * _SHARE > self.rows
+        if not is_much and self._topology.uses(f"{self.pin.location}/{name}") <= 1:
             return False
-        if self.rows <= _SMALL or count * _SHARE > self.rows:
-            return True
-        return self._topology.uses(f"{self.pin.location}/{name}") > 1
+        return self._width(name) * self.rows <= _WIDEST
+
+    def _width(self, name: str) -> int:
+        """About how many bytes a value takes; where that differs, some values are looked at."""
+        kind = self.kind.arrow_schema().field(name).type
+        if not _varies(kind):
+            return _width(kind)
+        return self._topology.width(
+            f"{self.pin.location}/{name}", lambda: _mean_width(self.table(), name, self.index())
+        )
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
         """For many nodes, numbers that are equal where their values are; none if not at hand."""
@@ -128,6 +137,8 @@ class NodeSource:
         kind = self.kind.arrow_schema().field(name).type
         index = self.usual(len(numbers))
         if index is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return None
+        if not index.held.has(name) and not self.is_worth_holding(name, len(numbers)):
             return None
         found = index.held.codes(name)
         positions = index.positions(numbers)
@@ -203,7 +214,7 @@ class EdgeSource:
 
     def is_complete(self) -> bool:
         """Whether both ends of every edge are there, as they always should be."""
-        return self._topology.is_complete(self.index(), self.ends[0].index(), self.ends[1].index())
+        return self.index().is_complete(self.ends[0].index(), self.ends[1].index())
 
     def is_covered(self, direction: str) -> bool:
         """Whether the indexes of the ends know every row."""
@@ -241,6 +252,14 @@ class EdgeSource:
 
     # -- values --------------------------------------------------------------------------
 
+    def _width(self, name: str, held: EdgeIndex) -> int:
+        kind = self.kind.arrow_schema().field(name).type
+        if not _varies(kind) or name in ("src", "dst", ID):
+            return _width(kind)
+        return self._topology.width(
+            f"{self.pin.location}/{name}", lambda: _mean_width(self.table(), name, held)
+        )
+
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
         """Columns of some edges, by their rows."""
         held = self.held()
@@ -249,7 +268,7 @@ class EdgeSource:
         if held is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
             places = held.places(row_ids)
             for name in names:
-                if _width(self.kind.arrow_schema().field(name).type) * self.rows <= _WIDEST:
+                if self._width(name, held) * self.rows <= _WIDEST:
                     found[name] = held.held.column(name).take(pa.array(places))
                     rest.remove(name)
         if rest:
@@ -257,6 +276,18 @@ class EdgeSource:
             rows = self.table().take(unique.tolist(), rest)
             found |= _gathered(rows, rest, inverse)
         return found
+
+
+def _varies(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_list(kind))
+
+
+def _mean_width(table: Table, name: str, index: NodeIndex | EdgeIndex) -> int:
+    rows = index.held.row_ids()
+    if not len(rows):
+        return 1
+    some = rows[:: max(len(rows) // _SAMPLE, 1)][:_SAMPLE]
+    return int(table.take(some.tolist(), [name]).nbytes // len(some)) + 1
 
 
 def plain(adjacency: EdgeAdjacency) -> Adjacency:

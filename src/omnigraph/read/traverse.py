@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.read.sets import among, distinct
+
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Step = Callable[[npt.NDArray[np.integer]], tuple[Ints, Numbers]]
@@ -19,6 +21,7 @@ Step = Callable[[npt.NDArray[np.integer]], tuple[Ints, Numbers]]
 
 # Up to so many flags a walk keeps one for each (start, node); beyond, it keeps sorted lists.
 _MOST_FLAGS = 64_000_000
+_MOST_STARTS = 4_096
 
 
 class Reached(NamedTuple):
@@ -29,15 +32,33 @@ class Reached(NamedTuple):
 
 
 def reach(
-    step: Step, starts: Numbers, min_hops: int, max_hops: int, nodes: int, check: Callable[[], None]
+    step: Step,
+    starts: Numbers,
+    min_hops: int,
+    max_hops: int,
+    nodes: int | None,
+    check: Callable[[], None],
 ) -> Reached:
     """What different starts reach within some hops; owners come in order.
 
-    ``nodes`` is one more than the greatest number; ``check`` runs before each hop.
+    ``nodes`` is one more than the greatest number, none when a step may meet new ones; ``check``
+    runs before each hop. The starts go in blocks, so that a walk from many can be ended.
     """
-    if len(starts) * nodes <= _MOST_FLAGS:
-        return _flagged(step, starts, min_hops, max_hops, nodes, check)
-    return _listed(step, starts, min_hops, max_hops, check)
+    block = len(starts) if nodes is None else max(_MOST_FLAGS // max(nodes, 1), 1)
+    block = min(max(block, 1), _MOST_STARTS)
+    owners: list[Ints] = []
+    targets: list[Numbers] = []
+    for first in range(0, len(starts), block):
+        some = starts[first : first + block]
+        if nodes is not None and len(some) * nodes <= _MOST_FLAGS:
+            found = _flagged(step, some, min_hops, max_hops, nodes, check)
+        else:
+            found = _listed(step, some, min_hops, max_hops, check)
+        owners.append(found.owners + first)
+        targets.append(found.targets)
+    if not owners:
+        return Reached(np.empty(0, np.int64), np.empty(0, np.int32))
+    return Reached(np.concatenate(owners), np.concatenate(targets))
 
 
 def _flagged(
@@ -67,7 +88,7 @@ def _fresh(keys: Ints, visited: npt.NDArray[np.bool_]) -> Ints:
     """The different keys that were not visited yet; they are from now on."""
     new = keys[~visited[keys]]
     if len(new) * 16 < len(visited):
-        fresh: Ints = np.unique(new)
+        fresh = distinct(new)
         visited[fresh] = True
         return fresh
     flags = np.zeros(len(visited), bool)
@@ -90,10 +111,11 @@ def _listed(
         keys = ((frontier >> 32)[owners] << 32) | targets
         if hop == 1 and min_hops <= 1:
             found.append(_loops(keys, own))
-        frontier = np.setdiff1d(keys, visited)
+        fresh = distinct(keys)
+        frontier = fresh[~among(fresh, visited)]
         if not len(frontier):
             break
-        visited = np.union1d(visited, frontier)
+        visited = np.sort(np.concatenate([visited, frontier]), kind="stable")
         if hop >= min_hops:
             found.append(frontier)
     keys = _sorted(found)
@@ -102,7 +124,7 @@ def _listed(
 
 def _loops(keys: Ints, own: Ints) -> Ints:
     """The starts with an edge to themselves."""
-    return np.intersect1d(keys, own)
+    return own[among(own, distinct(keys))]
 
 
 def _sorted(found: list[Ints]) -> Ints:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from weakref import ref
 
 import numpy as np
 
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency, Ints
 from omnigraph.topology.held import HeldTable
 from omnigraph.topology.ids import Ids, Numbers
+from omnigraph.topology.nodes import NodeIndex
 
 _SRC, _DST = "src", "dst"
 OUT, IN, BOTH = "out", "in", "both"
@@ -27,6 +29,7 @@ class EdgeIndex:
         self._plain: dict[str, Adjacency] = {}
         self._edges: dict[str, EdgeAdjacency] = {}
         self._row_order: Ints | None = None
+        self._answers: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
             self._extend(before)
 
@@ -52,6 +55,17 @@ class EdgeIndex:
     def directions(self) -> tuple[str, ...]:
         """The directions that are made already."""
         return tuple(self._plain)
+
+    def is_complete(self, src: NodeIndex, dst: NodeIndex) -> bool:
+        """Whether every edge ends at nodes that are there; looked at once."""
+        for known_src, known_dst, answer in self._answers:
+            if known_src() is src and known_dst() is dst:
+                return answer
+        answer = bool((src.positions(self.src) >= 0).all())
+        answer = answer and bool((dst.positions(self.dst) >= 0).all())
+        # Only as long as the nodes are held elsewhere, and for the newest of them.
+        self._answers = [(ref(src), ref(dst), answer), *self._answers[:3]]
+        return answer
 
     def adopt(self, direction: str, adjacency: Adjacency) -> None:
         """Take over an adjacency that was stored."""

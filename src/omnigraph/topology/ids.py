@@ -9,6 +9,7 @@ disk.
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,17 @@ import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int32]
 
-# Up to so many ids a dict is held for single lookups: it takes about 120 bytes for each.
-_MOST_IN_DICT = 1_000_000
+# So many are looked up one by one rather than all at once.
 _FEW = 256
+# Ids that came after the index of hashes was made; beyond, it is made again.
+_MOST_RECENT = 65_536
+
+
+class _Hashes(NamedTuple):
+    """Hashes of the first ids in order, and whose they are."""
+
+    hashes: npt.NDArray[np.int64]
+    numbers: Numbers
 
 
 class Ids:
@@ -30,17 +39,28 @@ class Ids:
         self._ids = pa.array([], pa.string()) if ids is None else ids
         self._late: list[pa.Array] = []
         self._count = len(self._ids)
-        self._numbers: dict[str, int] | None = None
+        self._hashes: _Hashes | None = None
+        self._recent: dict[str, int] = {}
 
     def __len__(self) -> int:
         return self._count
 
     def number(self, value: str) -> int | None:
         """The number of one id, if it has one."""
-        if self._count > _MOST_IN_DICT:
-            found = pc.index(self.array(), value).as_py()
-            return None if found < 0 else int(found)
-        return self._known().get(value)
+        found = self._recent.get(value)
+        if found is not None:
+            return found
+        known = self._hashed()
+        wanted = hash(value)
+        start = int(np.searchsorted(known.hashes, wanted))
+        ids = self._ids
+        while start < len(known.hashes) and known.hashes[start] == wanted:
+            number = int(known.numbers[start])
+            if ids[number].as_py() == value:
+                return number
+            start += 1
+        # Another thread may have made the hashes anew in between.
+        return self._recent.get(value)
 
     def numbers(self, ids: pa.Array | pa.ChunkedArray) -> Numbers:
         """The numbers of ids; new ones for those that were not seen yet."""
@@ -57,25 +77,31 @@ class Ids:
         return found
 
     def _look_up(self, ids: pa.Array) -> Numbers:
-        known = self._numbers
-        if known is not None and len(ids) <= _FEW:
-            return np.fromiter((known.get(v, -1) for v in ids.to_pylist()), np.int32, len(ids))
+        if self._hashes is not None and len(ids) <= _FEW:
+            one_by_one = (self.number(value) for value in ids.to_pylist())
+            return np.fromiter((-1 if n is None else n for n in one_by_one), np.int32, len(ids))
         found = pc.index_in(ids, value_set=self.array())
         numbers: Numbers = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
         return numbers
 
     def _add(self, new: pa.Array) -> None:
-        if self._numbers is not None:
-            self._numbers.update(zip(new.to_pylist(), range(self._count, 2**31), strict=False))
+        if self._hashes is not None:
+            self._recent.update(zip(new.to_pylist(), range(self._count, 2**31), strict=False))
         self._late.append(new)
         self._count += len(new)
+        if len(self._recent) > _MOST_RECENT:
+            self._hashes, self._recent = None, {}
 
-    def _known(self) -> dict[str, int]:
-        with self._lock:
-            if self._numbers is None:
+    def _hashed(self) -> _Hashes:
+        known = self._hashes
+        if known is None:
+            with self._lock:
                 values = self.array().to_pylist()
-                self._numbers = dict(zip(values, range(len(values)), strict=True))
-            return self._numbers
+                hashes = np.fromiter(map(hash, values), np.int64, len(values))
+                order = np.argsort(hashes, kind="stable")
+                known = self._hashes = _Hashes(hashes[order], order.astype(np.int32))
+                self._recent = {}
+        return known
 
     def array(self) -> pa.Array:
         """All ids in the order of their numbers."""

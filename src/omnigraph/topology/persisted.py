@@ -55,10 +55,11 @@ class Persisted:
         count = len(ids)
         name = f"{_IDS}-{_name(location)}-{count}-{ids_digest(ids, count)}.arrow"
         known = [n for n in self._files.list() if n.startswith(f"{_IDS}-{_name(location)}-")]
-        if name not in known:
+        if name not in known or self._files.read(name) is None:
             self._files.write(name, {_IDS: ids.array()}, {})
             for old in known:
-                self._files.remove(old)
+                if old != name:
+                    self._files.remove(old)
 
     # -- nodes ---------------------------------------------------------------------------
 
@@ -70,7 +71,8 @@ class Persisted:
 
     def keep_nodes(self, identity: TableId, index: NodeIndex) -> None:
         """Store the numbers of a table if that is worth it."""
-        if not self._is_worth_it(_NODES, identity, index.held):
+        numberings = {"ids": index.ids}
+        if not self._is_worth_it(_NODES, identity, index.held, numberings):
             return
         self._keep_ids(identity.location, index.ids)
         arrays = {
@@ -105,7 +107,7 @@ class Persisted:
         self, identity: TableId, ends: tuple[str, str], index: EdgeIndex, src: Ids, dst: Ids
     ) -> None:
         """Store the numbers of a table, and both adjacencies, if that is worth it."""
-        if not self._is_worth_it(_EDGES, identity, index.held):
+        if not self._is_worth_it(_EDGES, identity, index.held, {"src": src, "dst": dst}):
             return
         self._keep_ids(ends[0], src)
         self._keep_ids(ends[1], dst)
@@ -137,11 +139,13 @@ class Persisted:
                 return found
         return None
 
-    def _is_worth_it(self, kind: str, identity: TableId, held: HeldTable) -> bool:
+    def _is_worth_it(
+        self, kind: str, identity: TableId, held: HeldTable, numberings: Mapping[str, Ids]
+    ) -> bool:
         if not self._writable or held.rows < _WORTH_IT:
             return False
         found = self._newest(kind, identity)
-        if found is None:
+        if found is None or not all(_relies_on(found.about, *each) for each in numberings.items()):
             return True
         stored = {signature for signature, _ in found.about["parts"]}
         missing = sum(f.rows for f in held.fragments if f.signature not in stored)

@@ -39,15 +39,13 @@ class Topology:
         self._ids: dict[str, Ids] = {}
         self._uses: dict[str, int] = {}
         self._asked = 0
-        self._complete: dict[tuple[int, int, int], bool] = {}
-        self._answered: OrderedDict[tuple[int, int, int], object] = OrderedDict()
+        self._widths: dict[str, int] = {}
         self._held: OrderedDict[TableId, NodeIndex | EdgeIndex] = OrderedDict()
 
     def forget(self) -> None:
-        """Drop everything."""
+        """Drop everything but the numberings: whoever runs still counts by them."""
         with self._lock:
             self._held.clear()
-            self._ids.clear()
 
     def ids(self, location: str) -> Ids:
         """The numbering of the node type whose table lies there."""
@@ -110,19 +108,11 @@ class Topology:
                 self._shrink()
             return self._uses[what]
 
-    def is_complete(self, edges: EdgeIndex, src: NodeIndex, dst: NodeIndex) -> bool:
-        """Whether every edge ends at nodes that are there; looked at once."""
-        key = (id(edges), id(src), id(dst))
-        found = self._complete.get(key)
+    def width(self, what: str, measure: Callable[[], int]) -> int:
+        """About how many bytes a value of a column takes; measured once."""
+        found = self._widths.get(what)
         if found is None:
-            found = bool((src.positions(edges.src) >= 0).all())
-            found = found and bool((dst.positions(edges.dst) >= 0).all())
-            # The indexes are kept beside the answer, so that no other gets their address.
-            self._complete[key] = found
-            self._answered[key] = (edges, src, dst)
-            while len(self._answered) > _MOST:
-                old, _ = self._answered.popitem(last=False)
-                self._complete.pop(old, None)
+            found = self._widths[what] = measure()
         return found
 
     # -- the memory ----------------------------------------------------------------------

@@ -1,0 +1,33 @@
+"""Sets of numbers as sorted arrays. Sorting beats the hashing that NumPy's own functions do."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+def distinct(values: npt.NDArray[np.integer]) -> Ints:
+    """The different values in order.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    ordered = np.sort(values)
+    if len(ordered) < 2:
+        return ordered
+    kept = np.empty(len(ordered), bool)
+    kept[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
+    return ordered[kept]
+
+
+def among(values: npt.NDArray[np.integer], known: Ints) -> npt.NDArray[np.bool_]:
+    """Which values are in a sorted array."""
+    if not len(known):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(known, values)
+    places[places == len(known)] = 0
+    found: npt.NDArray[np.bool_] = known[places] == values
+    return found

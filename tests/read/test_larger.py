@@ -1,0 +1,153 @@
+"""What only larger tables, longer walks and longer lives of a handle show."""
+
+from __future__ import annotations
+
+import gc
+
+import pyarrow as pa
+import pytest
+
+from omnigraph import Graph
+from omnigraph.errors import InputError, LimitExceeded, MemoryExceeded
+from omnigraph.read import sources
+from omnigraph.topology.edges import EdgeIndex
+from tests.read.conftest import ask
+
+SCHEMA = """\
+node P { name: String @key  text: String? @index  v: Vector(2)? @index }
+edge K: P -> P
+"""
+
+
+@pytest.fixture
+def ring(tmp_path, monkeypatch):
+    """A ring of 60 nodes and three more, one of which knows another; nothing is small."""
+    monkeypatch.setattr(sources, "_SMALL", 0)
+    names = [f"p{n}" for n in range(60)]
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        graph.load(
+            {
+                "P": pa.table(
+                    {
+                        "name": ["c", "a", "b", "x", *names],
+                        "text": ["a fox"] * 64,
+                        "v": pa.array([[1.0, n] for n in range(64)], pa.list_(pa.float32(), 2)),
+                    }
+                ),
+                "K": pa.table({"from": ["a", *names], "to": ["x", *names[1:], names[0]]}),
+            }
+        )
+        graph.indexes.ensure()
+        yield graph
+
+
+WALKS = {
+    "expand": ('$s.name in ["a", "b", "c"] $s k{1,2} $t', [("a", "x")]),
+    "from one": ('$s.name = "p7" $s k{1,2} $t', [("p7", "p8"), ("p7", "p9")]),
+    "bound": ('$s.name = "p7" $t: P $t.name = "p9" $s k{1,3} $t', [("p7", "p9")]),
+}
+
+
+@pytest.mark.parametrize("mode", ["indexed", "csr", "auto"])
+@pytest.mark.parametrize("walk", WALKS)
+def test_the_first_walk_of_a_cold_handle(ring, mode, walk, monkeypatch):
+    """The index gives ids that had no number when the walk began."""
+    monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", mode)
+    pattern, expected = WALKS[walk]
+    with Graph.open(ring.uri, "r") as cold:
+        for _ in range(3):
+            rows = ask(cold, f"match {{ $s: P {pattern} }} return {{ $s.name, $t.name }}")
+            assert sorted((r["s.name"], r["t.name"]) for r in rows) == sorted(expected)
+
+
+def test_the_first_search_of_a_cold_handle(ring):
+    with Graph.open(ring.uri, "r") as cold:
+        text = 'match { $p: P $p.name != "a" search($p.text, "fox") } return { count($p) as n }'
+        assert [ask(cold, text) for _ in range(2)] == [[{"n": 63}], [{"n": 63}]]
+
+
+@pytest.mark.parametrize("end", ["refresh", "close"])
+def test_a_result_is_whole_although_its_handle_moves_on(ring, end):
+    text = "query q() { match { $s: P $s k $t } return { $s.name, $t.name } }"
+    for _ in range(3):
+        result = ring.query(text)
+        ring.refresh()
+    result = ring.query(text)
+    getattr(ring, end)()
+    assert len({tuple(row.values()) for row in result.rows()}) == 61
+
+
+def test_walks_are_counted_exactly_and_never_wrap_around(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        names = [f"n{n:02}" for n in range(30)]
+        pairs = [(a, b) for a in names for b in names if a != b]
+        graph.load(
+            {
+                "P": pa.table({"name": names}),
+                "K": pa.table({"from": [p[0] for p in pairs], "to": [p[1] for p in pairs]}),
+            }
+        )
+
+        def count(hops):
+            chain = " ".join(f"$v{n} k $v{n + 1}" for n in range(hops))
+            return ask(graph, f"match {{ $v0: P {chain} }} return {{ count($v0) as n }}")
+
+        for hops in (1, 5, 10, 11):
+            assert count(hops) == [{"n": 30 * 29**hops}]
+        with pytest.raises(LimitExceeded, match="more rows than 64 bits can count"):
+            count(12)
+
+
+def test_rows_that_are_only_counted_are_repeated_in_batches(ring):
+    text = "query q() { match { $a: P $b: P $c: P $d: P $e: P $f: P } return { 1 as x } }"
+    first = next(iter(ring.query(text).batches()))
+    assert 0 < first.num_rows <= 65_536
+    text = "match { $a: P $b: P $c: P } return { $a } order { $a.name } limit 1"
+    with pytest.raises(MemoryExceeded):
+        ask(ring, text, max_memory=1_000_000)
+
+
+@pytest.mark.parametrize("limit", ["10000000000", "5 offset 2147483647"])
+def test_more_neighbours_than_there_are_nodes(ring, limit):
+    text = f"match {{ $p: P }} return {{ $p }} order {{ nearest($p.v, $q) }} limit {limit}"
+    rows = ask(ring, text, {"q": ("Vector(2)", [1.0, 1.0])})
+    assert len(rows) == (0 if "offset" in limit else 64)
+
+
+def test_a_vector_that_was_given_can_be_returned(ring):
+    text = 'match { $p: P { name: "a" } } return { $x as x }'
+    assert ask(ring, text, {"x": ("Vector(3)", [1.0, 2.0, 3.0])}) == [{"x": [1.0, 2.0, 3.0]}]
+
+
+def test_a_column_that_is_too_wide_is_not_held(ring, monkeypatch):
+    monkeypatch.setattr(sources, "_WIDEST", 64)
+    text = "match { $p: P } return { $p.text } limit 1"
+    assert [ask(ring, text) for _ in range(3)] == [[{"p.text": "a fox"}]] * 3
+    index = ring._topology.held_nodes(sources.table_id(_pin(ring)))
+    assert index is None or not index.held.has("text")
+
+
+def _pin(graph):
+    return graph._store.manifest(None).current().pins["node:P"]
+
+
+@pytest.mark.parametrize("snapshot", ["x", 5, "other"])
+def test_a_snapshot_has_to_be_one_of_this_graph(ring, tmp_path, snapshot):
+    with Graph.init(tmp_path / "other.omni", SCHEMA, durability="os") as other:
+        given = other.snapshot() if snapshot == "other" else snapshot
+        with pytest.raises(InputError):
+            ask(ring, "match { $p: P } return { $p }", snapshot=given)
+    with Graph.open(ring.uri, "r") as again:
+        assert len(ask(ring, "match { $p: P } return { $p }", snapshot=again.snapshot())) == 64
+
+
+def test_what_is_held_of_old_versions_goes(ring, monkeypatch):
+    """Nothing but the topology keeps an index alive."""
+    monkeypatch.setattr(ring._topology, "_memory", 1)
+    text = "match { $s: P $s k $t } return { count($t) as n }"
+    for number in range(8):
+        ring.append({"K": pa.table({"src": ["b"], "dst": [f"p{number}"]})})
+        assert ask(ring, text) == [{"n": 62 + number}]
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, EdgeIndex)]
+    assert len(kept) <= 3
