@@ -22,6 +22,7 @@ from omnigraph.errors import (
     OrphanEdge,
     UniqueViolation,
     ValueConversionError,
+    ValueViolation,
 )
 from tests.commit.world import at
 
@@ -202,7 +203,6 @@ SHAPES = {
     "a null key": ({"Doc": pa.table({"slug": pa.nulls(1, pa.string())})}, "'slug' has null values"),
     "no source": ({"Cites": pa.table({"dst": ["a"]})}, "'src' is missing"),
     "no target": ({"Cites": pa.table({"src": ["a"]})}, "'dst' is missing"),
-    "a null id": ({"Free": pa.table({"id": pa.nulls(1, pa.string())})}, "'id' has null values"),
     "another id than the key": (
         {"Doc": pa.table({"id": ["b"], "slug": ["a"]})},
         "the id of a row is its key slug",
@@ -518,3 +518,16 @@ def test_many_rows_are_one_commit(graph):
     assert (receipt.affected_nodes, receipt.affected_edges, receipt.version) == (20_000, 19_999, 2)
     found = graph.snapshot().read("Doc", ["slug"], pc.field("i32") == 777)
     assert found["slug"].to_pylist() == ["d00777"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "field"),
+    [
+        ({"Free": pa.table({"id": [""]})}, "Free.id"),
+        ({"Doc": pa.table({"slug": [""]})}, "Doc.slug"),
+    ],
+    ids=["id", "key"],
+)
+def test_no_id_is_empty(graph, rows, field):
+    with pytest.raises(ValueViolation, match=f"{field}: the id of a row is empty"):
+        graph.append(rows)

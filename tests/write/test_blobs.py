@@ -88,6 +88,26 @@ def test_arrow_tables_and_edges(graph):
     assert graph.read_blob("Cites", "e", "scan") == b"s"
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_mutations_take_bytes_and_paths(graph, tmp_path, kind):
+    (tmp_path / "ä b").write_bytes(BYTES)
+    query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""
+    graph.mutate(query, None, {"b": kind(b"hi"), "c": tmp_path / "ä b"})
+    assert graph.read_blob("Doc", "a", "body") == b"hi"
+    assert graph.read_blob("Doc", "a", "cover") == BYTES
+
+
+def test_tables_take_bytes_and_base64(graph):
+    graph.load({"Doc": pa.table({"slug": ["a", "b"], "body": [text(b"hi"), None]})})
+    graph.load({"Doc": pa.table({"slug": ["c"], "body": [b"raw"]})})
+    assert graph.read_blob("Doc", "a", "body") == b"hi"
+    assert graph.read_blob("Doc", "b", "body") is None
+    assert graph.read_blob("Doc", "c", "body") == b"raw"
+    files = pa.table({"slug": ["d"], "body": ["file:///etc/hosts"]})
+    with pytest.raises(InputError, match=r"String. do not fit Blob"):
+        graph.load({"Doc": files})
+
+
 def test_mutations_take_base64_and_files(graph, tmp_path):
     (tmp_path / "x").write_bytes(BYTES)
     query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""

@@ -81,15 +81,16 @@ def test_a_repeat_is_known_after_reopening(people):
             run(again, OTHERS["another value"], idempotency_key="k")
 
 
-def test_a_load_is_known_by_its_mode_and_its_number_of_records(people):
+def test_a_load_is_known_by_its_mode_and_its_data(people):
     """Files may lie elsewhere the second time, or come as a stream."""
     records = [{"type": "Note", "data": {"text": "a"}}, {"type": "Note", "data": {"text": "b"}}]
     first = people.load(records, idempotency_key="k")
     repeated = people.load(iter(records), idempotency_key="k")
     assert repeated.commit_id == first.commit_id
     assert rows(people, "Note", "text") == ["a", "b"]
-    with pytest.raises(InputError, match="another write"):
-        people.load(records[:1], idempotency_key="k")
+    for others in (records[:1], records[::-1], [records[0]] * 2, [*records, records[0]]):
+        with pytest.raises(InputError, match="another write"):
+            people.load(others, idempotency_key="k")
     with pytest.raises(InputError, match="another write"):
         people.load(records, "append", idempotency_key="k")
     with pytest.raises(InputError, match="another write"):

@@ -97,6 +97,20 @@ def test_a_value_that_its_property_does_not_take(graph, tmp_path, name, text):
     stands_at(again, "<records>", 1, name)
 
 
+ROUNDED = [(name, text) for name, wrong in values.ROUNDED.items() for text in wrong]
+
+
+@pytest.mark.parametrize("line_end", ["\n", " ", "\n  "])
+@pytest.mark.parametrize(("name", "text"), ROUNDED, ids=_short)
+def test_a_number_that_a_float_takes_for_an_integer(graph, tmp_path, name, text, line_end):
+    """The text counts, also of a record that goes over several lines."""
+    path = tmp_path / "a.ndjson"
+    path.write_text(f'{{"type": "Thing",{line_end}"data": {{"slug": "a", "{name}": {text}}}}}\n')
+    error = refused(graph, lambda: graph.load(path))
+    stands_at(error, path, 1, name)
+    assert "is not an" in error.message
+
+
 @table(texts.BROKEN)
 def test_text_that_is_no_json(graph, tmp_path, name):
     text, line, says = texts.BROKEN[name]

@@ -18,6 +18,7 @@ from omnigraph.errors import (
     UniqueViolation,
     VersionMismatch,
 )
+from omnigraph.write.load.run import Load
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 from tests.write.world import ends, heads, meanwhile, names, rows, run, values, versions
@@ -205,8 +206,9 @@ def test_two_handles_with_one_key_are_one_commit(people, other, statement):
     assert len(people.commits()) == before + 1
 
 
-def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other):
-    """On different tables nothing but the publish can notice; both loads have one record."""
+def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other, monkeypatch):
+    """On different tables nothing but the publish can notice; they pass for the same write here."""
+    monkeypatch.setattr(Load, "fingerprint", "same")
     told = []
 
     def insist():
@@ -214,7 +216,7 @@ def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other):
 
     with at(Failpoint.WRITE_AFTER_TABLES, insist):
         receipt = people.load([{"type": "Person", "data": {"name": "Eve"}}], idempotency_key="k")
-    assert [each.commit_id for each in told] == [receipt.commit_id]
+    assert told == [receipt]
     assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
     assert people._store.sidecars.list() == []
     run(people, ADD)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from omnigraph.errors import ValueConversionError
 
-_BASE64 = "base64:"
+BASE64 = "base64:"
 _FILE = "file://"
 
 
@@ -29,9 +29,9 @@ def blob_bytes(value: Any) -> bytes | None:
         return bytes(value)
     if isinstance(value, Path):
         return _content(value)
-    if isinstance(value, str) and value.startswith(_BASE64):
+    if isinstance(value, str) and value.startswith(BASE64):
         try:
-            return base64.b64decode(value.removeprefix(_BASE64), validate=True)
+            return base64.b64decode(value.removeprefix(BASE64), validate=True)
         except (binascii.Error, ValueError):
             raise ValueConversionError("the text after 'base64:' is not base64") from None
     if isinstance(value, str) and value.startswith(_FILE):

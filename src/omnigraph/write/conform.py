@@ -13,6 +13,8 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.storage.tables import KEY
+from omnigraph.write.arrow_names import type_name
+from omnigraph.write.blobs import BASE64, blob_bytes
 from omnigraph.write.convert import flaw
 from omnigraph.write.moments import to_timestamp
 
@@ -95,10 +97,27 @@ def _cast(kind: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field) -
     if _is_kindred(column.type, field.type):
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return _converted(column, field.type)
+    if pa.types.is_large_binary(field.type) and _is_text(column.type):
+        with suppress(ValueConversionError):
+            return _from_base64(column)
     raise ValueConversionError(
-        f"{kind.table_key}: values of '{field.name}' ({column.type}) do not fit {field.type}",
+        f"{kind.table_key}: values of '{field.name}' ({type_name(column.type)}) "
+        f"do not fit {_wanted(kind, field)}",
         details={"table_key": kind.table_key, "property": field.name},
     )
+
+
+def _wanted(kind: NodeType | EdgeType, field: pa.Field) -> str:
+    prop = kind.properties.get(field.name)
+    return type_name(field.type) if prop is None else str(prop.type)
+
+
+def _from_base64(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Blobs that came as text; files are not read here, where nothing bounds what they add."""
+    if pc.all(pc.starts_with(column, BASE64)).as_py() is False:
+        raise ValueConversionError("a Blob is bytes, or text that starts with 'base64:'")
+    found = [blob_bytes(value) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(found, pa.large_binary())])
 
 
 def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -124,6 +143,8 @@ def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         column = _spelled_out(column)
     leaf = column.type
     if _is_list(column.type):
+        if pa.types.is_dictionary(column.type.value_type):
+            column = _items_spelled_out(column)
         leaf = column.type.value_type
         # Arrow casts the items of a whole array, also those that a slice leaves out.
         column = pa.chunked_array([pa.concat_arrays([c]) for c in column.chunks], column.type)
@@ -139,10 +160,36 @@ def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 def _spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values of a dictionary in the place of its numbers; Arrow cannot cast all kinds."""
-    words = column.type.value_type
-    plain = pa.string() if _is_text(words) else words
-    chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
-    return pa.chunked_array(chunks, plain)
+    chunks = [_words(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, _plain(column.type))
+
+
+def _words(chunk: pa.DictionaryArray) -> pa.Array:
+    return chunk.dictionary.cast(_plain(chunk.type)).take(chunk.indices)
+
+
+def _plain(given: pa.DictionaryType) -> pa.DataType:
+    return pa.string() if _is_text(given.value_type) else given.value_type
+
+
+def _items_spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same for the items of lists."""
+    if pa.types.is_fixed_size_list(column.type):
+        raise pa.ArrowNotImplementedError("no vector has words")
+    make = pa.list_ if pa.types.is_list(column.type) else pa.large_list
+    wanted = make(_plain(column.type.value_type))
+    chunks = [
+        type(chunk).from_buffers(
+            wanted,
+            len(chunk),
+            chunk.buffers()[:2],
+            chunk.null_count,
+            chunk.offset,
+            [_words(chunk.values)],
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, wanted)
 
 
 def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
@@ -156,7 +203,8 @@ def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
         raise pa.ArrowInvalid("a float that may be rounded")
 
 
-_EXACT_FLOATS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
+# The next float up is an integer that two others are rounded to.
+_EXACT_FLOATS = {pa.float16(): 2**11 - 1, pa.float32(): 2**24 - 1, pa.float64(): 2**53 - 1}
 
 
 def _is_list(given: pa.DataType) -> bool:
@@ -192,17 +240,16 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
     given = None
     if KEY in table.column_names:
         given = _cast(kind, table[KEY], pa.field(KEY, pa.string(), nullable=False))
-        if given.null_count:
-            raise ValueConversionError(
-                f"{kind.table_key}: '{KEY}' has null values",
-                details={"table_key": kind.table_key, "property": KEY},
-            )
     if not isinstance(kind, NodeType) or not kind.key:
-        if given is not None:
-            return given
-        return pa.chunked_array([pa.array(new_ulids(table.num_rows), pa.string())])
+        if given is None or given.null_count == len(given):
+            return pa.chunked_array([pa.array(new_ulids(table.num_rows), pa.string())])
+        if given.null_count:
+            new = pa.array(new_ulids(given.null_count), pa.string())
+            flat = given.combine_chunks()
+            return pa.chunked_array([pc.replace_with_mask(flat, pc.is_null(flat), new)])
+        return given
     made = _key_ids(kind, table)
-    if given is not None and not given.equals(made):
+    if given is not None and pc.any(pc.not_equal(given, made)).as_py():
         raise InputError(
             f"{kind.table_key}: the id of a row is its key {', '.join(kind.key)}; "
             "another id was given",

@@ -7,8 +7,10 @@ guessed: an integer may become a float, and that is all.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.lang.query.checker.literals import parse_date, parse_datetime
+from omnigraph.lang.query.checker.literals import TooFine, parse_date, parse_datetime
+from omnigraph.lang.query.params import python_value
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
 from omnigraph.write.blobs import blob_bytes
@@ -29,7 +32,7 @@ _DAY_ZERO = date(1970, 1, 1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_SHOWN = 80
 _LONGEST_NUMBER = 512
-_EXACT_FLOAT = 2**53
+_EXACT_FLOAT = 2**53 - 1
 
 
 class Problem(NamedTuple):
@@ -58,7 +61,8 @@ def convert_column(
     converted: list[Any] = []
     for row, value in enumerate(values):
         try:
-            converted.append(None if value is None else convert(value))
+            plain = python_value(value)
+            converted.append(None if plain is None else convert(plain))
         except (ValueError, ValueConversionError) as error:
             converted.append(None)
             said = error.message if isinstance(error, ValueConversionError) else str(error)
@@ -76,12 +80,20 @@ def show(value: Any) -> str:
         # Python refuses to spell greater ones.
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     if not isinstance(value, str):
-        try:
-            value = repr(value)
-        except (ValueError, RecursionError):
-            value = f"a {type(value).__name__}"
+        value = _spelled_out(value)
     text = value[: _LONGEST_SHOWN + 1].encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(value) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _spelled_out(value: Any) -> str:
+    """As JSON where a record may have brought it so, else as Python writes it."""
+    try:
+        if value is None or isinstance(value, bool | list | dict):
+            with suppress(TypeError):
+                return json.dumps(value, ensure_ascii=False)
+        return repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__}"
 
 
 # -- a whole column at once ---------------------------------------------------------------------
@@ -211,10 +223,11 @@ def _list(type_: PropType, convert: Callable[[Scalar, Any], Any], value: Any) ->
         raise ValueError(f"{show(value)} is not a list")
     items = []
     for position, item in enumerate(value):
-        if item is None:
+        plain = python_value(item)
+        if plain is None:
             raise ValueError(f"item {position} is null")
         try:
-            items.append(convert(type_.scalar, item))
+            items.append(convert(type_.scalar, plain))
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
     return items
@@ -228,7 +241,7 @@ def _vector(type_: PropType, value: Any) -> list[float]:
     items = []
     for position, item in enumerate(value):
         try:
-            items.append(_float(Scalar.F32, item))
+            items.append(_float(Scalar.F32, python_value(item)))
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
     if not any(items):
@@ -311,6 +324,8 @@ def _datetime(scalar: Scalar, value: Any) -> int:
     if isinstance(value, str):
         try:
             return (parse_datetime(value) - _EPOCH) // _MILLISECOND
+        except TooFine:
+            raise ValueError(f"{show(value)} is finer than a millisecond") from None
         except ValueError:
             pass
     raise ValueError(f"{show(value)} is not a DateTime; write 2024-05-01T10:00:00Z")

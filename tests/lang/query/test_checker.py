@@ -46,6 +46,13 @@ WRONG: list[Case] = [
     ("T3", read('$p: Person { born: "2024-01-01" }'), 2, 20, "got String"),
     ("T3", mutation('insert Person { name: "a" age: 3000000000 }'), 2, 32, "out of range"),
     ("T3", mutation('insert Person { name: "a" age: 1.5 }'), 2, 32, "has a fraction"),
+    (
+        "T3",
+        mutation('insert Person { name: "a" age: 9007199254740993.0 }'),
+        2,
+        32,
+        "may be rounded",
+    ),
     ("T3", mutation('insert Person { name: "a" visits: -1 }'), 2, 35, "out of range"),
     ("T3", mutation('insert Person { name: "a" kind: "foe" }'), 2, 33, "invalid enum value"),
     ("T3", mutation('insert Person { name: "a" tags: ["x", null] }'), 2, 33, "cannot be null"),
@@ -190,6 +197,13 @@ WRONG: list[Case] = [
     ("T34", read('$p: Person $p.born = date("2024-02-30")'), 2, 22, "invalid Date literal"),
     ("T34", read('$p: Person $p.born = date("2024-1-1")'), 2, 22, "invalid Date literal"),
     ("T34", read('$p: Person $p.seen = datetime("later")'), 2, 22, "invalid DateTime literal"),
+    (
+        "T34",
+        read('$p: Person $p.seen = datetime("2024-01-01T00:00:00.0005Z")'),
+        2,
+        22,
+        "'2024-01-01T00:00:00.0005Z' is finer than a millisecond",
+    ),
     ("T35", read("$p: Person $p.name = bob"), 2, 22, "`bob` means nothing here"),
 ]
 

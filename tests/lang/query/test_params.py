@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,9 +60,13 @@ ACCEPTED: list[tuple[str, Any, Any]] = [
     ("DateTime", "2024-02-29T12:00:00.5+02:00", datetime(2024, 2, 29, 10, 0, 0, 500000)),
     ("DateTime", "2024-02-29 12:00:00", datetime(2024, 2, 29, 12)),
     ("DateTime", "2024-02-29", datetime(2024, 2, 29)),
-    ("DateTime", "2024-02-29T12:00:00.123999Z", datetime(2024, 2, 29, 12, 0, 0, 123000)),
+    ("DateTime", "2024-02-29T12:00:00.123000000Z", datetime(2024, 2, 29, 12, 0, 0, 123000)),
     ("Blob", "base64:AA==", "base64:AA=="),
     ("Blob", "s3://b/k", "s3://b/k"),
+    ("Blob", b"hi", "base64:aGk="),
+    ("Blob", bytearray(b"hi"), "base64:aGk="),
+    ("Blob", memoryview(b"hi"), "base64:aGk="),
+    ("Blob", Path("/a b"), "file:///a%20b"),
     ("[String]", [], ()),
     ("[I32]", [1, "2"], (1, 2)),
     ("[Date]", ["2024-01-01"], (date(2024, 1, 1),)),
@@ -120,6 +126,16 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("DateTime", 1, "param 'p': expected datetime string, got number"),
     ("DateTime", "noon", "param 'p': invalid DateTime 'noon'"),
     ("DateTime", "9999-12-31T23:59:59-23:00", "param 'p': invalid DateTime"),
+    (
+        "DateTime",
+        "2024-02-29T12:00:00.123999Z",
+        "param 'p': DateTime '2024-02-29T12:00:00.123999Z' is finer than a millisecond",
+    ),
+    ("DateTime", "2024-02-29T12:00:00.123000001Z", "param 'p': DateTime '2024"),
+    ("DateTime", datetime(2024, 1, 1, microsecond=1999), "param 'p': DateTime '2024"),
+    ("DateTime", np.datetime64("2024-01-01T00:00:00.000000001"), "param 'p': DateTime '2024"),
+    ("DateTime", pd.Timestamp("2024-01-01T00:00:00.000000001Z"), "param 'p': DateTime '2024"),
+    ("[DateTime]", ["2024-01-01T00:00:00.0001Z"], "param 'p[0]': DateTime '2024"),
     ("Blob", 1, "param 'p': expected blob URI string, got number"),
     ("[I32]", 1, "param 'p': expected array for [I32], got number"),
     ("[I32]", "1", "param 'p': expected array for [I32], got string"),
@@ -197,7 +213,7 @@ def test_params_may_be_absent(given: Mapping[str, Any] | None) -> None:
         ),
         (
             "DateTime",
-            datetime(2024, 1, 1, microsecond=1999),
+            datetime(2024, 1, 1, microsecond=1000),
             datetime(2024, 1, 1, microsecond=1000),
         ),
         ("DateTime", np.datetime64("2024-01-01T12:00:00", "s"), datetime(2024, 1, 1, 12)),

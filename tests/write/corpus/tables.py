@@ -53,6 +53,7 @@ TABLES: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "integers for texts": ({"Thing": _things(text=[1, 2])}, 1, "text", FIT),
     "bytes for texts": ({"Thing": _things(text=[b"a", b"b"])}, 1, "text", FIT),
     "texts for blobs": ({"Thing": _things(body=["a", "b"])}, 1, "body", FIT),
+    "base64 that is none": ({"Thing": _things(body=["base64:aGk=", "base64:?"])}, 2, "body", FIT),
     "texts for days": ({"Thing": _things(day=["2024-05-01", "x"])}, 1, "day", FIT),
     "moments for days": ({"Thing": _things(day=[dt.datetime(2024, 5, 1, 7)] * 2)}, 1, "day", FIT),
     "times of day": ({"Thing": _things(moment=[dt.time(1), dt.time(2)])}, 1, "moment", FIT),
@@ -121,7 +122,8 @@ TABLES: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
         "id",
         "key",
     ),
-    "a null id": ({"Note": _people(text=["a", "b"], id=["1", None])}, 2, "id", "null values"),
+    "an empty id": ({"Note": _people(text=["a", "b"], id=["1", ""])}, 2, "id", "is empty"),
+    "an empty key": ({"Person": _people(name=["A", ""])}, 2, "name", "is empty"),
     "ids that are numbers": ({"Note": _people(text=["a"], id=[1])}, 1, "id", FIT),
     "half of a key": ({"Seat": _people(row=["A"])}, 1, "number", "is missing"),
     "a column twice": (

@@ -154,6 +154,11 @@ NOT_RECORDS: dict[str, tuple[str, str | None, str]] = {
         "from",
         "not valid Unicode",
     ),
+    "a node and an edge in one": (
+        '{"type": "Person", "edge": "Knows", "from": "a", "to": "b", "data": {"name": "A"}}',
+        "edge",
+        "'type' and 'edge' exclude each other",
+    ),
     "data that is a list": ('{"type": "Person", "data": []}', "data", "'data' is not an object"),
     "data that is a text": ('{"type": "Person", "data": "A"}', "data", "'data' is not an object"),
     "data that is null": ('{"type": "Person", "data": null}', "data", "'data' is not an object"),

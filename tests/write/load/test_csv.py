@@ -73,6 +73,11 @@ def test_values_are_read_by_the_types_of_their_properties(empty, tmp_path):
     assert empty.read_blob("Thing", "a", "body") == b"hi"
 
 
+def test_integers_may_have_a_point_or_an_exponent(empty, tmp_path):
+    load(empty, tmp_path, "Person.csv", "name,age\nA,5.0\nB,1e1\nC,-0.0\n")
+    assert rows(empty, "Person", "age") == [(0,), (10,), (5,)]
+
+
 def test_an_empty_field_is_null_and_an_empty_text_where_one_is_required(empty, tmp_path):
     load(empty, tmp_path, "Note.csv", 'text,stars\n"",\nx,1\n')
     load(empty, tmp_path, "Thing.csv", "slug,text,words\na,,\n")

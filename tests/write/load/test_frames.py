@@ -32,6 +32,13 @@ def stored(graph, name):
 
 
 FITS = {
+    "pandas: the last float that is exact": ("i64", pd, [1 - 2.0**53, None], [1 - 2**53, None]),
+    "polars: lists of categories": (
+        "words",
+        pl,
+        pl.Series([["x", "y"], None], dtype=pl.List(pl.Categorical)),
+        [["x", "y"], None],
+    ),
     "pandas: texts": ("text", pd, ["x", None], ["x", None]),
     "pandas: texts of its own": ("text", pd, pd.array(["ü", None], "string"), ["ü", None]),
     "pandas: NaN is null": ("f64", pd, [-0.5, np.nan], [-0.5, None]),
@@ -157,6 +164,14 @@ REFUSED = {
     "pandas: infinity": ("f64", pd, [1.0, np.inf], 2, "not finite"),
     "pandas: a fraction": ("i64", pd, [1.0, 1.5], 2, "do not fit"),
     "pandas: a float that may be rounded": ("i64", pd, [1.0, 2.0**60], 2, "do not fit"),
+    "pandas: the first float that may be": ("i64", pd, [1.0, 2.0**53], 2, "F64. do not fit I64"),
+    "pandas: a short float that may be rounded": (
+        "i64",
+        pd,
+        np.array([1, 2**24], "float32"),
+        2,
+        "do not fit",
+    ),
     "pandas: too great": ("i32", pd, pd.array([1, 2**31], "Int64"), 2, "do not fit"),
     "pandas: a category that the enum has not": (
         "kind",
@@ -205,6 +220,15 @@ def test_what_does_not_fit_is_refused_by_its_row(empty, name, library, given, li
     with pytest.raises(Exception, match=says) as caught:
         empty.load({"Thing": things(library, name, given)})
     assert (caught.value.details["line"], caught.value.details["field"]) == (line, name)
+    assert empty.snapshot().count("Thing") == 0
+
+
+@pytest.mark.parametrize("name", ["body", "text", "shoe"])
+def test_objects_of_polars_are_refused(empty, name):
+    """All that Arrow gets to see of them is where they lie in memory."""
+    column = pl.Series([object(), b"x"], dtype=pl.Object)
+    with pytest.raises(InputError, match=f"the column '{name}' holds Python objects"):
+        empty.load({"Thing": things(pl, name, column)})
     assert empty.snapshot().count("Thing") == 0
 
 

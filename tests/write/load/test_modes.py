@@ -297,6 +297,37 @@ def test_an_id_that_equals_the_key_is_accepted(filled):
     assert rows(filled, "Code", "id") == [("7",), ("8",)]
 
 
+def test_values_beside_data_are_ignored_and_counted(filled):
+    """They look like properties, and are read by nobody."""
+    records = [
+        {"edge": "Knows", "from": "Ada", "to": "Bob", "weight": 1.5},
+        {"type": "Note", "stars": 5, "data": {"text": "a"}},
+        {"type": "Note", "stars": 4, "id": "x", "data": {"text": "b"}},
+    ]
+    receipt = filled.load(records)
+    assert receipt.ignored == {
+        "Knows.weight beside data": 1,
+        "Note.id beside data": 1,
+        "Note.stars beside data": 2,
+    }
+    assert len(receipt.warnings) == 3
+    assert receipt.affected_nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        ({"edge": "Knows", "from": "Ada", "to": "Bob", "weight": 1.5}, "weight"),
+        ({"type": "Person", "age": 5, "data": {"name": "Dan"}}, "age"),
+        ({"type": "Person", "from": "Ada", "data": {"name": "Dan"}}, "from"),
+    ],
+)
+def test_strict_properties_refuse_values_beside_data(filled, record, field):
+    message = is_refused(filled, LoadError, [record], strict_properties=True)
+    assert f"'{field}' stands beside 'data'" in message
+    assert message.endswith("put it into 'data'")
+
+
 def test_unknown_properties_are_ignored_and_counted(filled):
     """Decision: per property, with a warning for the caller."""
     receipt = filled.load(
@@ -370,9 +401,35 @@ def test_a_load_whose_condition_fails_makes_no_branch(filled):
     assert filled.branches.list() == ["main", "r"]
 
 
-def test_an_empty_load_makes_the_branch_that_was_asked_for(filled):
-    receipt = filled.load([], branch="review", from_branch="main")
-    assert (receipt.commit_id, receipt.branch_created) == (None, True)
+@pytest.mark.parametrize("data", [[], [node("Robot")]], ids=["no record", "no good one"])
+def test_an_empty_load_makes_no_branch(filled, data):
+    receipt = filled.load(data, branch="review", from_branch="main", max_rejects=1)
+    assert (receipt.commit_id, receipt.branch_created) == (None, False)
+    assert filled.branches.list() == ["main"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize("phase", ["reading", "checking", "writing"])
+def test_a_load_that_is_stopped_leaves_no_branch(filled, phase, error):
+    def stop(at):
+        if at.phase == phase:
+            raise error
+
+    before = filled.branches.list()
+    with pytest.raises(error):
+        filled.load(people("Dan"), branch="review", from_branch="main", progress=stop)
+    assert filled.branches.list() == before
+    assert filled.load(people("Dan"), branch="review", from_branch="main").branch_created
+
+
+def test_a_load_that_is_stopped_leaves_a_branch_that_was_there(filled):
+    def stop(at):
+        if at.phase == "writing":
+            raise KeyboardInterrupt
+
+    filled.branches.create("review")
+    with pytest.raises(KeyboardInterrupt):
+        filled.load(people("Dan"), branch="review", from_branch="main", progress=stop)
     assert filled.branches.list() == ["main", "review"]
 
 

@@ -163,3 +163,61 @@ def test_a_file_that_cannot_be_written_is_known_first(empty, tmp_path):
     with pytest.raises(InputError, match="cannot write"):
         empty.load(GOOD, rejects=tmp_path / "no" / "rejects")
     assert empty.snapshot().version == 1
+
+
+# -- the file itself --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write(tmp_path / "a.ndjson", [*GOOD, BAD[0]])
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_file_that_is_loaded_is_never_written_over(empty, source, tmp_path, dry_run, several):
+    """By its name, by another spelling of it, by a link, or as one of several."""
+    before = source.read_bytes()
+    other = write(tmp_path / "b.ndjson", people("Eve"))
+    (tmp_path / "soft").symlink_to(source)
+    (tmp_path / "hard").hardlink_to(source)
+    spelled = tmp_path / "." / ".." / tmp_path.name / "a.ndjson"
+    data = [other, source] if several else source
+    for path in (source, str(source), spelled, tmp_path / "soft", tmp_path / "hard"):
+        with pytest.raises(InputError, match="which is loaded") as caught:
+            empty.load(data, rejects=path, dry_run=dry_run)
+        assert caught.value.hint == "name another file for them"
+    assert source.read_bytes() == before
+    assert empty.snapshot().version == 1
+
+
+def test_nor_one_that_comes_late_or_open(empty, source, tmp_path):
+    before = source.read_bytes()
+    first = write(tmp_path / "b.ndjson", [BAD[1]])
+    with pytest.raises(InputError, match="which is loaded"):
+        empty.load(iter([first, source]), rejects=source)
+    with source.open("rb") as file, pytest.raises(InputError, match="which is loaded"):
+        empty.load(file, rejects=source)
+    assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["nodes/Person.parquet", "nodes/new.ndjson", "rejects"])
+def test_nor_anything_in_a_directory_that_is_loaded(filled, tmp_path, place):
+    filled.export(tmp_path / "out", format="parquet")
+    found = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="which is loaded"):
+        filled.load(tmp_path / "out", rejects=tmp_path / "out" / place)
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert after == found
+
+
+def test_a_missing_file_is_not_made_by_naming_it_twice(empty, tmp_path):
+    with pytest.raises(InputError, match="which is loaded"):
+        empty.load(tmp_path / "none.ndjson", rejects=tmp_path / "none.ndjson")
+    assert not (tmp_path / "none.ndjson").exists()
+
+
+def test_what_an_older_load_rejected_is_replaced(empty, tmp_path):
+    (tmp_path / "rejects").write_text("old\n")
+    empty.load(GOOD, rejects=tmp_path / "rejects")
+    assert (tmp_path / "rejects").read_text() == ""

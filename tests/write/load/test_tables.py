@@ -88,6 +88,17 @@ def test_ids_are_those_given_the_key_or_new(empty):
     assert rows(empty, "Person", "id") == [("Ada",), ("Bob",)]
 
 
+def test_a_null_id_is_a_new_one(empty):
+    """As in records; beside a key it says nothing."""
+    ids = pa.chunked_array([["n1", None], [None]], pa.string())
+    empty.load({"Note": pa.table({"id": ids, "text": ["a", "b", "c"]})})
+    found = dict(rows(empty, "Note", "id", "text"))
+    assert found["n1"] == "a"
+    assert len(found) == 3
+    empty.load({"Person": pa.table({"id": ["Ada", None], "name": ["Ada", "Bob"]})})
+    assert rows(empty, "Person", "id") == [("Ada",), ("Bob",)]
+
+
 def test_of_an_edge_that_is_listed_twice_the_last_counts(empty):
     """157: over batches too."""
     edges = {"id": ["k", "j", "k"], "from": ["Ada"] * 3, "to": ["Bob", "Bob", "Ada"]}

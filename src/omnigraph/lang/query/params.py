@@ -6,15 +6,17 @@ names the parameter, and a required parameter that is missing is an error too.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from pathlib import Path, PurePath
 from typing import Any
 
 from omnigraph.errors import ParameterError
-from omnigraph.lang.query.checker.literals import parse_date, parse_datetime
+from omnigraph.lang.query.checker.literals import TooFine, parse_date, parse_datetime
 from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
 from omnigraph.lang.types import F32_MAX, I64_RANGE, INTEGER_RANGES, PropType, Scalar
 
@@ -66,7 +68,8 @@ def convert_params(
     if moment is not None:
         values[NOW_PARAMETER] = _declared(NOW_PARAMETER, DATETIME, moment, mode)
     else:
-        values[NOW_PARAMETER] = _to_utc(now or datetime.now(UTC))
+        moment = _to_utc(now or datetime.now(UTC))
+        values[NOW_PARAMETER] = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     return values
 
 
@@ -91,21 +94,20 @@ def _refuse(name: str, problem: str, hint: str | None = None) -> ParameterError:
     return ParameterError(f"param '{name}': {problem}", hint=hint, details={"parameter": name})
 
 
-def _python(value: Any) -> Any:
+def python_value(value: Any) -> Any:
     """A NumPy value, or an array of them, as the Python value it stands for."""
     if not hasattr(value, "tolist") or isinstance(value, memoryview):
         return value
     if str(getattr(value, "dtype", "")) == "datetime64[ns]":
-        # Nanoseconds would come out as bare integers; texts of them say all digits.
+        # Nanoseconds would come out as bare integers. ``NaT`` is not even equal to itself.
         coarse = value.astype("datetime64[us]")
-        exact = coarse.astype("datetime64[ns]") == value
-        is_exact = bool(getattr(exact | (value != value), "all", lambda: exact)())
-        value = coarse if is_exact else value.astype(str)
+        is_lossy = ((coarse.astype(value.dtype) != value) & (value == value)).any()
+        value = value.astype(str) if is_lossy else coarse
     return value.tolist()
 
 
 def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
-    value = _python(value)
+    value = python_value(value)
     if value is None:
         if type_.nullable:
             return None
@@ -118,7 +120,7 @@ def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
     if not isinstance(value, list | tuple):
         raise _refuse(name, f"expected array for [{type_.scalar}], got {json_type(value)}")
     items: list[Atom] = []
-    for position, item in enumerate(map(_python, value)):
+    for position, item in enumerate(map(python_value, value)):
         if item is None:
             raise _refuse(name, f"item {position} of the array is null")
         items.append(convert(f"{name}[{position}]", type_.scalar, item, mode))
@@ -132,7 +134,7 @@ def _vector(name: str, type_: PropType, value: Any) -> Value:
         size = type_.dimension
         raise _refuse(name, f"expected {size} values for Vector({size}), got {len(value)}")
     items: list[float] = []
-    for position, item in enumerate(map(_python, value)):
+    for position, item in enumerate(map(python_value, value)):
         if isinstance(item, bool) or not isinstance(item, int | float):
             raise _refuse(name, f"vector element is not numeric (item {position})")
         items.append(_finite(f"{name}[{position}]", Scalar.F32, item))
@@ -243,26 +245,31 @@ def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, datetime):
         try:
             moment = _to_utc(value)
-            # A moment of pandas keeps its nanoseconds beside the microseconds.
-            if moment != value.replace(tzinfo=None) and moment != _zoneless(value):
-                raise _too_fine(name, value)
-            return moment
         except OverflowError:
             raise _refuse(name, f"DateTime {value} is out of range") from None
+        # A moment of pandas keeps its nanoseconds beside the microseconds.
+        if moment.microsecond % 1000 or getattr(value, "nanosecond", 0):
+            raise _too_fine(name, value)
+        return moment
     if not isinstance(value, str):
         raise _refuse(name, f"expected datetime string, got {json_type(value)}")
     try:
         return parse_datetime(value)
+    except TooFine:
+        raise _too_fine(name, value[:40]) from None
     except ValueError:
         hint = "write YYYY-MM-DDTHH:MM:SSZ"
         raise _refuse(name, f"invalid DateTime '{value[:40]}'", hint) from None
 
 
+def _too_fine(name: str, value: object) -> ParameterError:
+    problem = f"DateTime '{value}' is finer than a millisecond"
+    return _refuse(name, problem, "leave out what follows the milliseconds")
+
+
 def _to_utc(value: datetime) -> datetime:
-    """UTC without a zone, cut to the milliseconds that are stored."""
-    if value.tzinfo is not None:
-        value = value.astimezone(UTC).replace(tzinfo=None)
-    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+    """UTC without a zone."""
+    return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
 
 
 _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
@@ -282,9 +289,9 @@ _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
 
 def _inferred(name: str, value: Any) -> Value:
     """A value nobody declared, as what it looks like."""
-    value = _python(value)
+    value = python_value(value)
     if isinstance(value, list | tuple):
-        items = map(_python, value)
+        items = map(python_value, value)
         return tuple(_inferred_atom(f"{name}[{i}]", item) for i, item in enumerate(items))
     return _inferred_atom(name, value)
 

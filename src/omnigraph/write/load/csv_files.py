@@ -18,9 +18,11 @@ from omnigraph.storage.tables import KEY
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.numbers import exact_float
 from omnigraph.write.load.rejects import Reject
 
 _ENDS = {"from": 0, "src": 0, "to": 1, "dst": 1}
+_MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BOOLS = {"true": True, "false": False}
 _MARK = b"\xef\xbb\xbf"
 _LONGEST_FIELD = 256 << 20
@@ -41,6 +43,7 @@ class _Reader:
         self._name = name
         self._file = intake.open_file(name)
         self._line = 0
+        self._last = ""
 
     def run(self, stream: BinaryIO) -> None:
         rows = self._rows(stream)
@@ -48,6 +51,7 @@ class _Reader:
         if first is None:
             return
         header = [column.strip() for column in first[1]]
+        self._check_commas(header)
         self._check_header(header)
         ends = {header.index(c): _ENDS[c] for c in header if c in _ENDS and self._is_edge}
         read = [
@@ -82,9 +86,12 @@ class _Reader:
                 return
             except csv.Error:
                 # The reader says no more than that, and not where on the line.
-                raise self._broken(
-                    start, "the quotes do not match, or a field is too long"
-                ) from None
+                reason = "the quotes do not match, or a field is too long"
+                hint = None
+                if "\r" in self._last.rstrip("\r\n"):
+                    reason = "a line ends with a carriage return alone"
+                    hint = "end the lines with a line feed, alone or after a carriage return"
+                raise self._broken(start, reason, hint=hint) from None
             if row:
                 yield start, row
 
@@ -97,13 +104,24 @@ class _Reader:
             if b"\0" in line:
                 raise self._broken(self._line, "there is a zero byte in the text")
             try:
-                yield line.decode("utf-8")
+                self._last = line.decode("utf-8")
+                yield self._last
             except UnicodeDecodeError:
                 raise self._broken(self._line, "the text is not UTF-8") from None
 
     @property
     def _is_edge(self) -> bool:
         return isinstance(self._kind, EdgeType)
+
+    def _check_commas(self, header: list[str]) -> None:
+        """One column whose name has another mark in it is a file of other habits."""
+        found = next((mark for mark in _MARKS if mark in header[0]), None)
+        if len(header) == 1 and found is not None:
+            raise self._broken(
+                1,
+                f"the columns are parted by {_MARKS[found]}",
+                hint="part them by commas",
+            )
 
     def _check_header(self, header: list[str]) -> None:
         repeated = [column for column in header if header.count(column) > 1]
@@ -121,8 +139,13 @@ class _Reader:
                 text = f"the columns '{found[0]}' and '{found[1]}' mean the same"
                 raise self._broken(1, text, found[1])
 
-    def _broken(self, line: int, reason: str, field: str | None = None) -> LoadError:
-        return Reject(self._name, line, reason, None if field is None else show(field)).error()
+    def _broken(
+        self, line: int, reason: str, field: str | None = None, hint: str | None = None
+    ) -> LoadError:
+        shown = None if field is None else show(field)
+        error = Reject(self._name, line, reason, shown).error()
+        error.hint = hint
+        return error
 
 
 def _filled(row: list[str], ends: dict[int, int], wanted: int) -> str:
@@ -155,10 +178,18 @@ def _value(text: str, type_: PropType) -> Any:
     if type_.scalar is Scalar.BOOL:
         return _BOOLS.get(text.lower(), text)
     if type_.scalar.is_integer:
-        return _number(text, int)
+        return _number(text, _integer)
     if type_.scalar.is_float:
         return _number(text, float)
     return text
+
+
+def _integer(text: str) -> Any:
+    """An integer as JSON may spell one: also ``5.0`` and ``1e3``."""
+    try:
+        return int(text)
+    except ValueError:
+        return exact_float(text)
 
 
 def _number(text: str, kind: Callable[[str], Any]) -> Any:

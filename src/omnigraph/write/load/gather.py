@@ -17,6 +17,7 @@ from omnigraph.storage.tables import KEY
 from omnigraph.write.blobs import blob_size
 from omnigraph.write.convert import Problem, convert_column, show
 from omnigraph.write.delta import Kind
+from omnigraph.write.load.numbers import integers_of
 from omnigraph.write.load.rejects import file_and_line, place
 from omnigraph.write.load.spool import Spool
 from omnigraph.write.moments import to_timestamp
@@ -40,6 +41,8 @@ class Gatherer:
         self.has_given_ids = False
         self._intake = intake
         self._known = frozenset(kind.properties) | {KEY}
+        types = {prop.name: prop.type for prop in kind.properties.values()}
+        self.integers = integers_of(types)
         self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
         self._clear()
 
@@ -112,11 +115,9 @@ class Gatherer:
         column, problems = convert_column(KEY, _TEXT, given)
         for problem in problems:
             bad.setdefault(problem.row, problem)
+        self._intake.took_ids(kind, column)
         new = iter(new_ulids(column.null_count))
         filled = [value if value is not None else next(new) for value in column.to_pylist()]
-        for row, value in enumerate(filled):
-            if not value:
-                bad.setdefault(row, Problem(row, KEY, value, "is empty"))
         return pa.array(filled, pa.string())
 
     def _store(self, columns: dict[str, pa.Array], bad: dict[int, Problem]) -> None:
@@ -142,6 +143,7 @@ class Gatherer:
             self._intake.refuse(broken[row], batch[-1][row].as_py())
         batch = _without(batch, broken)
         if batch.num_rows:
+            self._intake.took_rows(self.kind, batch)
             self.spool.add(pa.RecordBatch.from_arrays(batch.columns, schema=self.spool.schema))
 
 

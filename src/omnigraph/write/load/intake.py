@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.storage.tables import KEY
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.rejects import Reject, Rejects, blamed, file_and_line, placed
 from omnigraph.write.load.spool import Budget, Spool
@@ -19,6 +23,7 @@ from omnigraph.write.validate.violations import Violation
 
 # So much text may wait to be converted, whatever number of records that is.
 _WAITING = 24 << 20
+_ENDS = frozenset({"src", "dst"})
 
 
 class Intake:
@@ -33,6 +38,8 @@ class Intake:
         self.files: list[str] = []
         self.ignored: dict[str, int] = {}
         self.records = 0
+        self.digest: Digest | None = None
+        """Set where somebody asks what was loaded."""
         self.progress: Callable[[Intake], None] | None = None
         self._folder = folder
         self._budget = Budget()
@@ -67,6 +74,18 @@ class Intake:
         self.records += count
         if self.progress is not None:
             self.progress(self)
+
+    def took_ids(self, kind: Kind, given: pa.Array) -> None:
+        """Ids that records brought, null where one did not."""
+        if self.digest is not None:
+            self.digest.add(f"{kind.table_key}.{KEY}", given)
+
+    def took_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
+        """Rows that were found good, each by itself."""
+        if self.digest is not None:
+            for name in kind.properties.keys() | _ENDS:
+                if name in batch.schema.names:
+                    self.digest.add(f"{kind.table_key}.{name}", batch[name])
 
     def ignore(self, kind: Kind, name: str, rows: int) -> None:
         """Count a property that the schema does not have."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -55,6 +55,7 @@ class _Reader:
                 for line in block.removesuffix(b"\n").split(b"\n"):
                     self._take_line(line)
             else:
+                self._records.text_of = _line_of(block, self._line + 1)
                 self._records.take_all(values, self._line + 1)
                 self._line += lines
             self._intake.took(len(block))
@@ -119,6 +120,8 @@ class _Reader:
                 else:
                     self._invalid(first + text.count("\n", 0, end), value.reason)
                 return
+            record = text[position:end]
+            self._records.text_of = lambda _, record=record: record
             self._records.take(value, first + text.count("\n", 0, position))
             position = end
 
@@ -155,6 +158,18 @@ def _whole(block: bytes, lines: int) -> list[Any] | None:
     except (ValueError, RecursionError):
         return None
     return values if len(values) == lines and set(map(type, values)) == {dict} else None
+
+
+def _line_of(block: bytes, first: int) -> Callable[[int], str]:
+    """The texts of a block by the numbers of their lines."""
+    lines: list[bytes] = []
+
+    def text_of(line: int) -> str:
+        if not lines:
+            lines.extend(block.split(b"\n"))
+        return lines[line - first].decode("utf-8").strip()
+
+    return text_of
 
 
 def _decoded(line: bytes) -> str | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.numbers import has_float, judged
 from omnigraph.write.load.rejects import Reject
 
+BESIDE = "beside data"
+"""How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
 _EMPTY: dict[str, Any] = {}
+_NODE = frozenset({"type", "data"})
+_EDGE = frozenset({"edge", "from", "to", "data"})
 
 
 def take_records(records: Iterable[Any], intake: Intake, name: str) -> None:
@@ -23,6 +28,8 @@ class Records:
     """The records of one file, one after the other."""
 
     def __init__(self, intake: Intake, file: int) -> None:
+        self.text_of: Callable[[int], str] | None = None
+        """The text of the record that stands on a line, where there is one."""
         self._intake = intake
         self._file = file
         self._count = 0
@@ -57,8 +64,13 @@ class Records:
         if name is not None:
             gatherer = self._nodes.get(name) if type(name) is str else None
             gatherer = gatherer or self._find(name, "type", line)
-            if gatherer is not None:
-                gatherer.add(data, None, self._file, line)
+            # The usual record has nothing else: counting its keys is the cheapest way to see that.
+            has_more = len(value) > 1 + (data is not _EMPTY)
+            if gatherer is None or (has_more and not self._is_fine(value, _NODE, gatherer, line)):
+                return
+            if self.text_of is not None and has_float(data, gatherer.integers):
+                data = self._judged(data, gatherer, line)
+            gatherer.add(data, None, self._file, line)
             return
         name = value.get("edge")
         if name is None:
@@ -73,7 +85,32 @@ class Records:
             missing = "from" if ends[0] is None else "to"
             self._refuse(line, f"edge missing '{missing}'", missing)
             return
+        has_more = len(value) > 3 + (data is not _EMPTY)
+        if has_more and not self._is_fine(value, _EDGE, gatherer, line):
+            return
+        if self.text_of is not None and has_float(data, gatherer.integers):
+            data = self._judged(data, gatherer, line)
         gatherer.add(data, ends, self._file, line)
+
+    def _judged(self, data: dict[str, Any], gatherer: Gatherer, line: int) -> dict[str, Any]:
+        text_of = self.text_of
+        return data if text_of is None else judged(data, gatherer.integers, lambda: text_of(line))
+
+    def _is_fine(
+        self, value: dict[Any, Any], known: frozenset[str], gatherer: Gatherer, line: int
+    ) -> bool:
+        """What stands beside ``data`` is not read: it is counted, or refused."""
+        if value.get("type") is not None and value.get("edge") is not None:
+            self._refuse(line, "'type' and 'edge' exclude each other", "edge", value["edge"])
+            return False
+        names = sorted(show(name) for name in value.keys() - known)
+        if self._intake.strict_properties:
+            reason = f"'{names[0]}' stands beside 'data' and is not read; put it into 'data'"
+            self._refuse(line, reason, names[0])
+            return False
+        for name in names:
+            self._intake.ignore(gatherer.kind, f"{name} {BESIDE}", 1)
+        return True
 
     def _find(self, name: Any, field: str, line: int) -> Gatherer | None:
         """The gatherer of a type that is seen for the first time here."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from os import PathLike
-from typing import Any, TextIO
+from typing import Any
 
-from omnigraph.errors import InputError, LoadError, OmniGraphError
+from omnigraph.errors import LoadError, OmniGraphError
 from omnigraph.write.validate.violations import Violation
 
 _LINE_BITS = 40
@@ -96,29 +93,3 @@ class Rejects:
         self.count += 1
         if self._keep is not None:
             self._keep(reject)
-
-
-@contextmanager
-def kept_in(path: str | PathLike[str] | None) -> Iterator[Callable[[Reject], None] | None]:
-    """The file that rejected records are written to, one JSON object a line."""
-    if path is None:
-        yield None
-        return
-    try:
-        file = open(path, "w", encoding="utf-8")  # noqa: SIM115
-    except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
-    with file:
-        yield lambda reject: _write(file, path, reject)
-
-
-def _write(file: TextIO, path: str | PathLike[str], reject: Reject) -> None:
-    try:
-        file.write(json.dumps(reject.to_json(), ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: str | PathLike[str], error: Exception) -> InputError:
-    reason = (getattr(error, "strerror", None) or "it cannot be written").lower()
-    return InputError(f"cannot write '{path}': {reason}", details={"file": str(path)})

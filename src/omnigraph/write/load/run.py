@@ -21,13 +21,18 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Effect, TableDelta
+from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.rejects import Rejects, kept_in
+from omnigraph.write.load.rejects import Rejects
+from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.sources import LoadData, SourceOptions, read_data
 from omnigraph.write.load.spool import Spool
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator, Violation
 from omnigraph.write.validate.committed import any_present
+
+LOAD = "load"
+"""The key in a commit's metadata of what a load was told beside its receipt."""
 
 Progress = Callable[["LoadProgress"], None]
 
@@ -66,6 +71,8 @@ class LoadOptions:
     max_rejects: int = 0
     strict_properties: bool = False
     progress: Progress | None = None
+    is_keyed: bool = False
+    """Whether an idempotency key stands for the data, so that a digest of it is needed."""
 
 
 class Load:
@@ -84,6 +91,8 @@ class Load:
         self._catalog = catalog
         self._intake = intake
         self.mode = mode
+        self.told: dict[str, Any] = {}
+        """What a repeat under the same idempotency key is told, as the commit keeps it."""
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = intake.spools()
         if mode is LoadMode.MERGE:
@@ -111,6 +120,16 @@ class Load:
     def rejected(self) -> int:
         return self._intake.rejects.count
 
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells this load from another under the same key."""
+        digest = self._intake.digest
+        return None if digest is None else f"load:{self.mode}:{self.records}:{digest.text()}"
+
+    def report(self) -> dict[str, Any]:
+        """What the load has to say beside its commit."""
+        return {"records": self.records, "ignored": self.ignored, "rejected": self.rejected}
+
     def rows(self) -> dict[str, int]:
         """How many rows of each table are to be written."""
         return {key: spool.num_rows for key, spool in self._spools.items()}
@@ -119,6 +138,9 @@ class Load:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas)
+        if self._intake.digest is not None:
+            # Here and not before: of what is set aside the last is known only now.
+            self.told[LOAD] = self.report()
         self._tell("writing")
         return Prepared(stage_deltas(view, deltas), consulted, validator.check, met=self.rows())
 
@@ -207,10 +229,12 @@ def reading(
     store: GraphStore, catalog: Catalog, data: LoadData, mode: LoadMode, options: LoadOptions
 ) -> Iterator[Load]:
     """Read everything; the rows live until the end of the block."""
-    sources = SourceOptions(options.form, options.types)
-    with _spool_folder() as folder, kept_in(options.rejects) as keep:
-        rejects = Rejects(options.max_rejects, keep)
+    with _spool_folder() as folder, kept_in(options.rejects, data) as kept:
+        sources = SourceOptions(options.form, options.types, kept)
+        rejects = Rejects(options.max_rejects, None if kept is None else kept.keep)
         intake = Intake(catalog, Path(folder), rejects, strict_properties=options.strict_properties)
+        if options.is_keyed:
+            intake.digest = Digest()
         if options.progress is not None:
             intake.progress = _reporter(options.progress)
         read_data(data, intake, sources)

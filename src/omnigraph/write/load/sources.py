@@ -15,6 +15,7 @@ from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import read_records
 from omnigraph.write.load.records import take_records
+from omnigraph.write.load.rejects_file import RejectsFile, file_number
 from omnigraph.write.load.streams import as_bytes, opened, uncompressed
 from omnigraph.write.load.tables import read_frame, read_parquet
 
@@ -38,12 +39,18 @@ def read_data(data: LoadData, intake: Intake, options: SourceOptions) -> None:
 class SourceOptions:
     """What a caller says about the sources: their format, and the types of files."""
 
-    def __init__(self, form: str | None = None, types: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        form: str | None = None,
+        types: Mapping[str, str] | None = None,
+        rejects: RejectsFile | None = None,
+    ) -> None:
         if form is not None and form not in FORMATS:
             raise InputError(f"'{form}' is no format", hint=f"use one of {', '.join(FORMATS)}")
         if types is not None and not isinstance(types, Mapping):
             raise InputError("types is no mapping", hint="pass the names of types by paths")
         self.form = form
+        self.rejects = rejects
         self.types: dict[str, str] = {}
         for path, name in (types or {}).items():
             if not isinstance(path, str | os.PathLike) or not isinstance(name, str):
@@ -62,6 +69,11 @@ class SourceOptions:
         found = self.types.get(_absolute(path))
         self._unused.discard(_absolute(path))
         return found
+
+    def refuse_written(self, source: str | int) -> None:
+        """A file that rejected records go to cannot be loaded as well."""
+        if self.rejects is not None:
+            self.rejects.refuse_source(source)
 
     def check_used(self) -> None:
         """A path that names no file of the load is a slip of the pen."""
@@ -115,6 +127,7 @@ def _read_named(name: str, value: Any, intake: Intake) -> None:
 def _read_path(path: Any, intake: Intake, options: SourceOptions) -> None:
     if not isinstance(path, str):
         raise InputError(f"the path {show(path)} is no text")
+    options.refuse_written(path)
     if os.path.isdir(path):
         _read_folder(path, intake, options)
         return
@@ -147,7 +160,8 @@ def _read_folder(path: str, intake: Intake, options: SourceOptions) -> None:
         )
     for prefix, file in files:
         named = options.said(str(file)) or f"{prefix}:{Path(uncompressed(file.name)).stem}"
-        _read_path(str(file), intake, SourceOptions(options.form, {str(file): named}))
+        named_so = SourceOptions(options.form, {str(file): named}, options.rejects)
+        _read_path(str(file), intake, named_so)
 
 
 def _exported(path: str) -> Iterator[tuple[str, Path]]:
@@ -160,6 +174,9 @@ def _exported(path: str) -> Iterator[tuple[str, Path]]:
 def _read_stream(data: Any, intake: Intake, options: SourceOptions) -> None:
     name = getattr(data, "name", None)
     shown = name if isinstance(name, str) else "<stream>"
+    number = file_number(data)
+    if number is not None:
+        options.refuse_written(number)
     form = options.form or "ndjson"
     if form == "parquet":
         raise InputError("Parquet cannot be read from a stream", hint="pass a path")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from omnigraph.errors import InputError, LoadError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.tables import KEY
+from omnigraph.write.arrow_names import type_name
 from omnigraph.write.conform import conform
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
@@ -67,8 +68,25 @@ def _batches(value: Any) -> Any:
         is_frame = hasattr(value, "columns")
         return iter(_from_pandas(value).to_batches()) if is_frame else None
     if hasattr(value, "__arrow_c_stream__"):
+        _refuse_objects(value)
         return iter(pa.RecordBatchReader.from_stream(value))
     return None
+
+
+def _refuse_objects(frame: Any) -> None:
+    """Objects of Python in a frame of polars come out as the addresses of where they lie."""
+    if type(frame).__module__.partition(".")[0] != "polars":
+        return
+    for name, type_ in dict(getattr(frame, "schema", {})).items():
+        while (inner := getattr(type_, "inner", None)) is not None:
+            type_ = inner
+        if type(type_).__name__ == "Object" or getattr(type_, "__name__", "") == "Object":
+            shown = show(name)
+            raise InputError(
+                f"the column '{shown}' holds Python objects",
+                hint="give the column a type, such as Binary or String",
+                details={"property": shown},
+            )
 
 
 def _from_pandas(frame: Any) -> pa.Table:
@@ -162,6 +180,9 @@ class _Rows:
         gatherer = self._intake.gatherer(self._kind)
         if not self._is_keyed:
             gatherer.has_given_ids |= KEY in table.column_names
+            if KEY in table.column_names:
+                given = table[KEY].cast(pa.string()).combine_chunks()
+                self._intake.took_ids(self._kind, given)
         first = place(self._file, start)
         places = np.arange(first, first + rows.num_rows, dtype=np.int64)
         placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
@@ -193,7 +214,7 @@ def _python(column: pa.ChunkedArray) -> Any:
         return column[0].as_py()
     except (ValueError, OverflowError):
         # A day that Python's calendar does not have.
-        return f"a {column.type}"
+        return f"a {type_name(column.type)}"
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.names import branch_label, normal_branch
@@ -11,8 +13,9 @@ from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
+from omnigraph.errors import OmniGraphError, OutcomePending
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.load.run import Load, LoadMode, LoadOptions, reading
+from omnigraph.write.load.run import LOAD, Load, LoadMode, LoadOptions, reading
 from omnigraph.write.load.sources import LoadData
 
 
@@ -47,35 +50,83 @@ def load_into(
         base = normal_branch(target.from_branch)
     # A branch that is not there is known before anything is read.
     store.manifest(base).current()
+    options = replace(options, is_keyed=target.idempotency_key is not None)
     with reading(store, catalog, data, mode, options) as load:
-        if is_new or target.dry_run:
+        is_looked_at = is_new or target.dry_run
+        if is_looked_at:
             seen = store.manifest(base).current()
             check_head(seen.head, target.if_commit)
             load.check(seen)
-        if target.dry_run:
+        is_made = is_new and not target.dry_run and any(load.rows().values())
+        load.told[_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
+        if target.dry_run or (is_new and not is_made):
             label = branch_label(branch)
             receipt = Receipt(None, seen.manifest_version, label, {}, target.actor, load.rows())
+        elif is_made:
+            with _new_branch(store, target) as made:
+                receipt = commit_write(store, _request(load, made, target))
         else:
-            if is_new:
-                Branches(store).create(target.branch, target.from_branch)
             receipt = commit_write(store, _request(load, branch, target))
-        return LoadReceipt(
-            receipt.commit_id,
-            receipt.version,
-            receipt.branch,
-            receipt.tables,
-            receipt.actor,
-            receipt.met,
-            base_branch=target.from_branch,
-            branch_created=is_new and not target.dry_run,
-            records=load.records,
-            ignored=load.ignored,
-            rejected=load.rejected,
-            dry_run=target.dry_run,
-        )
+        return _told(store, branch, load, receipt, target)
+
+
+_BRANCH = "load_branch"
+"""The key in a commit's metadata of what a load did about its branch."""
+
+
+@contextmanager
+def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
+    """A branch for one write; it goes again when the write fails and nothing is on it."""
+    branches, branch = Branches(store), normal_branch(target.branch)
+    branches.create(target.branch, target.from_branch)
+    before = store.manifest(branch).current().manifest_version
+    try:
+        yield branch
+    except OutcomePending:
+        raise
+    except BaseException:
+        # Whatever goes wrong here, what stopped the load is what the caller must hear of.
+        with suppress(OmniGraphError):
+            if not _is_used(store, branch, before):
+                branches.delete(target.branch)
+        raise
+
+
+def _is_used(store: GraphStore, branch: str | None, before: int) -> bool:
+    """Whether a branch has a commit of its own, or an interrupted write that may become one."""
+    if store.manifest(branch).current().manifest_version != before:
+        return True
+    return any(
+        entry.table_branch == branch
+        for sidecar in store.sidecars.load_all()
+        for entry in sidecar.tables
+    )
+
+
+def _told(
+    store: GraphStore, branch: str | None, load: Load, receipt: Receipt, target: LoadTarget
+) -> LoadReceipt:
+    """The receipt with what the load says; that of the first call, if this one repeats it."""
+    said = {**load.report(), **load.told[_BRANCH]}
+    if target.idempotency_key is not None and receipt.commit_id is not None:
+        scoped = (branch, target.idempotency_key)
+        first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
+        if first is not None:
+            said = {**said, **first.extra.get(LOAD, {}), **first.extra.get(_BRANCH, {})}
+    return LoadReceipt(
+        receipt.commit_id,
+        receipt.version,
+        receipt.branch,
+        receipt.tables,
+        receipt.actor,
+        receipt.met,
+        **said,
+        dry_run=target.dry_run,
+    )
 
 
 def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest:
+    is_keyed = target.idempotency_key is not None
     return WriteRequest(
         WriterKind.LOAD,
         branch,
@@ -83,8 +134,8 @@ def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest
         load.prepare,
         load.is_strict,
         target.actor,
+        extra=load.told if is_keyed else {},
         if_commit=target.if_commit,
         idempotency_key=target.idempotency_key,
-        # What was read is gone by now; a load of another size is another one.
-        fingerprint=f"load:{load.mode}:{load.records}" if target.idempotency_key else None,
+        fingerprint=load.fingerprint,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from omnigraph.lang.schema.ast import Check, Range
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Kind, TableDelta
+from omnigraph.write.validate.patterns import BadPattern, matches
 from omnigraph.write.validate.violations import Violation, shown
 
 
@@ -32,12 +32,14 @@ def value_violations(delta: TableDelta) -> Iterator[Violation]:
         return
     present = set(delta.rows.names)
     columns = [name for name in value_columns(delta.kind) if name in present]
-    if columns:
+    # Ids of rows that stream were looked at as they came; they are not read once more for it.
+    if columns or not delta.rows.is_large:
         yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
 
 
 def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
     """The same for rows at hand; used batch by batch where rows stream by."""
+    yield from _empty_ids(kind, table)
     if isinstance(kind, NodeType):
         for rule in kind.ranges:
             yield from _ranges(kind, rule, table)
@@ -46,6 +48,14 @@ def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
     for prop in kind.properties.values():
         if prop.type.enum_values:
             yield from _enums(kind, prop, table)
+
+
+def _empty_ids(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+    """No row may have the empty id, wherever it came from: no edge could name it in every form."""
+    name = kind.key[0] if isinstance(kind, NodeType) and kind.key else KEY
+    for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
+        text = f"{kind.name}.{name}: the id of a row is empty"
+        yield _found(kind, table, position, text, name, value)
 
 
 def _ranges(kind: Kind, rule: Range, table: pa.Table) -> Iterator[Violation]:
@@ -84,12 +94,12 @@ def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
     if column.null_count == len(column):
         return
     try:
-        found = _matches(column, rule.pattern)
-    except re.error:
+        found = matches(column, rule.pattern)
+    except BadPattern:
         raise InputError(
             f"the pattern '{rule.pattern}' of @check on {kind.name}.{rule.property} "
             "is no regular expression",
-            hint="change the schema",
+            hint="change the schema; look-around and back references are not known",
             details={"table_key": kind.table_key, "property": rule.property},
         ) from None
     for position, value in _hits(column, pc.invert(found)):
@@ -98,16 +108,6 @@ def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
             f"pattern '{rule.pattern}'"
         )
         yield _found(kind, table, position, text, rule.property, value)
-
-
-def _matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    try:
-        return pc.match_substring_regex(column, pattern)
-    except pa.ArrowInvalid:
-        # A pattern with look-around, say, which Arrow's engine does not know.
-        compiled = re.compile(pattern)
-        found = [None if v is None else bool(compiled.search(v)) for v in column.to_pylist()]
-        return pa.chunked_array([pa.array(found, pa.bool_())])
 
 
 def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:

@@ -21,6 +21,7 @@ _SCALARS = {
 }
 
 
+_ROUNDED = 2**53
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -190,6 +191,10 @@ def _lossless(context: Context, item: typed.Atom, target: PropType, label: str, 
         if not item.is_integer():
             message = f"property {label} is {target}, {item} has a fraction"
             context.error("T3", message, span)
+            return False
+        if abs(item) >= _ROUNDED:
+            message = f"property {label} is {target}, {item} may be rounded"
+            context.error("T3", message, span, "write it without a point")
             return False
         item = int(item)
     low, high = INTEGER_RANGES[target.scalar]
