@@ -478,6 +478,19 @@ def test_html_escapes_everything_and_runs_nothing():
     assert not {name for name in attributes if name.startswith("on") or name in ("href", "src")}
 
 
+def test_the_page_of_a_long_result_pulls_no_more_than_it_shows() -> None:
+    pulled = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, 10_000, 100):
+            pulled.append(start)
+            yield pa.record_batch({"n": pa.array(range(start, start + 100), pa.int64())})
+
+    page = streamed(batches())._repr_html_()
+    assert "the first 20 rows of a result that has not been read to its end" in page
+    assert len(pulled) < 10
+
+
 def test_html_is_well_formed_and_bounded():
     rows = [(f"person-{n}", f"person-{n % 7}", n) for n in range(500)]
     found = result(

@@ -205,8 +205,9 @@ class Result:
         return "\n".join([head, *text_table(self._columns, rows), *(["…"] if more else [])])
 
     def _repr_html_(self) -> str:
-        rows, _ = self._first(ROWS_IN_DRAWING)
-        return html_page(self._columns, self._links, rows, self.row_count)
+        rows, more = self._first(ROWS_IN_DRAWING)
+        known = not more or self._stream.complete
+        return html_page(self._columns, self._links, rows, self.row_count if known else None)
 
     # -- the end -------------------------------------------------------------------------
 

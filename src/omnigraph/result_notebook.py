@@ -40,9 +40,12 @@ def text_table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> list[str
 
 
 def html_page(
-    columns: Sequence[ResultColumn], links: Sequence[Link], rows: Sequence[Row], count: int
+    columns: Sequence[ResultColumn], links: Sequence[Link], rows: Sequence[Row], count: int | None
 ) -> str:
-    """A table of the first rows, and a drawing where there are nodes."""
+    """A table of the first rows, and a drawing where there are nodes.
+
+    ``count`` is how many rows there are, none when that is not known yet.
+    """
     shown = rows[:ROWS_IN_TABLE]
     head = "".join(
         f'<th style="text-align:{_side(column)}">{escape(column.name)}'
@@ -59,7 +62,9 @@ def html_page(
     )
 
 
-def _note(shown: int, count: int) -> str:
+def _note(shown: int, count: int | None) -> str:
+    if count is None:
+        return f"the first {shown:,} rows of a result that has not been read to its end"
     total = f"{count:,} row{'' if count == 1 else 's'}"
     return total if shown == count else f"{total}, {count - shown:,} more than shown"
 

@@ -32,6 +32,9 @@ class Hang:
 class Drop:
     """The connection is closed without an answer."""
 
+    def __repr__(self) -> str:
+        return "no answer"
+
 
 @contextmanager
 def provider(*answers: Any) -> Iterator[Provider]:

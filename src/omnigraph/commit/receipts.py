@@ -8,6 +8,9 @@ from typing import Any
 
 from omnigraph.storage.table_types import StagedTable
 
+BESIDE_DATA = " beside data"
+"""How the name of a value ends that a record has outside of its data."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
@@ -113,10 +116,7 @@ class LoadReceipt(Receipt):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the caller should know although the load succeeded."""
-        return tuple(
-            f"{name} is not in the schema: ignored in {count} record{'s' if count > 1 else ''}"
-            for name, count in sorted(self.ignored.items())
-        )
+        return tuple(_ignored(name, count) for name, count in sorted(self.ignored.items()))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -131,3 +131,10 @@ class LoadReceipt(Receipt):
             "warnings": list(self.warnings),
             "dry_run": self.dry_run,
         }
+
+
+def _ignored(name: str, count: int) -> str:
+    records = f"{count} record{'s' if count > 1 else ''}"
+    if name.endswith(BESIDE_DATA):
+        return f"{name.removesuffix(BESIDE_DATA)} stands beside data: ignored in {records}"
+    return f"{name} is not in the schema: ignored in {records}"
