@@ -149,3 +149,18 @@ def test_no_two_processes_hold_a_lease_at_once(tmp_path):
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert counter.read_text() == "200"
+
+
+def test_a_directory_that_comes_and_goes_is_made_again(tmp_path, monkeypatch):
+    """Whoever creates a graph removes the empty directory of the leases when it is done."""
+    real, turns = os.makedirs, iter(range(3))
+
+    def vanishes(path, **how):
+        if next(turns, None) is not None:
+            raise FileExistsError(path)
+        real(path, **how)
+
+    monkeypatch.setattr(os, "makedirs", vanishes)
+    leases = LocalLeases(parse_root(str(tmp_path / "g.omni")))
+    with leases.held(["a"], 0.0):
+        assert not leases.is_free("a")

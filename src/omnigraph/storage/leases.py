@@ -204,7 +204,13 @@ def _open(path: str) -> int:
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        folder = os.path.dirname(path)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except FileExistsError:
+            # It was there and is gone again; only a file in its place stays one.
+            if os.path.isfile(folder):
+                raise
 
 
 def _is_at(path: str, descriptor: int) -> bool:
