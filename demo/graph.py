@@ -1,4 +1,4 @@
-"""A graph from Python: write on a branch, look back, survive a killed writer."""
+"""A graph from Python: write on a branch, look back, survive a killed writer, ask questions."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ node Person { name: String @key  role: String? }
 node Project { slug: String @key  title: String @index }
 edge WorksOn: Person -> Project
 """
+QUERIES = """
+query colleagues($name: String) {
+  match { $me: Person { name: $name }  $me worksOn $p  $other worksOn $p  $other.name != $name }
+  return { $other.name, $p.title }
+}
+query idle() {
+  match { $p: Person  not { $p worksOn $_ } }
+  return { $p.name }
+  order { $p.name }
+}
+query found($words: String) {
+  match { $p: Project  search($p.title, $words)  $who worksOn $p }
+  return { $p.title, count($who) as people }
+}
+"""
 
 
 def main() -> None:
@@ -40,6 +55,7 @@ def main() -> None:
         with Graph.init(place, SCHEMA, actor="ada") as graph:
             show(graph)
         killed_writer(place)
+        questions(place)
 
 
 def show(graph: Graph) -> None:
@@ -87,6 +103,14 @@ def killed_writer(place: str) -> None:
         print(f"the next write works: {graph.snapshot().count('Person')} people")
         for commit in graph.commits()[:3]:
             print(f"  version {commit.version}: {commit.actor or 'nobody in particular'}")
+
+
+def questions(place: str) -> None:
+    with Graph.open(place, mode="r") as graph:
+        print(graph.query(QUERIES, "colleagues", {"name": "Ada"}).rows())
+        print(graph.query(QUERIES, "idle").rows())
+        print(graph.query(QUERIES, "idle", tag="kick-off").rows(), "when the tag was made")
+        print(graph.query(QUERIES, "found", {"words": "engines"}).rows())
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ run omnigraph schema plan schema.pg --schema schema_v2.pg
 say "6. A broken query: every mistake at once, with its place"
 refused omnigraph explain team --schema schema.pg --query broken.gq
 
-say "7. A graph: branches, tags, and a writer that is killed in the middle"
+say "7. A graph: branches, tags, a writer that is killed in the middle, and queries"
 run python graph.py
 
-say "Done. Running queries on graphs comes next."
+say "Done."

@@ -46,4 +46,7 @@ def test_the_graph_survives_its_killed_writer():
     assert "killed between two tables (exit -9)\nreaders see 3 people" in told.stdout
     assert "opening to write: RolledBack" in told.stdout
     assert "the next write works: 4 people" in told.stdout
+    assert "{'other.name': 'Grace', 'p.title': 'Analytical engine'}" in told.stdout
+    assert "[{'p.name': 'Edsger'}, {'p.name': 'Eve'}]" in told.stdout
+    assert "{'p.title': 'Analytical engine', 'people': 2}" in told.stdout
     assert told.stderr == ""
