@@ -14,7 +14,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, Operation, Plan, ReadPlan
-from omnigraph.read.engine import execute, result_schema
+from omnigraph.read.engine import execute
 from omnigraph.read.estimate import estimates
 from omnigraph.read.limits import Limits, Watch
 from omnigraph.read.run import Run, StepReport, Surroundings
@@ -34,7 +34,7 @@ def run_query(
     first = next(batches, None)
     return Result(
         columns_of(plan),
-        _again(first, batches, result_schema(plan)),
+        _again(first, batches),
         query_name=plan.name,
         target=target,
         links=links_of(plan),
@@ -42,7 +42,7 @@ def run_query(
 
 
 def _again(
-    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema
+    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     if first is not None:
         yield first

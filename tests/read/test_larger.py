@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import InputError, LimitExceeded, MemoryExceeded
 from omnigraph.read import sources
+from omnigraph.read.frame import Frame
 from omnigraph.topology.edges import EdgeIndex
 from tests.read.conftest import ask
 
@@ -96,6 +99,23 @@ def test_walks_are_counted_exactly_and_never_wrap_around(tmp_path):
             assert count(hops) == [{"n": 30 * 29**hops}]
         with pytest.raises(LimitExceeded, match="more rows than 64 bits can count"):
             count(12)
+
+
+def test_a_total_beyond_64_bits_is_refused_where_each_row_fits():
+    many = np.full(600, 2**62, np.int64)
+    with pytest.raises(LimitExceeded):
+        Frame(600, weights=many).merged(weighted=True)
+    assert Frame(600, weights=many // 2**20).total().tolist() == [600 * 2**42]
+
+
+def test_a_pin_without_a_tag_is_told_apart_by_the_life_of_its_branch(ring):
+    """As other programs write them: a branch of the same name may come again."""
+    ring.branches.create("b")
+    ring.append({"P": pa.table({"name": ["new"]})}, branch="b")
+    pin = replace(ring._store.manifest("b").current().pins["node:P"], metadata={})
+    assert pin.e_tag is None
+    later = replace(pin, life=("b", "another"))
+    assert sources.table_id(pin) != sources.table_id(later)
 
 
 def test_rows_that_are_only_counted_are_repeated_in_batches(ring):

@@ -14,8 +14,8 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.read.frame import sums
 from omnigraph.read.order import Key, sorted_places
-from omnigraph.read.sets import distinct
 from omnigraph.read.values import values_of
+from omnigraph.topology.sets import distinct
 
 if TYPE_CHECKING:
     from omnigraph.plan.nodes import ReadPlan

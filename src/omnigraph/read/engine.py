@@ -102,8 +102,8 @@ def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
     if frame.weights is None:
         yield frame
         return
+    total = int(frame.total()[0])
     ends = np.cumsum(frame.weights)
-    total = int(ends[-1]) if frame.rows else 0
     for start in range(0, total, batch):
         wanted = np.arange(start, min(start + batch, total))
         rows = frame.take(np.searchsorted(ends, wanted, side="right"))
@@ -130,15 +130,15 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
         live = live_after(plan.pipeline, final_variables(plan))
         frame = run.pipeline(plan.pipeline, live, Frame(1), weighted=weighted)
     if is_aggregate(plan):
-        return _ordered_output(run, plan, aggregated(run, plan, frame), end)
+        return _ordered_output(plan, aggregated(run, plan, frame), end)
     if plan.distinct:
         run.fetch(frame, [column.expr for column in plan.columns])
         columns = [values_of(run, frame, column.expr) for column in plan.columns]
         _, first = group_rows(columns, frame.rows)
         taken = pa.array(first)
-        return _ordered_output(run, plan, [column.take(taken) for column in columns], end)
+        return _ordered_output(plan, [column.take(taken) for column in columns], end)
     if frame.weights is not None:
-        total = int(frame.weights.sum())
+        total = int(frame.total()[0])
         run.watch.hold(total * max(frame.width, 8))
         frame = next(_repeated(frame, max(total, 1)), frame)
     _rank(run, plan, frame, end)
@@ -202,9 +202,7 @@ def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:
     return [Key(run.column(frame, name, typed.ID_COLUMN)) for name in there]
 
 
-def _ordered_output(
-    run: Run, plan: ReadPlan, columns: list[pa.Array], end: int | None
-) -> list[pa.Array]:
+def _ordered_output(plan: ReadPlan, columns: list[pa.Array], end: int | None) -> list[pa.Array]:
     """Rows that are values already, in the order of the plan; ties by the other columns."""
     if not plan.order or not len(columns[0]):
         return columns

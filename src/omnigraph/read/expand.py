@@ -11,12 +11,12 @@ import numpy.typing as npt
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
-from omnigraph.read.sets import distinct
 from omnigraph.read.sources import EdgeSource, NodeSource, plain
 from omnigraph.read.strategy import Mode, choose
 from omnigraph.read.traverse import Step, reach
 from omnigraph.read.values import keeps
 from omnigraph.topology.adjacency import EdgeAdjacency, spread
+from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
@@ -34,13 +34,13 @@ class Walk:
     def __init__(self, run: Run, step: Expand | Connect, source: EdgeSource, starts: int) -> None:
         kind = source.kind
         self.direction = str(step.direction)
-        self.is_cross = kind.from_type != kind.to_type
+        is_cross = kind.from_type != kind.to_type
         self.min_hops = step.min_hops
         # Behind an edge between two types there is no further edge of that type.
-        self.max_hops = 1 if self.is_cross else step.max_hops
+        self.max_hops = 1 if is_cross else step.max_hops
         self.source = source
         self._hold = run.watch.hold
-        self.near, self.far = source.ends if self.direction != "in" else source.ends[::-1]
+        self.near = source.ends[1 if self.direction == "in" else 0]
         self._choice = choose(
             run.around.traversal,
             hops=self.max_hops,
@@ -120,7 +120,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
         if degrees is not None:
             run.note({"counted": True})
             return _counted(frame, degrees, weighted=weighted)
-    owners, targets = _reached(run, walk, starts, frame)
+    owners, targets = _reached(run, walk, starts)
     kept = _selected(run, step, walk, targets)
     if kept is not None:
         owners, targets = owners[kept], targets[kept]
@@ -150,7 +150,7 @@ def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     return kept
 
 
-def _reached(run: Run, walk: Walk, starts: Numbers, frame: Frame) -> tuple[Ints, Numbers]:
+def _reached(run: Run, walk: Walk, starts: Numbers) -> tuple[Ints, Numbers]:
     step = walk.neighbours()
     if walk.max_hops == 1:
         return step(starts)
@@ -219,7 +219,7 @@ def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numb
 # -- between two that are bound ---------------------------------------------------------------
 
 
-def connect(run: Run, step: Connect, frame: Frame, live: frozenset[str]) -> Frame:
+def connect(run: Run, step: Connect, frame: Frame) -> Frame:
     """Keep the rows whose two nodes are joined."""
     source = run.edges(step.edge_type)
     if source is None or not frame.rows:
@@ -262,7 +262,4 @@ def _joined(run: Run, walk: Walk, src: Numbers, dst: Numbers) -> Mask:
         )
     pairs = (owners << 32) | targets
     pairs.sort()
-    wanted = (inverse.astype(np.int64) << 32) | dst
-    places = np.searchsorted(pairs, wanted)
-    places[places == len(pairs)] = 0
-    return pairs[places] == wanted if len(pairs) else np.zeros(len(src), bool)
+    return among((inverse.astype(np.int64) << 32) | dst, pairs)

@@ -92,13 +92,16 @@ class Frame:
         """How many rows of the query each row stands for."""
         return np.ones(self.rows, np.int64) if self.weights is None else self.weights
 
+    def total(self) -> Ints:
+        """How many rows of the query all rows stand for, as an array of one."""
+        return sums(np.zeros(self.rows, np.int64), self.counts(), 1)
+
     def merged(self, *, weighted: bool) -> Frame:
         """Equal rows as one, where that is cheap; ``weighted`` keeps how many they were."""
         if self.values or self.edges or len(self.nodes) > 1 or not self.rows:
             return self
         if not self.nodes:
-            total = int(self.counts().sum())
-            return Frame(1, weights=np.array([total], np.int64) if weighted else None)
+            return Frame(1, weights=self.total() if weighted else None)
         ((name, numbers),) = self.nodes.items()
         kept, weights = _grouped(numbers, self.weights, weighted=weighted)
         return Frame(len(kept), {name: kept}, weights=weights)

@@ -256,7 +256,7 @@ class Run:
             case Expand():
                 return expand(self, step, frame, live, weighted=weighted)
             case Connect():
-                return connect(self, step, frame, live)
+                return connect(self, step, frame)
             case Filter():
                 return frame.where(keeps(self, frame, step.condition))
             case AntiJoin():

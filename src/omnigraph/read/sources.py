@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.held import Codes
+from omnigraph.topology.held import Codes, one_array
 from omnigraph.topology.identity import TableId
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import EdgeType, NodeType
     from omnigraph.storage.table import Table
     from omnigraph.topology.store import Topology
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 
 ID = "id"
 # Holding so small a table costs less than two lookups.
@@ -48,7 +44,9 @@ _SAMPLE = 64
 
 
 def table_id(pin: Pin) -> TableId:
-    return TableId(pin.location, pin.ref.path, pin.version, pin.e_tag or "")
+    """What is held of a table is found by this; a pin without a tag has that of its branch."""
+    life = pin.life[1] if pin.branch is not None and pin.life is not None else ""
+    return TableId(pin.location, pin.ref.path, pin.version, pin.e_tag or life)
 
 
 class NodeSource:
@@ -266,7 +264,7 @@ class EdgeSource:
         found: dict[str, pa.Array] = {}
         rest = list(names)
         if held is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
-            places = held.places(row_ids)
+            places = held.held.positions(row_ids)
             for name in names:
                 if self._width(name, held) * self.rows <= _WIDEST:
                     found[name] = held.held.column(name).take(pa.array(places))
@@ -300,12 +298,7 @@ def plain(adjacency: EdgeAdjacency) -> Adjacency:
 def _gathered(rows: pa.Table, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
     missing = places < 0
     taken = pa.array(places, mask=missing) if missing.any() else pa.array(places)
-    return {name: _one(rows[name]).take(taken) for name in names}
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+    return {name: one_array(rows[name]).take(taken) for name in names}
 
 
 def _width(kind: pa.DataType) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.read.sets import among, distinct
+from omnigraph.topology.sets import among, distinct
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

@@ -257,10 +257,12 @@ class Table:
 
 
 def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
-    """What a part consists of: its files, whose names are used once, and what is deleted of it."""
+    """What a part consists of: files, whose names are used once, and what changes or hides rows."""
     metadata = fragment.metadata
     deleted = metadata.deletion_file
     files = "+".join(file.path for file in metadata.files)
+    if metadata.overlays:
+        files += f"|{metadata.overlays!r}"
     signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
     return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.topology.ids import Numbers
+from omnigraph.topology.sets import among, without_repeats
 
 Ints = npt.NDArray[np.int64]
 _LOW = np.int64(0xFFFFFFFF)
@@ -49,12 +50,7 @@ class Adjacency:
 
     @classmethod
     def _of_sorted(cls, pairs: Ints) -> Adjacency:
-        if len(pairs):
-            different = np.empty(len(pairs), bool)
-            different[0] = True
-            np.not_equal(pairs[1:], pairs[:-1], out=different[1:])
-            if not different.all():
-                pairs = pairs[different]
+        pairs = without_repeats(pairs)
         sources = (pairs >> 32).astype(np.int32)
         return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
 
@@ -101,11 +97,7 @@ class Adjacency:
         if sources * nodes <= _MOST_BITS:
             return self._by_bits(src, dst, sources, nodes)
         keys = self._once("keys", self._pairs)
-        wanted = (np.asarray(src, np.int64) << 32) | dst
-        places = np.searchsorted(keys, wanted)
-        places[places == len(keys)] = 0
-        found: npt.NDArray[np.bool_] = keys[places] == wanted
-        return found
+        return among((np.asarray(src, np.int64) << 32) | dst, keys)
 
     def _among_few(
         self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]

@@ -7,7 +7,7 @@ from weakref import ref
 
 import numpy as np
 
-from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency, Ints
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.held import HeldTable
 from omnigraph.topology.ids import Ids, Numbers
 from omnigraph.topology.nodes import NodeIndex
@@ -28,7 +28,6 @@ class EdgeIndex:
         self._lock = threading.Lock()
         self._plain: dict[str, Adjacency] = {}
         self._edges: dict[str, EdgeAdjacency] = {}
-        self._row_order: Ints | None = None
         self._answers: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
             self._extend(before)
@@ -98,13 +97,6 @@ class EdgeIndex:
             kept = np.concatenate([np.ones(len(loops), bool), ~loops])
             src, dst, rows = src[kept], dst[kept], np.concatenate([rows, rows])[kept]
         return EdgeAdjacency.of(src, dst, rows)
-
-    def places(self, row_ids: Ints) -> Ints:
-        """The positions of edges in the table, by their rows."""
-        rows = self.held.row_ids()
-        if self._row_order is None:
-            self._row_order = np.argsort(rows, kind="stable")
-        return self._row_order[np.searchsorted(rows, row_ids, sorter=self._row_order)]
 
     def _ends(self, direction: str, start: int = 0) -> tuple[Numbers, Numbers]:
         src, dst = self.src[start:], self.dst[start:]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.errors import MemoryExceeded
 from omnigraph.topology.ids import Ids, Numbers
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class HeldTable:
         self._numbers: dict[str, Numbers] = {}
         self._codes: dict[str, Codes] = {}
         self._row_ids: RowIds | None = None
+        self._row_order: RowIds | None = None
 
     # -- what is there -------------------------------------------------------------------
 
@@ -97,6 +99,15 @@ class HeldTable:
                 arrays = [part.row_ids for part in self.parts if part.row_ids is not None]
                 self._row_ids = np.concatenate([np.empty(0, np.int64), *arrays])
         return self._row_ids
+
+    def positions(self, row_ids: npt.NDArray[np.integer]) -> RowIds:
+        """The positions of rows; all of them must be there."""
+        rows = self.row_ids()
+        if self._row_order is None:
+            self._row_order = np.argsort(rows, kind="stable")
+        places = np.searchsorted(rows, row_ids.astype(np.int64), sorter=self._row_order)
+        found: RowIds = self._row_order[places]
+        return found
 
     def column(self, name: str) -> pa.Array:
         """The values of a column by position."""
@@ -172,10 +183,16 @@ class HeldTable:
         for number, rows in self.table.read_fragments(list(missing), columns).items():
             part = missing[number]
             for name in columns:
-                part.columns[name] = _one(rows[name])
-            part.row_ids = _one(rows["_rowid"]).to_numpy().view(np.int64)
+                part.columns[name] = one_array(rows[name])
+            part.row_ids = one_array(rows["_rowid"]).to_numpy().view(np.int64)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else column.combine_chunks()
+    except pa.ArrowInvalid:
+        raise MemoryExceeded(
+            "the values of a column are more than 2 GiB at once",
+            hint="filter earlier, or return fewer rows at a time",
+        ) from None

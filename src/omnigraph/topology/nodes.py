@@ -21,7 +21,6 @@ class NodeIndex:
         self.numbers = held.numbers(_ID, ids)
         """The number of the node at each position."""
         self._positions = self._placed()
-        self._row_order: npt.NDArray[np.int64] | None = None
 
     def _placed(self) -> Numbers:
         places = np.full(len(self.ids), -1, np.int32)
@@ -47,11 +46,7 @@ class NodeIndex:
 
     def numbers_of_rows(self, row_ids: npt.NDArray[np.integer]) -> Numbers:
         """The numbers of rows; all of them must be there."""
-        rows = self.held.row_ids()
-        if self._row_order is None:
-            self._row_order = np.argsort(rows, kind="stable")
-        places = np.searchsorted(rows, row_ids.astype(np.int64), sorter=self._row_order)
-        return self.numbers[self._row_order[places]]
+        return self.numbers[self.held.positions(row_ids)]
 
     def values(self, name: str, numbers: npt.NDArray[np.integer]) -> pa.Array:
         """A column for some numbers; null where the node is not there."""

@@ -14,13 +14,17 @@ def distinct(values: npt.NDArray[np.integer]) -> Ints:
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
-    ordered = np.sort(values)
+    return without_repeats(np.sort(values))
+
+
+def without_repeats(ordered: Ints) -> Ints:
+    """A sorted array with every value once."""
     if len(ordered) < 2:
         return ordered
     kept = np.empty(len(ordered), bool)
     kept[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
-    return ordered[kept]
+    return ordered if kept.all() else ordered[kept]
 
 
 def among(values: npt.NDArray[np.integer], known: Ints) -> npt.NDArray[np.bool_]:
