@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph.storage.table_types import StagedTable
 
 BESIDE_DATA = " beside data"
-"""How the name of a value ends that a record has outside of its data."""
+"""How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
 
 
 @dataclass(frozen=True, slots=True)

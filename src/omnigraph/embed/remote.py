@@ -17,12 +17,16 @@ _TEXTS_PER_REQUEST = 128
 _TASKS = {Role.QUERY: "RETRIEVAL_QUERY", Role.DOCUMENT: "RETRIEVAL_DOCUMENT"}
 
 
-class OpenAIEmbedder:
-    """``POST {base}/embeddings`` with a bearer key."""
+class _Remote:
+    """What is reached over HTTP has a configuration, and its model from there."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._config = config
         self.model = config.model
+
+
+class OpenAIEmbedder(_Remote):
+    """``POST {base}/embeddings`` with a bearer key."""
 
     def embed(
         self,
@@ -56,12 +60,8 @@ class OpenAIEmbedder:
             raise not_understood(self._config) from None
 
 
-class GeminiEmbedder:
+class GeminiEmbedder(_Remote):
     """``POST {base}/models/{model}:embedContent``, one request for each text."""
-
-    def __init__(self, config: EmbeddingConfig) -> None:
-        self._config = config
-        self.model = config.model
 
     def embed(
         self,

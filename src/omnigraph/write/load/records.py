@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from omnigraph.commit.receipts import BESIDE_DATA
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
@@ -12,8 +13,6 @@ from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.numbers import has_float, judged
 from omnigraph.write.load.rejects import Reject
 
-BESIDE = "beside data"
-"""How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
 _EMPTY: dict[str, Any] = {}
 _NODE = frozenset({"type", "data"})
 _EDGE = frozenset({"edge", "from", "to", "data"})
@@ -109,7 +108,7 @@ class Records:
             self._refuse(line, reason, names[0])
             return False
         for name in names:
-            self._intake.ignore(gatherer.kind, f"{name} {BESIDE}", 1)
+            self._intake.ignore(gatherer.kind, f"{name}{BESIDE_DATA}", 1)
         return True
 
     def _find(self, name: Any, field: str, line: int) -> Gatherer | None:
