@@ -34,8 +34,8 @@ from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
-from omnigraph.plan.nodes import ReadPlan
 from omnigraph.querying import (
+    Asked,
     Explanation,
     explain_plan,
     profile_plan,
@@ -293,10 +293,10 @@ class Graph:
         if engine not in ("auto", "local"):
             raise InputError(f"'{engine}' is no query engine", hint="use auto or local")
         limits = Limits(timeout, max_rows, max_memory, cancel)
-        around, plan = self._reading(
+        around, asked = self._reading(
             source, name, params, branch, snapshot, commit, tag, version, at
         )
-        return run_query(around, plan, limits, _target(around.snapshot, branch, commit, tag))
+        return run_query(around, asked, limits, _target(around.snapshot, branch, commit, tag))
 
     @public
     def explain(
@@ -317,8 +317,8 @@ class Graph:
             return explain_plan(
                 self._around(catalog, snapshot), self._plans.any(catalog, source, name)
             )
-        around, plan = self._reading(source, name, params, branch, None, None, None, None, None)
-        return profile_plan(around, plan, Limits(timeout, cancel=cancel))
+        around, asked = self._reading(source, name, params, branch, None, None, None, None, None)
+        return profile_plan(around, asked, Limits(timeout, cancel=cancel))
 
     def _reading(
         self,
@@ -331,17 +331,17 @@ class Graph:
         tag: str | None,
         version: int | None,
         at: datetime | None,
-    ) -> tuple[Surroundings, ReadPlan]:
+    ) -> tuple[Surroundings, Asked]:
         contract = self._checked()
-        plan = self._plans.read(contract.catalog, source, name)
-        bound = bind(plan, convert_params(plan.params, params))
+        prepared = self._plans.read(contract.catalog, source, name)
+        asked = Asked(prepared, convert_params(prepared.plan.params, params))
         if snapshot is not None:
             if (commit, tag, version, at) != (None, None, None, None):
                 raise InputError("pass a snapshot, or say which one, not both")
             found = self._own(snapshot)
         else:
             found = self._find(branch, commit, tag, version, at)
-        return self._around(contract.catalog, found), bound
+        return self._around(contract.catalog, found), asked
 
     def _own(self, snapshot: GraphSnapshot) -> Snapshot:
         if not isinstance(snapshot, GraphSnapshot):

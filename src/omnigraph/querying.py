@@ -5,15 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
+from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, Operation, Plan, ReadPlan
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    MutationPlan,
+    NodeScan,
+    Operation,
+    ReadPlan,
+)
+from omnigraph.plan.prepared import Prepared
 from omnigraph.read.engine import execute
 from omnigraph.read.estimate import estimates
 from omnigraph.read.limits import Limits, Watch
@@ -23,13 +33,21 @@ from omnigraph.result import EntityRef, Link, Result, ResultColumn
 from omnigraph.settings import Settings
 
 
+class Asked(NamedTuple):
+    """A compiled read and the values of its parameters."""
+
+    prepared: Prepared
+    values: Mapping[str, typed.Value]
+
+
 def run_query(
-    around: Surroundings, plan: ReadPlan, limits: Limits, target: Mapping[str, str]
+    around: Surroundings, asked: Asked, limits: Limits, target: Mapping[str, str]
 ) -> Result:
-    """The rows of a bound plan. What is wrong with it shows now, not when rows are pulled."""
+    """The rows of a plan. What is wrong with it shows now, not when rows are pulled."""
+    plan, outline = asked.prepared.bind(asked.values), asked.prepared.outline
     watch = Watch(limits)
     watch.check()
-    run = Run(around, watch, plan.pipeline)
+    run = Run(around, watch, outline)
     batches = execute(run, plan)
     first = next(batches, None)
     return Result(
@@ -38,6 +56,7 @@ def run_query(
         query_name=plan.name,
         target=target,
         links=links_of(plan),
+        schema=outline.schema,
     )
 
 
@@ -117,12 +136,12 @@ class Explanation:
         return dict(self.data)
 
 
-def explain_plan(around: Surroundings, plan: Plan) -> Explanation:
+def explain_plan(around: Surroundings, compiled: Prepared | MutationPlan) -> Explanation:
     """A plan, and what it would do on a snapshot; nothing runs."""
-    if not isinstance(plan, ReadPlan):
-        return Explanation(explain_text(plan), explain_json(plan))
-    run = Run(around, Watch(Limits()), plan.pipeline)
-    expected = estimates(run, plan)
+    if not isinstance(compiled, Prepared):
+        return Explanation(explain_text(compiled), explain_json(compiled))
+    plan = compiled.plan
+    expected = estimates(Run(around, Watch(Limits()), compiled.outline), compiled.ready)
     lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
     return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
 
@@ -134,10 +153,11 @@ def _facts(note: Mapping[str, Any]) -> str:
     return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 
 
-def profile_plan(around: Surroundings, plan: ReadPlan, limits: Limits) -> Explanation:
+def profile_plan(around: Surroundings, asked: Asked, limits: Limits) -> Explanation:
     """Run a plan to its end, and say what each step did."""
+    plan, shown = asked.prepared.bind(asked.values), bind(asked.prepared.plan, asked.values)
     watch = Watch(limits)
-    run = Run(around, watch, plan.pipeline)
+    run = Run(around, watch, asked.prepared.outline, profiled=True)
     start = time.perf_counter()
     rows = size = 0
     for batch in execute(run, plan):
@@ -149,13 +169,13 @@ def profile_plan(around: Surroundings, plan: ReadPlan, limits: Limits) -> Explan
     reads = run.reads() - sum(report.storage for report in steps)
     steps.append(StepReport(None, rows, max(left, 0.0), size, reads))
     data = {
-        **explain_json(plan),
+        **explain_json(shown),
         "profile": [_report_json(report) for report in steps],
         "rows": rows,
         "milliseconds": round(seconds * 1000, 3),
         "peak_bytes": watch.peak,
     }
-    lines = [explain_text(plan), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
+    lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
     lines += [f"  {_report_text(report)}" for report in steps]
     return Explanation("\n".join(lines), data)
 

@@ -52,13 +52,14 @@ class Result:
         target: Mapping[str, str],
         links: Sequence[Link] = (),
         close: Callable[[], None] | None = None,
+        schema: pa.Schema | None = None,
     ) -> None:
         self._columns = tuple(columns)
         self._links = tuple(links)
         self.query_name = query_name
         self.target = dict(target)
         """Which branch or snapshot was read."""
-        self._stream = BatchStream(self._columns, batches, close)
+        self._stream = BatchStream(self._columns, batches, close, schema)
 
     # -- shape ---------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -26,8 +25,10 @@ class BatchStream:
         columns: Sequence[ResultColumn],
         batches: Iterable[pa.RecordBatch] | pa.Table,
         close: Callable[[], None] | None,
+        schema: pa.Schema | None = None,
     ) -> None:
-        self._columns = columns
+        self.schema = schema or pa.schema([arrow_field(c.name, c.type) for c in columns])
+        """What every batch is brought to; the types come from the query, not from the rows."""
         self._kept: list[pa.RecordBatch] = []
         self._source: Iterator[pa.RecordBatch] | None = None
         self._failure: BaseException | None = None
@@ -48,11 +49,6 @@ class BatchStream:
         while (batch := self._batch(position)) is not None:
             yield batch
             position += 1
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """What every batch is brought to; the types come from the query, not from the rows."""
-        return pa.schema([arrow_field(column.name, column.type) for column in self._columns])
 
     @property
     def complete(self) -> bool:

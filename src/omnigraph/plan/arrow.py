@@ -56,6 +56,9 @@ def pushable(condition: typed.TypedExpr) -> bool:
     Lists, and texts compared with texts of another column, need functions that only exist here;
     searches are answered by their indexes.
     """
+    match condition:
+        case typed.Compare(left=typed.Column(), right=typed.Constant()):
+            return True
     for part in typed.walk(condition):
         if isinstance(part, typed.TextMatch | typed.Score | typed.Output | typed.Aggregate):
             return False

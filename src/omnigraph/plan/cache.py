@@ -9,7 +9,8 @@ from os import PathLike
 from omnigraph.errors import InternalError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.texts import source_of
-from omnigraph.plan import Expect, MutationPlan, Plan, ReadPlan, compile_query
+from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
+from omnigraph.plan.prepared import Prepared
 
 _KEPT = 256
 
@@ -19,16 +20,20 @@ class CompiledQueries:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._plans: OrderedDict[tuple[str, str, str | None, str], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, str | None, str], Prepared | MutationPlan] = (
+            OrderedDict()
+        )
 
-    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> ReadPlan:
+    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> Prepared:
         """The plan of a query that reads."""
-        plan = self._plan(catalog, text, name, Expect.READ)
-        if not isinstance(plan, ReadPlan):
+        found = self._plan(catalog, text, name, Expect.READ)
+        if not isinstance(found, Prepared):
             raise InternalError("a read compiled to something else")
-        return plan
+        return found
 
-    def any(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> Plan:
+    def any(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None
+    ) -> Prepared | MutationPlan:
         """The plan of a query, whatever it does."""
         return self._plan(catalog, text, name, Expect.ANY)
 
@@ -43,7 +48,7 @@ class CompiledQueries:
 
     def _plan(
         self, catalog: Catalog, text: str | PathLike[str], name: str | None, expect: Expect
-    ) -> Plan:
+    ) -> Prepared | MutationPlan:
         source = source_of(text, "<query>")
         key = (catalog.schema_hash, source.text, name, expect.value)
         with self._lock:
@@ -51,7 +56,8 @@ class CompiledQueries:
             if found is not None:
                 self._plans.move_to_end(key)
                 return found
-        plan = compile_query(catalog, source, name, expect=expect)
+        compiled = compile_query(catalog, source, name, expect=expect)
+        plan = Prepared.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > _KEPT:

@@ -19,7 +19,7 @@ from omnigraph.lang.query.checked import (
     SortKey,
     StatementKind,
 )
-from omnigraph.lang.query.typed import TypedExpr
+from omnigraph.lang.query.typed import Output, TypedExpr
 from omnigraph.lang.types import PropType
 
 Rewrite = Callable[[TypedExpr], TypedExpr]
@@ -159,7 +159,9 @@ class AntiJoin(Operation):
         return self.map_inner(lambda inner: tuple(step.map_exprs(change) for step in inner))
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> Operation:
-        return replace(self, inner=change(self.inner))
+        inner = change(self.inner)
+        is_same = all(a is b for a, b in zip(inner, self.inner, strict=False))
+        return self if is_same and len(inner) == len(self.inner) else replace(self, inner=inner)
 
     def exprs(self) -> Iterator[TypedExpr]:
         for step in self.inner:
@@ -180,13 +182,31 @@ class ReadPlan:
     limit: int | None = None
     offset: int | None = None
 
+    def meaning(self, expr: TypedExpr) -> TypedExpr:
+        """What a sort key means: a column of the result stands for its expression."""
+        return self.columns[expr.position].expr if isinstance(expr, Output) else expr
+
     def map_exprs(self, change: Rewrite) -> ReadPlan:
-        return replace(
-            self,
-            pipeline=tuple(step.map_exprs(change) for step in self.pipeline),
-            columns=tuple(OutputColumn(c.name, change(c.expr)) for c in self.columns),
-            order=tuple(SortKey(change(k.expr), k.descending) for k in self.order),
+        return ReadPlan(
+            self.name,
+            self.params,
+            tuple([step.map_exprs(change) for step in self.pipeline]),
+            tuple([_changed_column(c, change) for c in self.columns]),
+            self.distinct,
+            tuple([_changed_key(k, change) for k in self.order]),
+            self.limit,
+            self.offset,
         )
+
+
+def _changed_column(column: OutputColumn, change: Rewrite) -> OutputColumn:
+    expr = change(column.expr)
+    return column if expr is column.expr else OutputColumn(column.name, expr)
+
+
+def _changed_key(key: SortKey, change: Rewrite) -> SortKey:
+    expr = change(key.expr)
+    return key if expr is key.expr else SortKey(expr, key.descending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,13 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.typed import walk
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.plan.arrow import filter_expression, pushable
-from omnigraph.plan.columns import plan_exprs
+from omnigraph.plan.live import bound
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.aggregate import aggregated, group_rows
 from omnigraph.read.frame import Frame, Ints, joined
-from omnigraph.read.live import bound, final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.read.order import Key, first_candidates, sorted_places
-from omnigraph.read.scan import direct, keyed
+from omnigraph.read.scan import direct
 from omnigraph.read.values import values_of
 
 if TYPE_CHECKING:
@@ -29,22 +27,16 @@ _FIRST_BATCH = 1_024
 _BATCH = 65_536
 
 
-def result_schema(plan: ReadPlan) -> pa.Schema:
-    """The columns of the result of a plan."""
-    return pa.schema([pa.field(c.name, arrow_type(c.expr.type)) for c in plan.columns])
-
-
 def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """The batches of the result, computed as they are asked for where the plan allows."""
-    schema = result_schema(plan)
+    outline = run.outline
     start = plan.offset or 0
     end = None if plan.limit is None else start + plan.limit
     if plan.limit == 0:
         return
-    streams = not (plan.order or plan.distinct or is_aggregate(plan) or list(_fusions(plan)))
     count = 0
-    for columns in _streamed(run, plan, end) if streams else [_whole(run, plan, end)]:
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    for columns in _streamed(run, plan, end) if outline.streams else [_whole(run, plan, end)]:
+        batch = pa.RecordBatch.from_arrays(columns, schema=outline.schema)
         first = max(start - count, 0)
         last = batch.num_rows if end is None else min(end - count, batch.num_rows)
         count += batch.num_rows
@@ -62,8 +54,7 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
         for frame in frames:
             yield from _projected(run, plan, frame)
         return
-    steps = plan.pipeline
-    live = live_after(steps, final_variables(plan))
+    steps, live = plan.pipeline, run.outline.live
     first = Frame(1)
     if steps and isinstance(steps[0], NodeScan):
         # The scan alone is cheap: it only finds which nodes there are.
@@ -82,19 +73,10 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
 
 def _direct(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
     """The rows of a plan that only scans one type, with what it asks for of them."""
-    if len(plan.pipeline) != 1 or not isinstance(plan.pipeline[0], NodeScan):
+    if len(plan.pipeline) != 1 or run.outline.has_search:
         return None
-    if any(isinstance(p, typed.TextMatch | typed.Score) for e in plan_exprs(plan) for p in walk(e)):
-        return None
-    exprs = [column.expr for column in plan.columns] if not _picks(plan) else []
-    exprs += [_returned(plan, key.expr) for key in plan.order]
-    names = {p.name for e in exprs for p in walk(e) if isinstance(p, typed.Column)}
-    return direct(run, plan.pipeline[0], sorted(names), limit)
-
-
-def _picks(plan: ReadPlan) -> bool:
-    """Whether only a few of the rows are returned: what they hold is read for those alone."""
-    return bool(plan.order) and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
+    (step,) = plan.pipeline
+    return direct(run, step, run.outline.scanned, limit) if isinstance(step, NodeScan) else None
 
 
 def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
@@ -126,10 +108,9 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
         if frames is not None:
             frame = joined(list(frames))
     if frame is None or not frame.variables:
-        weighted = needs_counts(plan)
-        live = live_after(plan.pipeline, final_variables(plan))
-        frame = run.pipeline(plan.pipeline, live, Frame(1), weighted=weighted)
-    if is_aggregate(plan):
+        weighted = run.outline.needs_counts
+        frame = run.pipeline(plan.pipeline, run.outline.live, Frame(1), weighted=weighted)
+    if run.outline.is_aggregate:
         return _ordered_output(plan, aggregated(run, plan, frame), end)
     if plan.distinct:
         run.fetch(frame, [column.expr for column in plan.columns])
@@ -155,7 +136,7 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
     """The places of the first rows in the order of the plan."""
     kept = np.arange(frame.rows)
     first = plan.order[0].expr
-    wanted = [(_returned(plan, key.expr), key.descending) for key in plan.order]
+    wanted = [(plan.meaning(key.expr), key.descending) for key in plan.order]
     if isinstance(first, typed.Score):
         best, *rest = run.searches.order(frame, first, end)
         wanted = wanted[1:]
@@ -185,14 +166,9 @@ def _fusions(plan: ReadPlan) -> Iterator[typed.Rrf]:
 
 def _rank(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> None:
     """Ranks are among all rows, so they are made before rows are left out."""
-    first = _returned(plan, plan.order[0].expr) if plan.order else None
+    first = plan.meaning(plan.order[0].expr) if plan.order else None
     for expr in _fusions(plan):
         run.searches.fused(frame, expr, end if expr == first else None)
-
-
-def _returned(plan: ReadPlan, expr: typed.TypedExpr) -> typed.TypedExpr:
-    """What a key means: a column of the result stands for its expression."""
-    return plan.columns[expr.position].expr if isinstance(expr, typed.Output) else expr
 
 
 def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:
@@ -231,7 +207,6 @@ def _nearest_frame(run: Run, plan: ReadPlan, end: int | None) -> Frame | None:
     source = run.nodes(step.type_name)
     if source is None or not all(pushable(each) for each in step.filters):
         return None
-    filters = keyed(source, step.filters)
-    condition = filter_expression(typed.And(tuple(filters))) if filters else None
+    condition = filter_expression(typed.And(step.filters)) if step.filters else None
     numbers = run.searches.nearest_nodes(expr, end, condition)
     return None if numbers is None else Frame(len(numbers), {step.variable: numbers})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation, ReadPlan
-from omnigraph.read.scan import keyed
 from omnigraph.read.strategy import choose
 from omnigraph.storage.search import SearchIndex, text_index, vector_index
 
@@ -58,9 +57,8 @@ def _step(run: Run, step: Operation, rows: float) -> tuple[dict[str, Any], float
 def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]:
     source = run.nodes(step.type_name)
     count = 0 if source is None else source.rows
-    filters = [] if source is None else keyed(source, step.filters)
-    by_key = any(_names_one(each) for each in filters)
-    expected = min(1.0, count) if by_key else count * _KEPT ** min(len(filters), 2)
+    by_key = source is not None and any(_names_one(each) for each in step.filters)
+    expected = min(1.0, count) if by_key else count * _KEPT ** min(len(step.filters), 2)
     held = source is not None and source.held() is not None
     note = {
         "step": f"scan ${step.variable}",

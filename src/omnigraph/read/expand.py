@@ -50,7 +50,8 @@ class Walk:
             is_covered=source.held() is None and source.is_covered(self.direction),
             is_built=source.held() is not None or source.is_asked_again,
         )
-        run.note(self._choice.to_json())
+        if run.profiled:
+            run.note(self._choice.to_json())
 
     @property
     def is_held(self) -> bool:

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
+from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
 from omnigraph.read.limits import Watch
-from omnigraph.read.live import live_after, used
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore
     from omnigraph.embed import Embedders
     from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.plan.prepared import Outline
     from omnigraph.topology.held import Codes
     from omnigraph.topology.store import Topology
 
@@ -67,30 +68,20 @@ class Surroundings:
 class Run:
     """The state of one query while it runs."""
 
-    def __init__(self, around: Surroundings, watch: Watch, steps: Sequence[Operation]) -> None:
+    def __init__(
+        self, around: Surroundings, watch: Watch, outline: Outline, *, profiled: bool = False
+    ) -> None:
         self.around = around
         self.watch = watch
+        self.outline = outline
+        self.types, self.edge_types = outline.types, outline.edge_types
         self.searches = Searches(self)
+        self.profiled = profiled
+        """Whether somebody wants to know what each step did."""
         self.reports: list[StepReport] = []
-        self.types: dict[str, str] = {}
-        self.edge_types: dict[str, str] = {}
-        self._learn(steps)
         self._nodes: dict[str, NodeSource | None] = {}
         self._edges: dict[str, EdgeSource | None] = {}
         self._depth = 0
-
-    def _learn(self, steps: Sequence[Operation]) -> None:
-        """Which type each variable has."""
-        for step in steps:
-            match step:
-                case NodeScan():
-                    self.types[step.variable] = step.type_name
-                case Expand():
-                    self.types[step.dst] = step.dst_type
-                case AntiJoin():
-                    self._learn(step.inner)
-            if isinstance(step, Expand | Connect) and step.edge_variable is not None:
-                self.edge_types[step.edge_variable] = step.edge_type
 
     # -- tables --------------------------------------------------------------------------
 
@@ -190,7 +181,7 @@ class Run:
     def _reported(
         self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
     ) -> Frame:
-        if self._depth:
+        if self._depth or not self.profiled:
             return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
         known = self.report(step)
         reads = self.reads()
@@ -217,16 +208,16 @@ class Run:
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Say something about the step that runs, for explain and profile."""
-        if self.reports and not self._depth:
+        if self.profiled and self.reports and not self._depth:
             notes = self.reports[-1].notes
             if facts not in notes:
                 notes.append(facts)
 
     def _nothing(self, steps: Sequence[Operation], final: frozenset[str]) -> Frame:
         """No row; later steps still have their place in the report."""
-        if not self._depth:
-            known = [each.step for each in self.reports]
-            self.reports += [StepReport(step) for step in steps if step not in known]
+        if self.profiled and not self._depth:
+            for step in steps:
+                self.report(step)
         frame = Frame(0)
         for name in final:
             if name in self.edge_types:

@@ -24,10 +24,10 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
     source = run.nodes(step.type_name)
     if source is None:
         return Frame(0, {step.variable: np.empty(0, np.int32)})
-    pushed, others = (
-        keyed(source, [f for f in step.filters if pushable(f)]),
-        [f for f in step.filters if not pushable(f)],
-    )
+    pushed: list[typed.TypedExpr] = []
+    others: list[typed.TypedExpr] = []
+    for each in step.filters:
+        (pushed if pushable(each) else others).append(each)
     is_asked_for = step.variable in live or bool(others)
     frame = _found(run, step, source, pushed, is_asked_for)
     for condition in others:
@@ -43,13 +43,12 @@ def direct(
     For a query that does nothing with a type but scan it, and only where the table is not in
     memory anyway: none otherwise.
     """
-    source = run.nodes(step.type_name)
-    if source is None or not all(pushable(each) for each in step.filters):
+    source, filters = run.nodes(step.type_name), step.filters
+    if source is None or any(map(_is_key, filters)) or source.usual() is not None:
         return None
-    filters = keyed(source, step.filters)
-    if any(map(_is_key, filters)) or source.usual() is not None:
+    if not all(map(pushable, filters)):
         return None
-    pushed = filter_expression(typed.And(tuple(filters))) if filters else None
+    pushed = filter_expression(typed.And(filters)) if filters else None
     names = list(dict.fromkeys([ID, *columns]))
     report = run.report(step)
     report.notes.append({"by": "storage", "pushed": len(filters)})
@@ -64,20 +63,6 @@ def direct(
             yield Frame(batch.num_rows, values=values)
 
     return frames()
-
-
-def keyed(source: NodeSource, filters: Sequence[typed.TypedExpr]) -> list[typed.TypedExpr]:
-    """Filters in which a text key is the id that it is stored as, which is always indexed."""
-    kind = source.kind
-    if len(kind.key) != 1 or kind.properties[kind.key[0]].type.scalar is not Scalar.STRING:
-        return list(filters)
-
-    def change(expr: typed.TypedExpr) -> typed.TypedExpr:
-        if isinstance(expr, typed.Column) and expr.name == kind.key[0]:
-            return typed.Column(expr.variable, ID, expr.type)
-        return typed.rebuild(expr, change)
-
-    return [change(each) for each in filters]
 
 
 def _found(

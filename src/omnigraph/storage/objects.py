@@ -387,11 +387,13 @@ class ObjectStore:
         return Path(self.root.uri, path)
 
     def _stat(self, path: str) -> os.stat_result | None:
-        with translated("look at", self.root.path(path)):
-            try:
-                found = os.stat(f"{self.root.uri}/{path}")
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        try:
+            found = os.stat(f"{self.root.uri}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            with translated("look at", self.root.path(path)):
+                raise
         return found if stat.S_ISREG(found.st_mode) else None
 
     # -- listings ------------------------------------------------------------------------

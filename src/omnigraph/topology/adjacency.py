@@ -81,8 +81,12 @@ class Adjacency:
     def neighbours(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers]:
         """Every neighbour of each source, with the place of its source in the list."""
         known = np.minimum(sources, len(self.offsets) - 2)
-        starts = self.offsets[known]
-        owners, places = spread(starts, self.offsets[known + 1] - starts)
+        starts, ends = self.offsets[known], self.offsets[known + 1]
+        if len(starts) and bool((starts[1:] == ends[:-1]).all()):
+            # Sources that follow each other, such as all of them: so do their neighbours.
+            owners = np.repeat(np.arange(len(starts)), ends - starts)
+            return owners, self.targets[starts[0] : ends[-1]]
+        owners, places = spread(starts, ends - starts)
         return owners, self.targets[places]
 
     def contains(
@@ -102,14 +106,19 @@ class Adjacency:
     def _among_few(
         self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
     ) -> npt.NDArray[np.bool_]:
-        known = np.minimum(src, len(self.offsets) - 2)
-        places, ends = self.offsets[known], self.offsets[known + 1]
-        found = np.zeros(len(src), bool)
-        for _ in range(self._kept["most"]):
-            inside = places < ends
-            found |= inside & (self.targets[np.minimum(places, len(self.targets) - 1)] == dst)
-            places = places + 1
+        slots = self._once("slots", self._slots)
+        found: npt.NDArray[np.bool_] = slots[0].take(src, mode="clip") == dst
+        for slot in slots[1:]:
+            found |= slot.take(src, mode="clip") == dst
         return found
+
+    def _slots(self) -> npt.NDArray[np.int32]:
+        """The first, second, ... neighbour of each source, -1 where there is none."""
+        counts = np.diff(self.offsets)
+        owners, places = spread(self.offsets[:-1], counts)
+        slots = np.full((int(counts.max()), len(counts)), -1, np.int32)
+        slots[places - self.offsets[owners], owners] = self.targets
+        return slots
 
     def _nodes(self) -> int:
         return int(self.targets.max()) + 1

@@ -1,0 +1,134 @@
+"""What is worked out once for a compiled read, so that a repeated call pays only for its values.
+
+Nothing here depends on parameters: which variables each step still needs, the columns of the
+result, conditions on a key as conditions on the id that it is stored as, constants in the types of
+their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.arrow import arrow_field
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.types import Scalar
+from omnigraph.plan.bind import bind, bind_expr
+from omnigraph.plan.columns import plan_exprs
+from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, Operation, ReadPlan
+
+_SEARCHES = typed.TextMatch | typed.Score
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The shape of a plan, whatever its parameters are."""
+
+    schema: pa.Schema
+    """The columns of the result."""
+    live: tuple[frozenset[str], ...]
+    """For each step the variables that something behind it needs."""
+    types: Mapping[str, str]
+    edge_types: Mapping[str, str]
+    """Which type each variable has."""
+    is_aggregate: bool
+    needs_counts: bool
+    """Whether it matters how often a row occurs."""
+    streams: bool
+    """Whether rows can be given out before all of them are known."""
+    has_search: bool
+    scanned: tuple[str, ...]
+    """What to read of the rows of a plan that only scans one type."""
+
+    @classmethod
+    def of(cls, plan: ReadPlan) -> Outline:
+        types: dict[str, str] = {}
+        edge_types: dict[str, str] = {}
+        _learn(plan.pipeline, types, edge_types)
+        fused = any(isinstance(p, typed.Rrf) for c in plan.columns for p in typed.walk(c.expr))
+        return cls(
+            pa.schema([arrow_field(c.name, c.expr.type) for c in plan.columns]),
+            tuple(live_after(plan.pipeline, final_variables(plan))),
+            types,
+            edge_types,
+            is_aggregate(plan),
+            needs_counts(plan),
+            not (plan.order or plan.distinct or is_aggregate(plan) or fused),
+            any(isinstance(p, _SEARCHES) for e in plan_exprs(plan) for p in typed.walk(e)),
+            tuple(sorted(_scanned(plan))),
+        )
+
+
+def _learn(steps: Sequence[Operation], types: dict[str, str], edge_types: dict[str, str]) -> None:
+    for step in steps:
+        match step:
+            case NodeScan():
+                types[step.variable] = step.type_name
+            case Expand():
+                types[step.dst] = step.dst_type
+            case AntiJoin():
+                _learn(step.inner, types, edge_types)
+        if isinstance(step, Expand | Connect) and step.edge_variable is not None:
+            edge_types[step.edge_variable] = step.edge_type
+
+
+def _scanned(plan: ReadPlan) -> set[str]:
+    """Of the rows that a limit leaves out nothing is read but what orders them."""
+    picks = plan.order and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
+    exprs = [] if picks else [column.expr for column in plan.columns]
+    exprs += [plan.meaning(key.expr) for key in plan.order]
+    return {p.name for e in exprs for p in typed.walk(e) if isinstance(p, typed.Column)}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A compiled read with its outline."""
+
+    plan: ReadPlan
+    """As it was compiled: what explain shows."""
+    ready: ReadPlan
+    """As it is run, but for its parameters."""
+    outline: Outline
+    open: frozenset[int]
+    """Which expressions of ``ready`` hold parameters, by identity."""
+
+    @classmethod
+    def of(cls, catalog: Catalog, plan: ReadPlan) -> Prepared:
+        by_id = replace(plan, pipeline=tuple(_by_id(step, catalog) for step in plan.pipeline))
+        ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
+        open_ = frozenset(id(expr) for expr in plan_exprs(ready) if _is_open(expr))
+        return cls(plan, ready, Outline.of(ready), open_)
+
+    def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
+        """The plan with every parameter replaced by its value (see ``convert_params``)."""
+        if not self.open:
+            return self.ready
+        return bind(self.ready, values, self.open)
+
+
+def _is_open(expr: typed.TypedExpr) -> bool:
+    return any(isinstance(part, typed.Parameter) for part in typed.walk(expr))
+
+
+def _by_id(step: Operation, catalog: Catalog) -> Operation:
+    """A scan whose conditions on a text key ask for the id, which is always indexed."""
+    if not isinstance(step, NodeScan):
+        return step.map_inner(lambda inner: tuple(_by_id(each, catalog) for each in inner))
+    kind = catalog.node(step.type_name)
+    if kind is None or len(kind.key) != 1:
+        return step
+    (key,) = kind.key
+    if kind.properties[key].type.scalar is not Scalar.STRING:
+        return step
+
+    def change(expr: typed.TypedExpr) -> typed.TypedExpr:
+        if isinstance(expr, typed.Column) and expr.name == key:
+            return typed.Column(expr.variable, typed.ID_COLUMN, expr.type)
+        # What is searched has an index of its own.
+        return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, change)
+
+    return step.map_exprs(change)
