@@ -19,7 +19,10 @@ QUESTIONS = 300
 VARIANTS = {
     "rows are merged at once": {(run, "_FEW"): 0},
     "little is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
-    "nothing is held": {(sources, "_SMALL"): 0, (sources.NodeSource, "_is_asked_again"): False},
+    "nothing is held": {
+        (sources, "_SMALL"): 0,
+        (sources.NodeSource, "is_asked_again"): lambda *_: False,
+    },
     "everything is held": {(sources, "_SMALL"): 0, (sources, "_SHARE"): 10**6},
     "batches are tiny": {(engine, "_FIRST_BATCH"): 1, (engine, "_BATCH"): 2},
     "no flags": {(aggregate, "_MOST_FLAGS"): 0, (traverse, "_MOST_FLAGS"): 0},

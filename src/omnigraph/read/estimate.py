@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation, ReadPlan
-from omnigraph.read.strategy import choose
 from omnigraph.storage.search import SearchIndex, text_index, vector_index
 
 if TYPE_CHECKING:
@@ -39,9 +38,9 @@ def _step(run: Run, step: Operation, rows: float) -> tuple[dict[str, Any], float
         case NodeScan():
             return _scan(run, step, rows)
         case Expand():
-            return _walk(run, step, rows, step.max_hops, len(step.dst_filters))
+            return _walk(run, step, rows, len(step.dst_filters))
         case Connect():
-            note, _ = _walk(run, step, rows, step.max_hops, 0)
+            note, _ = _walk(run, step, rows, 0)
             rows *= _KEPT
             return {**note, "rows": round(rows)}, rows
         case Filter():
@@ -78,26 +77,15 @@ def _names_one(condition: typed.TypedExpr) -> bool:
 
 
 def _walk(
-    run: Run, step: Expand | Connect, rows: float, hops: int, filters: int
+    run: Run, step: Expand | Connect, rows: float, filters: int
 ) -> tuple[dict[str, Any], float]:
     name = f"{'expand' if isinstance(step, Expand) else 'connect'} ${step.src} to ${step.dst}"
     source = run.edges(step.edge_type)
     if source is None:
         return {"step": name, "rows": 0}, 0.0
-    is_cross = source.kind.from_type != source.kind.to_type
-    hops = 1 if is_cross else hops
-    near = source.ends[1 if str(step.direction) == "in" else 0]
+    near, hops = source.near(step.direction), source.hops(step)
     degree = source.rows / max(near.rows, 1)
-    is_built = source.held() is not None
-    choice = choose(
-        run.around.traversal,
-        hops=hops,
-        frontier=round(rows),
-        edges=source.rows,
-        sources=near.rows,
-        is_covered=is_built or source.is_covered(str(step.direction)),
-        is_built=is_built,
-    )
+    choice = source.choice(run.around.traversal, step, round(rows), is_run=False)
     reached = min(rows * max(degree, 1.0) ** hops, max(rows, 1.0) * near.rows)
     reached *= _KEPT ** min(filters, 2)
     return {"step": name, **choice.to_json(), "rows": round(reached)}, reached

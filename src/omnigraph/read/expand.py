@@ -12,7 +12,7 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
 from omnigraph.read.sources import EdgeSource, NodeSource, plain
-from omnigraph.read.strategy import Mode, choose
+from omnigraph.read.strategy import Mode
 from omnigraph.read.traverse import Step, reach
 from omnigraph.read.values import keeps
 from omnigraph.topology.adjacency import EdgeAdjacency, spread
@@ -32,24 +32,13 @@ class Walk:
     """One traversal: which edges, which way, by which means."""
 
     def __init__(self, run: Run, step: Expand | Connect, source: EdgeSource, starts: int) -> None:
-        kind = source.kind
         self.direction = str(step.direction)
-        is_cross = kind.from_type != kind.to_type
         self.min_hops = step.min_hops
-        # Behind an edge between two types there is no further edge of that type.
-        self.max_hops = 1 if is_cross else step.max_hops
+        self.max_hops = source.hops(step)
         self.source = source
         self._hold = run.watch.hold
-        self.near = source.ends[1 if self.direction == "in" else 0]
-        self._choice = choose(
-            run.around.traversal,
-            hops=self.max_hops,
-            frontier=starts,
-            edges=source.rows,
-            sources=self.near.rows,
-            is_covered=source.held() is None and source.is_covered(self.direction),
-            is_built=source.held() is not None or source.is_asked_again,
-        )
+        self.near = source.near(step.direction)
+        self._choice = source.choice(run.around.traversal, step, starts)
         if run.profiled:
             run.note(self._choice.to_json())
 

@@ -6,7 +6,7 @@ are needed are fetched, through its indexes. The values are the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.query.checked import Direction
 from omnigraph.read.frame import Ints, Mask, Numbers
+from omnigraph.read.strategy import Choice, TraversalSettings, choose
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import Codes, one_array
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.snapshot import Pin
     from omnigraph.commit.store import GraphStore
     from omnigraph.lang.schema.catalog import EdgeType, NodeType
+    from omnigraph.plan.nodes import Connect, Expand
     from omnigraph.storage.table import Table
     from omnigraph.topology.store import Topology
 
@@ -41,6 +44,8 @@ _SHARE = 8
 # A column wider than this altogether is never held whole.
 _WIDEST = 256 << 20
 _SAMPLE = 64
+# Columns of which it is known that their values are short.
+_SHORT = frozenset({ID, "src", "dst"})
 
 
 def table_id(pin: Pin) -> TableId:
@@ -49,26 +54,59 @@ def table_id(pin: Pin) -> TableId:
     return TableId(pin.location, pin.ref.path, pin.version, pin.e_tag or life)
 
 
-class NodeSource:
-    """The nodes of one type in one snapshot."""
+class _Source:
+    """One table of one snapshot."""
 
-    def __init__(self, kind: NodeType, pin: Pin, store: GraphStore, topology: Topology) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: NodeType | EdgeType, pin: Pin, store: GraphStore, topology: Topology
+    ) -> None:
         self.pin = pin
         self.identity = table_id(pin)
         self.rows = pin.row_count
         self.reads = 0
         """How often the table was asked for something."""
+        self._types = kind.arrow_schema()
         self._store = store
         self._topology = topology
-
-    @cached_property
-    def ids(self) -> Ids:
-        return self._topology.ids(self.pin.location)
+        self._uses: dict[str, int] = {}
 
     def table(self) -> Table:
         self.reads += 1
         return self._store.table(self.pin)
+
+    def is_asked_again(self, name: str = "") -> bool:
+        """Whether an earlier query asked for the table or a column of it: then holding pays."""
+        if name not in self._uses:
+            self._uses[name] = self._topology.uses(self._place(name))
+        return self._uses[name] > 1
+
+    def fits(self, name: str, index: Callable[[], NodeIndex | EdgeIndex]) -> bool:
+        """Whether a column may be held whole."""
+        return self._width(name, index) * self.rows <= _WIDEST
+
+    def _width(self, name: str, index: Callable[[], NodeIndex | EdgeIndex]) -> int:
+        """About how many bytes a value takes; where that differs, some values are looked at."""
+        type_ = self._types.field(name).type
+        if not _varies(type_) or name in _SHORT:
+            return _width(type_)
+        return self._topology.width(
+            self._place(name), lambda: _mean_width(self.table(), name, index())
+        )
+
+    def _place(self, name: str) -> str:
+        return f"{self.pin.location}/{name}" if name else self.pin.location
+
+
+class NodeSource(_Source):
+    """The nodes of one type in one snapshot."""
+
+    def __init__(self, kind: NodeType, pin: Pin, store: GraphStore, topology: Topology) -> None:
+        super().__init__(kind, pin, store, topology)
+        self.kind = kind
+
+    @cached_property
+    def ids(self) -> Ids:
+        return self._topology.ids(self.pin.location)
 
     # -- in memory -----------------------------------------------------------------------
 
@@ -85,13 +123,9 @@ class NodeSource:
         found = self.held()
         if found is not None:
             return found
-        if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self._is_asked_again:
+        if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self.is_asked_again():
             return self.index()
         return None
-
-    @cached_property
-    def _is_asked_again(self) -> bool:
-        return self._topology.uses(self.pin.location) > 1
 
     # -- values --------------------------------------------------------------------------
 
@@ -115,26 +149,15 @@ class NodeSource:
     def is_worth_holding(self, name: str, count: int) -> bool:
         """Whether a column should be read whole for the sake of some rows, and fits."""
         is_much = self.rows <= _SMALL or count * _SHARE > self.rows
-        if not is_much and self._topology.uses(f"{self.pin.location}/{name}") <= 1:
-            return False
-        return self._width(name) * self.rows <= _WIDEST
-
-    def _width(self, name: str) -> int:
-        """About how many bytes a value takes; where that differs, some values are looked at."""
-        kind = self.kind.arrow_schema().field(name).type
-        if not _varies(kind):
-            return _width(kind)
-        return self._topology.width(
-            f"{self.pin.location}/{name}", lambda: _mean_width(self.table(), name, self.index())
-        )
+        return (is_much or self.is_asked_again(name)) and self.fits(name, self.index)
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
         """For many nodes, numbers that are equal where their values are; none if not at hand."""
         if len(numbers) < _CODED or name == ID:
             return None
-        kind = self.kind.arrow_schema().field(name).type
+        type_ = self._types.field(name).type
         index = self.usual(len(numbers))
-        if index is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        if index is None or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
             return None
         if not index.held.has(name) and not self.is_worth_holding(name, len(numbers)):
             return None
@@ -173,7 +196,7 @@ class NodeSource:
         return found[inverse]
 
 
-class EdgeSource:
+class EdgeSource(_Source):
     """The edges of one type in one snapshot."""
 
     def __init__(
@@ -184,27 +207,40 @@ class EdgeSource:
         store: GraphStore,
         topology: Topology,
     ) -> None:
+        super().__init__(kind, pin, store, topology)
         self.kind = kind
-        self.pin = pin
-        self.identity = table_id(pin)
-        self.rows = pin.row_count
         self.ends = ends
-        self.reads = 0
-        """How often the table was asked for something."""
-        self._store = store
-        self._topology = topology
 
-    def table(self) -> Table:
-        self.reads += 1
-        return self._store.table(self.pin)
+    def near(self, direction: Direction) -> NodeSource:
+        """The nodes from which a traversal starts."""
+        return self.ends[1 if direction is Direction.IN else 0]
+
+    def hops(self, step: Expand | Connect) -> int:
+        """Behind an edge between two types there is no further edge of that type."""
+        return 1 if self.kind.from_type != self.kind.to_type else step.max_hops
+
+    def choice(
+        self,
+        settings: TraversalSettings,
+        step: Expand | Connect,
+        starts: int,
+        *,
+        is_run: bool = True,
+    ) -> Choice:
+        """By which means to traverse; an explain does not count as a use."""
+        is_held = self.held() is not None
+        return choose(
+            settings,
+            hops=self.hops(step),
+            frontier=starts,
+            edges=self.rows,
+            sources=self.near(step.direction).rows,
+            is_covered=not is_held and self.is_covered(step.direction),
+            is_built=is_held or (is_run and self.is_asked_again()),
+        )
 
     def held(self) -> EdgeIndex | None:
         return self._topology.held_edges(self.identity)
-
-    @cached_property
-    def is_asked_again(self) -> bool:
-        """Whether this table was traversed before: then an adjacency pays."""
-        return self._topology.uses(self.pin.location) > 1
 
     def index(self) -> EdgeIndex:
         ends = (self.ends[0].pin.location, self.ends[1].pin.location)
@@ -214,10 +250,10 @@ class EdgeSource:
         """Whether both ends of every edge are there, as they always should be."""
         return self.index().is_complete(self.ends[0].index(), self.ends[1].index())
 
-    def is_covered(self, direction: str) -> bool:
+    def is_covered(self, direction: Direction) -> bool:
         """Whether the indexes of the ends know every row."""
         coverage = self.table().indexes()
-        wanted = {"out": ["src"], "in": ["dst"]}.get(direction, ["src", "dst"])
+        wanted = {"out": ["src"], "in": ["dst"]}.get(str(direction), ["src", "dst"])
         found = [coverage.get(f"{column}_equality") for column in wanted]
         return all(each is not None and each.complete for each in found)
 
@@ -250,14 +286,6 @@ class EdgeSource:
 
     # -- values --------------------------------------------------------------------------
 
-    def _width(self, name: str, held: EdgeIndex) -> int:
-        kind = self.kind.arrow_schema().field(name).type
-        if not _varies(kind) or name in ("src", "dst", ID):
-            return _width(kind)
-        return self._topology.width(
-            f"{self.pin.location}/{name}", lambda: _mean_width(self.table(), name, held)
-        )
-
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
         """Columns of some edges, by their rows."""
         held = self.held()
@@ -266,7 +294,7 @@ class EdgeSource:
         if held is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
             places = held.held.positions(row_ids)
             for name in names:
-                if self._width(name, held) * self.rows <= _WIDEST:
+                if self.fits(name, self.index):
                     found[name] = held.held.column(name).take(pa.array(places))
                     rest.remove(name)
         if rest:
