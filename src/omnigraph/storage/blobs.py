@@ -14,7 +14,7 @@ import pyarrow as pa
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of a table as it lies on storage."""
     fields = [
-        lance.blob_field(field.name, nullable=field.nullable) if _is_blob(field) else field
+        lance.blob_field(field.name, nullable=field.nullable) if is_blob(field) else field
         for field in schema
     ]
     return pa.schema(fields, metadata=schema.metadata)
@@ -22,7 +22,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def stored_data(data: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """Rows as they are handed to Lance; unchanged where there is no blob."""
-    if not any(_is_blob(field) for field in data.schema):
+    if not any(is_blob(field) for field in data.schema):
         return data
     schema = stored_schema(data.schema)
     if isinstance(data, pa.Table):
@@ -39,13 +39,14 @@ def _stored_batches(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator
 
 def _stored_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
-        lance.blob_array(column.to_pylist()) if _is_blob(field) else column
+        lance.blob_array(column.to_pylist()) if is_blob(field) else column
         for field, column in zip(batch.schema, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _is_blob(field: pa.Field) -> bool:
+def is_blob(field: pa.Field) -> bool:
+    """Whether a column of a type is a Blob."""
     return bool(pa.types.is_large_binary(field.type))
 
 

@@ -1,7 +1,8 @@
 """Files that only save time: arrays computed from the tables, which anybody may remove.
 
 A file is one Arrow table of one row whose columns are the arrays, with a checksum over all of
-them. On local disk it is mapped, not read. What is missing, cut off or changed is simply not
+them. It is read, not mapped: the checksum needs every byte anyway, and a process that has a file
+mapped is killed when somebody cuts it short. What is missing, cut off or changed is simply not
 there: the caller computes it again.
 """
 
@@ -61,7 +62,7 @@ class DerivedFiles:
 
     def _open(self, name: str) -> pa.Table:
         if self._is_local:
-            with pa.memory_map(self._objects.root.path(FOLDER, name)) as source:
+            with pa.OSFile(self._objects.root.path(FOLDER, name)) as source:
                 return pa.ipc.open_file(source).read_all()
         data = self._objects.read_bytes(f"{FOLDER}/{name}")
         return pa.ipc.open_file(pa.py_buffer(data)).read_all()

@@ -39,7 +39,10 @@ from omnigraph.storage.table_types import (
 from omnigraph.storage.upserts import Replacement, keep_row_ids
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow.compute as pc
+
+    from omnigraph.storage.parts import Deletions, Part
 
 KEY = "id"
 # Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
@@ -131,23 +134,74 @@ class TableStore:
             replaced = self._fragments(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
             added = [] if new is None else self._fragments(table, new)
-            operation: Any = transaction.operation
-            operation.new_fragments = [*replaced, *added]
-        updated = len(replacement.row_ids)
-        deleted = int(stats["num_deleted_rows"]) - updated
-        if deleted < 0:
+        return self._replaced(table, transaction, replaced, added, int(stats["num_deleted_rows"]))
+
+    def _replaced(
+        self,
+        table: Table,
+        transaction: Transaction,
+        replaced: Sequence[FragmentMetadata],
+        added: Sequence[FragmentMetadata],
+        deleted: int,
+    ) -> StagedTable:
+        """Rows in the place of some that are deleted in the same transaction, and new ones."""
+        operation: Any = transaction.operation
+        operation.new_fragments = [*replaced, *added]
+        updated = sum(fragment.physical_rows for fragment in replaced)
+        if deleted < updated:
             raise InternalError(
                 f"rows of '{table.ref.path}' that are to be replaced were not found"
             )
-        inserted = sum(fragment.physical_rows for fragment in added)
         return self._staged(
             table,
             Change.UPSERT,
             transaction,
-            inserted=inserted,
+            inserted=sum(fragment.physical_rows for fragment in added),
             updated=updated,
-            deleted=deleted,
+            deleted=deleted - updated,
         )
+
+    # -- rows that other processes wrote, see ``storage.parts`` --------------------------
+
+    def stage_parts(self, table: Table, parts: Sequence[Part], *, replaces: bool) -> StagedTable:
+        """Add rows that lie on storage already, or put them in the place of all that are there."""
+        fragments = [part.metadata() for part in parts]
+        before = table.count() if replaces else 0
+        operation: Any
+        if replaces:
+            operation = LanceOperation.Overwrite(table._dataset.lance_schema, fragments)
+        else:
+            operation = LanceOperation.Append(fragments)
+        return self._staged(
+            table,
+            Change.OVERWRITE if replaces else Change.APPEND,
+            Transaction(table.version, operation),
+            inserted=_added_rows(operation),
+            deleted=before,
+        )
+
+    def stage_upsert_parts(
+        self,
+        table: Table,
+        deletions: Deletions,
+        replaced: Sequence[tuple[Part, np.ndarray]],
+        added: Sequence[Part],
+    ) -> StagedTable:
+        """Parts in the place of rows that other processes have marked as deleted, and new ones."""
+        kept = []
+        for part, row_ids in replaced:
+            fragment = part.metadata()
+            keep_row_ids([fragment], row_ids)
+            kept.append(fragment)
+        operation = LanceOperation.Update(
+            removed_fragment_ids=list(deletions.removed),
+            updated_fragments=[FragmentMetadata.from_json(each) for each in deletions.changed],
+            new_fragments=[],
+            fields_modified=[],
+        )
+        transaction = Transaction(table.version, operation)
+        new = [part.metadata() for part in added]
+        return self._replaced(table, transaction, kept, new, deletions.rows)
 
     def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
         return write_fragments(

@@ -1,0 +1,240 @@
+"""Rows that other processes write for a table, to be committed here.
+
+Many processes each write their share as files beside those of a table, without opening it and
+without moving anything; what they give back is text that names the files. The process that
+coordinates them makes one staged write of all the shares. The table need not be there yet when
+they write: a branch gets its copy of a table only when its first write is committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import InternalError, StorageMissing
+from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.table import Table
+from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+
+_READ_ROWS = 65_536
+_ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True)
+class PartsPlace:
+    """Where the shares of one table go and in which form. Made to be sent to other processes."""
+
+    uri: str
+    path: str
+    """The same relative to the root, for messages."""
+    file_version: str
+    fields: tuple[int, ...]
+    """The numbers that the table has for its columns, in their order."""
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that lie on storage and belong to no version."""
+
+    rows: int
+    fragment: str
+    """What Lance has to know of it, as JSON."""
+
+    @property
+    def files(self) -> list[str]:
+        """The data files, relative to the table."""
+        return [f"data/{file['path']}" for file in json.loads(self.fragment)["files"]]
+
+    def metadata(self) -> FragmentMetadata:
+        return FragmentMetadata.from_json(self.fragment)
+
+
+def parts_place(datasets: Datasets, table: Table, ref: TableRef) -> PartsPlace:
+    """Where the shares of a table go that become a version of ``ref``, in the form of ``table``.
+
+    ``ref`` may be a branch that has no copy of the table yet.
+    """
+    dataset = table._dataset
+    with lance_call("read", table.ref.path):
+        known = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
+        known.sort(key=lambda each: is_stored_blob(each[1]))
+        fields = tuple(number for each, field in known for number in _numbers(each, field))
+    return PartsPlace(
+        datasets.root.path(ref.path),
+        ref.path,
+        str(dataset.data_storage_version),
+        fields,
+        datasets.options,
+    )
+
+
+def _numbers(column: Any, field: pa.Field) -> Iterator[int]:
+    """The numbers of what has data of its own in a file; a blob is one, whatever it consists of."""
+    inner = [] if is_stored_blob(field) else list(column.children())
+    if not inner:
+        yield int(column.id())
+    for each in inner:
+        yield from _leaves(each)
+
+
+def _leaves(column: Any) -> Iterator[int]:
+    inner = list(column.children())
+    if not inner:
+        yield int(column.id())
+    for each in inner:
+        yield from _leaves(each)
+
+
+def write_parts(
+    place: PartsPlace, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> list[Part]:
+    """Write rows beside a table; for any process."""
+    # Lance finds the columns of a file by counting, and is mistaken behind a blob.
+    schema = pa.schema(sorted(schema, key=is_blob))
+    rows = (batch.select(schema.names) for batch in batches)
+    with lance_call("write rows for", place.path):
+        fragments = write_fragments(
+            stored_data(pa.RecordBatchReader.from_batches(schema, rows)),
+            place.uri,
+            schema=stored_schema(schema),
+            # Nothing is overwritten: it is the only mode in which Lance neither looks at what is
+            # there nor wants it to be.
+            mode="overwrite",
+            max_rows_per_file=ROWS_PER_FRAGMENT,
+            data_storage_version=place.file_version,
+            enable_stable_row_ids=True,
+            storage_options=None if place.options is None else dict(place.options),
+        )
+    return [_part(place, fragment) for fragment in fragments if fragment.physical_rows]
+
+
+def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
+    """A fragment under the column numbers of its table; Lance counted them from zero."""
+    known = fragment.to_json()
+    for file in known["files"]:
+        if len(file["fields"]) != len(place.fields):
+            found, wanted = len(file["fields"]), len(place.fields)
+            raise InternalError(f"{found} columns were written for '{place.path}' of {wanted}")
+        file["fields"] = list(place.fields)
+    return Part(int(fragment.physical_rows), json.dumps(known))
+
+
+def read_parts(
+    place: PartsPlace, parts: Sequence[Part], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of rows that belong to no version yet, in the order they were written."""
+    options = None if place.options is None else dict(place.options)
+    with lance_call("read rows for", place.path):
+        for part in parts:
+            for name in part.files:
+                reader = LanceFileReader(f"{place.uri}/{name}", options, list(columns))
+                yield from reader.read_all(batch_size=_READ_ROWS).to_batches()
+
+
+def require_parts(datasets: Datasets, ref: TableRef, parts: Iterable[Part]) -> None:
+    """Refuse to commit rows whose files are gone: Lance would not look."""
+    there = set(datasets.objects.list(f"{ref.path}/data"))
+    for part in parts:
+        for name in part.files:
+            if name.removeprefix("data/") not in there:
+                raise StorageMissing(
+                    f"rows that were written for '{ref.path}' are gone",
+                    hint="repeat the write; something removed files that no version names",
+                    details={"table": ref.path, "file": name},
+                )
+
+
+# -- rows that are replaced -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Rows of a table that are marked as deleted, in files that belong to no version yet."""
+
+    rows: int = 0
+    changed: tuple[str, ...] = ()
+    """What Lance has to know of the fragments that have fewer rows now, as JSON."""
+    removed: tuple[int, ...] = ()
+    """Fragments of which no row is left."""
+
+    @classmethod
+    def of(cls, several: Iterable[Deletions]) -> Deletions:
+        """All of several that concern different fragments."""
+        found = list(several)
+        return cls(
+            sum(each.rows for each in found),
+            tuple(text for each in found for text in each.changed),
+            tuple(number for each in found for number in each.removed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPlace:
+    """A version of a table for processes that open it themselves."""
+
+    uri: str
+    path: str
+    version: int
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+def version_place(datasets: Datasets, table: Table) -> VersionPlace:
+    uri = datasets.root.path(table.ref.path)
+    return VersionPlace(uri, table.ref.path, table.version, datasets.options)
+
+
+def fragments_of(table: Table) -> list[tuple[int, int]]:
+    """The fragments of a table and how many rows each has, as shares for other processes."""
+    return [(each.number, each.rows) for each in table.fragments()]
+
+
+def replace_in(
+    place: VersionPlace, fragments: Sequence[int], key: str, wanted: pa.Array
+) -> tuple[np.ndarray, np.ndarray, Deletions]:
+    """Mark the rows of some fragments as deleted that have one of the keys.
+
+    Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
+    """
+    options = None if place.options is None else dict(place.options)
+    positions, row_ids, done = [], [], []
+    with lance_call("stage a delete from", place.path):
+        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
+        for number in fragments:
+            fragment: Any = dataset.get_fragment(number)
+            rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
+            found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
+            hit = found.is_valid()
+            if not pc.any(hit).as_py():
+                continue
+            rows = rows.filter(hit)
+            positions.append(found.drop_null().to_numpy().astype(np.int64))
+            row_ids.append(rows[_ROW_ID].to_numpy().astype(np.int64))
+            done.append(_deleted(fragment, rows[_ROW_ADDRESS].to_numpy()))
+    empty = np.empty(0, np.int64)
+    return (
+        np.concatenate([empty, *positions]),
+        np.concatenate([empty, *row_ids]),
+        Deletions.of(done),
+    )
+
+
+def _deleted(fragment: Any, addresses: np.ndarray) -> Deletions:
+    # Lance takes text only; these are numbers that it gave itself.
+    text = ", ".join(map(str, addresses.tolist()))
+    left = fragment.delete(f"{_ROW_ADDRESS} IN ({text})")
+    if left is None:
+        return Deletions(len(addresses), (), (int(fragment.fragment_id),))
+    return Deletions(len(addresses), (json.dumps(left.to_json()),))
