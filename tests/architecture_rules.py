@@ -42,7 +42,8 @@ NEIGHBOURS: dict[str, frozenset[str]] = {
 SURFACE = ""
 """The room of ``omnigraph/__init__.py`` and of the modules beside it that are no room."""
 
-MAY_USE_SETTINGS = {SURFACE, "cli", "server"}
+# Processes that Spark starts for a data source have no caller that could hand settings over.
+MAY_USE_SETTINGS = {SURFACE, "cli", "server", "spark"}
 MAY_USE_SURFACE = {SURFACE, "cli", "server", "cluster", "policy", "client"}
 WEB_FRAMEWORKS = {
     "aiohttp",

@@ -52,6 +52,9 @@ CALLS = {
     "max_rejects as text": lambda graph: graph.load([], max_rejects="3"),
     "progress a number": lambda graph: graph.load([], progress=5),
     "types a number": lambda graph: graph.export(types=5),
+    "types of files a list": lambda graph: graph.load([], types=["Person"]),
+    "types of files a number": lambda graph: graph.load([], types=5),
+    "schema blank": lambda graph: Graph.init("x", " \n"),
     "destination a number": lambda graph: graph.export(5),
     "type a number": lambda graph: graph.snapshot().count(5),
     "columns as text": lambda graph: graph.snapshot().read("Person", "name"),
@@ -74,6 +77,28 @@ def test_a_wrong_kind_of_argument_is_named(graph, call):
         call(graph)
     assert ".py" not in caught.value.message
     assert graph.snapshot().version == before
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda graph: graph.load([], types=5), "a dict of types by file name, not int"),
+        (lambda graph: graph.export(types=5), "types must be a list of names, not int"),
+        (lambda graph: graph.query(5), "source must be text or a path, not int"),
+        (lambda graph: Graph.init("x", 5), "schema must be text or a path, not int"),
+        (lambda graph: Graph.open(5), "uri must be a path, not int"),
+    ],
+)
+def test_what_is_wanted_is_said(graph, call, text):
+    with pytest.raises(InputError, match=text):
+        call(graph)
+
+
+@pytest.mark.parametrize("source", ["", "  ", "// a comment", "/* one */", "// a\n"])
+def test_a_text_without_a_query_is_not_taken_for_a_file(graph, source):
+    for call in (graph.query, graph.mutate, graph.explain):
+        with pytest.raises(InputError, match="the text holds no query"):
+            call(source)
 
 
 def test_none_is_fine_where_it_is_the_default(graph):

@@ -29,7 +29,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     checked = {
         name: (check, parameter.default is None)
         for name, parameter in parameters.items()
-        if (check := _CHECKS.get(name)) is not None
+        if (check := _CHECKS.get(f"{function.__name__}.{name}", _CHECKS.get(name))) is not None
     }
     names = tuple(parameters)
 
@@ -84,10 +84,28 @@ def _moment(name: str, value: Any) -> None:
 
 
 def _path(name: str, value: Any) -> None:
+    _spelled(name, value, "a path")
+    _not_blank(name, value)
+
+
+def _schema(name: str, value: Any) -> None:
+    _source(name, value)
+    _not_blank(name, value)
+
+
+def _source(name: str, value: Any) -> None:
+    """What a text of queries lacks, its reader says."""
+    _spelled(name, value, "text or a path")
+
+
+def _spelled(name: str, value: Any, wanted: str) -> None:
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise _wrong(name, value, "a path")
+        raise _wrong(name, value, wanted)
     _text(name, os.fspath(value))
-    if not os.fspath(value):
+
+
+def _not_blank(name: str, value: Any) -> None:
+    if not os.fspath(value).strip():
         raise InputError(f"{name} is empty")
 
 
@@ -103,11 +121,9 @@ def _names(name: str, value: Any) -> None:
         raise _wrong(name, value, "a list of names")
 
 
-def _types(name: str, value: Any) -> None:
-    """For a load the types of files, for an export the types to write."""
+def _types_of_files(name: str, value: Any) -> None:
     if not isinstance(value, Mapping):
-        _names(name, value)
-        return
+        raise _wrong(name, value, "a dict of types by file name")
     for file in value:
         _path(f"a key of {name}", file)
 
@@ -123,8 +139,8 @@ def _wrong(name: str, value: Any, wanted: str) -> InputError:
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "uri": _path,
-    "schema": _path,
-    "source": _path,
+    "schema": _schema,
+    "source": _source,
     "rejects": _path,
     "dest": _path,
     "branch": _text,
@@ -149,7 +165,8 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "length": _whole,
     "rows": _mapping,
     "storage_options": _mapping,
-    "types": _types,
+    "types": _names,
+    "load.types": _types_of_files,
     "columns": _names,
     "progress": _function,
 }

@@ -32,11 +32,14 @@ from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
+from omnigraph.loading import Loading, run_export, run_load
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
 from omnigraph.querying import (
     Asked,
     Explanation,
+    WarmSpark,
+    check_engine,
     explain_plan,
     profile_plan,
     run_query,
@@ -57,11 +60,13 @@ from omnigraph.write.export import Export
 from omnigraph.write.fingerprint import fingerprint
 from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode
 from omnigraph.write.load.sources import LoadData
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.target import LoadTarget
+from omnigraph.write.load.telling import refuse_while_telling
 from omnigraph.write.mutate import Mutation
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.spark.handed import Handed
 
 Mode = Literal["rw", "r"]
 
@@ -100,6 +105,7 @@ class Graph:
         self._embedders = Embedders(embedding or configured)
         derived = Persisted(DerivedFiles(store.objects), writable=mode == "rw")
         self._topology = Topology(derived)
+        self._spark = WarmSpark()
         self.recovered: tuple[Recovered, ...] = ()
         """What opening this handle finished or took back for writers that had died."""
 
@@ -174,6 +180,7 @@ class Graph:
         self._store.manifests.forget()
         self._store.datasets.forget()
         self._topology.forget()
+        self._spark.close()
 
     def __enter__(self) -> Graph:
         return self
@@ -272,8 +279,9 @@ class Graph:
         params: Mapping[str, Any] | None = None,
         branch: str = "main",
         snapshot: GraphSnapshot | None = None,
-        engine: Literal["auto", "local"] = "auto",
+        engine: Literal["auto", "local", "spark"] = "auto",
         *,
+        spark: Handed = None,
         commit: str | None = None,
         tag: str | None = None,
         version: int | None = None,
@@ -289,14 +297,18 @@ class Graph:
         ``snapshot``, ``commit``, ``tag``, ``version`` and ``at`` (a moment) choose an earlier
         one. ``timeout`` (seconds), ``max_rows``, ``max_memory`` (bytes of intermediate rows) and
         ``cancel`` bound it, each with an error of its own.
+
+        ``engine`` is ``local`` (this process, as is ``auto``) or ``spark``: the same rows, for
+        graphs beyond one machine. ``spark`` is a session to use, or how to start one.
         """
-        if engine not in ("auto", "local"):
-            raise InputError(f"'{engine}' is no query engine", hint="use auto or local")
+        check_engine(engine)
         limits = Limits(timeout, max_rows, max_memory, cancel)
         around, asked = self._reading(
             source, name, params, branch, snapshot, commit, tag, version, at
         )
-        return run_query(around, asked, limits, _target(around.snapshot, branch, commit, tag))
+        target = _target(around.snapshot, branch, commit, tag)
+        started = self._spark.open(spark) if engine == "spark" else None
+        return run_query(around, asked, limits, target, started)
 
     @public
     def explain(
@@ -416,8 +428,9 @@ class Graph:
         mode: LoadMode | str = LoadMode.MERGE,
         branch: str = "main",
         from_branch: str | None = None,
-        engine: Literal["auto", "local"] = "auto",
+        engine: Literal["auto", "local", "spark"] = "auto",
         *,
+        spark: Handed = None,
         format: str | None = None,
         types: Mapping[str, str] | None = None,
         rejects: str | PathLike[str] | None = None,
@@ -438,9 +451,10 @@ class Graph:
         ``from_branch`` once the data is found good. Bad records refuse the load, unless
         ``max_rejects`` allows some: they are set aside and written to the file ``rejects``.
         ``dry_run`` only checks.
+
+        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
+        on. ``spark`` is a session to use, or how to start one.
         """
-        if engine not in ("auto", "local"):
-            raise InputError(f"'{engine}' is no load engine", hint="use auto or local")
         if max_rejects is not None and max_rejects < 0:
             raise InputError("max_rejects cannot be negative")
         contract = self._writable()
@@ -449,7 +463,8 @@ class Graph:
         target = LoadTarget(
             branch, from_branch, actor or self._actor, if_commit, idempotency_key, dry_run
         )
-        return load_into(self._store, contract.catalog, data, load_mode(mode), options, target)
+        loading = Loading(self._store, contract.catalog, data, load_mode(mode), options, target)
+        return run_load(loading, engine, spark)
 
     @public
     def append(
@@ -483,15 +498,24 @@ class Graph:
         commit: str | None = None,
         tag: str | None = None,
         version: int | None = None,
+        engine: Literal["local", "spark"] = "local",
+        spark: Handed = None,
     ) -> Iterator[str] | int:
         """Write the graph out, so that ``load`` gives the same graph again.
 
         Without ``dest`` the JSON lines are handed out one by one; with it, a file of them or a
         directory of Parquet files is written, and the number of rows returned.
+
+        With ``engine="spark"`` a directory is written in either format, several files for each
+        type, by many processes at once.
         """
         contract = self._checked()
         found = self._find(branch, commit, tag, version)
         job = Export(self._store, contract.catalog, found, types)
+        if engine == "spark":
+            return run_export(job, contract.catalog, dest, format, spark)
+        if engine != "local":
+            raise InputError(f"'{engine}' is no export engine", hint="use local or spark")
         if format == "parquet":
             if dest is None:
                 raise InputError("Parquet needs a directory to go to", hint="pass dest")
@@ -531,6 +555,7 @@ class Graph:
         self._check_open()
         if self._mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
+        refuse_while_telling(self.uri)
         contract = self._checked()
         refuse_while_schema_changes(self._store)
         return contract

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
+from omnigraph.loading import ENGINES
 from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import (
@@ -32,6 +34,10 @@ from omnigraph.read.strategy import Mode, TraversalSettings
 from omnigraph.result import EntityRef, Link, Result, ResultColumn
 from omnigraph.settings import Settings
 
+if TYPE_CHECKING:
+    from omnigraph.spark.handed import Handed
+    from omnigraph.spark.session import SparkEngine
+
 
 class Asked(NamedTuple):
     """A compiled read and the values of its parameters."""
@@ -40,22 +46,69 @@ class Asked(NamedTuple):
     values: Mapping[str, typed.Value]
 
 
+class WarmSpark:
+    """The Spark of a handle: what it started stays until the handle is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: SparkEngine | None = None
+
+    def open(self, spark: Handed) -> SparkEngine:
+        """A handle of Spark for one query."""
+        from omnigraph.spark.handed import opened_spark
+
+        usual = Settings.from_environ().spark_options()
+        with self._lock:
+            found = opened_spark(spark, usual)
+            if self._kept is None and found.owns:
+                self._kept = opened_spark(spark, usual)
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+
+def check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise InputError(f"'{engine}' is no query engine", hint=f"use one of {', '.join(ENGINES)}")
+
+
 def run_query(
-    around: Surroundings, asked: Asked, limits: Limits, target: Mapping[str, str]
+    around: Surroundings,
+    asked: Asked,
+    limits: Limits,
+    target: Mapping[str, str],
+    spark: SparkEngine | None = None,
 ) -> Result:
-    """The rows of a plan. What is wrong with it shows now, not when rows are pulled."""
+    """The rows of a plan. What is wrong with it shows now, not when rows are pulled.
+
+    With a handle of Spark it runs there; the handle is closed with the result.
+    """
     plan, outline = asked.prepared.bind(asked.values), asked.prepared.outline
     watch = Watch(limits)
-    watch.check()
-    run = Run(around, watch, outline)
-    batches = execute(run, plan)
-    first = next(batches, None)
+    try:
+        watch.check()
+        if spark is None:
+            batches = execute(Run(around, watch, outline), plan)
+        else:
+            from omnigraph.spark.run_query import execute_on_spark
+
+            batches = execute_on_spark(spark, around, plan, outline, watch)
+        first = next(batches, None)
+    except BaseException:
+        if spark is not None:
+            spark.close()
+        raise
     return Result(
         columns_of(plan),
         _again(first, batches),
         query_name=plan.name,
         target=target,
         links=links_of(plan),
+        close=None if spark is None else spark.close,
         schema=outline.schema,
     )
 

@@ -71,6 +71,25 @@ class Settings:
     indexed_max_frontier: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")
     """More starts than this never go through an index; 1024 when empty."""
 
+    spark_master: str = _text("OMNIGRAPH_SPARK_MASTER")
+    """Where Spark runs: a master such as ``spark://host:7077``; this machine when empty."""
+
+    spark_remote: str = _text("SPARK_REMOTE", is_secret=True)
+    """A Spark Connect server, when no master is named; its address may hold a token."""
+
+    spark_memory: str = _text("OMNIGRAPH_SPARK_MEMORY")
+    """What the driver of Spark may take; ``2g`` when empty."""
+
+    spark_archive: str = _text("OMNIGRAPH_SPARK_ARCHIVE")
+    """Whether starts of Spark are made faster: ``auto`` (as when empty), ``build`` or ``off``."""
+
+    spark_python: str = _text("PYSPARK_PYTHON")
+    """The Python of the workers of a cluster; the path of this one when empty."""
+
+    java_home: str = _text("JAVA_HOME")
+    omnigraph_cache: str = _text("OMNIGRAPH_CACHE_DIR")
+    user_cache: str = _text("XDG_CACHE_HOME")
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings of this process, or those of the given mapping."""
@@ -121,5 +140,33 @@ class Settings:
             "openrouter_api_key": self.openrouter_api_key,
             "openai_api_key": self.openai_api_key,
             "gemini_api_key": self.gemini_api_key,
+        }
+        return {name: value for name, value in options.items() if value}
+
+    def cache_dir(self) -> str:
+        """Where what can be made again at any time is kept for this user.
+
+        >>> Settings.from_environ({"XDG_CACHE_HOME": "/var/cache/ada"}).cache_dir()
+        '/var/cache/ada/omnigraph'
+        """
+        if self.omnigraph_cache:
+            return self.omnigraph_cache
+        return os.path.join(self.user_cache or os.path.expanduser("~/.cache"), "omnigraph")
+
+    def spark_options(self) -> dict[str, str]:
+        """How to run Spark, in the words of ``SparkConfig.from_options``.
+
+        >>> options = Settings.from_environ({"OMNIGRAPH_SPARK_MASTER": "local[2,4]"})
+        >>> options.spark_options()["master"]
+        'local[2,4]'
+        """
+        options = {
+            "master": self.spark_master,
+            "remote": self.spark_remote,
+            "memory": self.spark_memory,
+            "archive": self.spark_archive,
+            "python": self.spark_python,
+            "java_home": self.java_home,
+            "cache_dir": self.cache_dir(),
         }
         return {name: value for name, value in options.items() if value}

@@ -218,4 +218,6 @@ def test_the_model_that_a_property_records_must_be_the_providers():
     assert "'m1'" in str(caught.value)
     assert "'m2'" in str(caught.value)
     assert "Doc.fixed" in str(caught.value)
+    with pytest.raises(EmbeddingError, match=r"with the model 'm1', the provider has none$"):
+        resolve_query_vector(DOC, "fixed", "hello", MockEmbedder())
     assert resolve_query_vector(DOC, "free", "hello", MockEmbedder("m2")).shape == (4,)

@@ -1,7 +1,7 @@
 """What only happens with many rows happens here with few: answers stay the same.
 
-Merging of equal rows, lookups instead of held tables, batches, lists instead of flags: each has a
-number from which on it is used, and all of those numbers are small here.
+Merging of equal rows, lookups instead of held tables, batches, blocks, lists instead of flags: each
+has a number from which on it is used, and all of those numbers are small here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from omnigraph.read import aggregate, engine, order, run, searches, sources, traverse
+from omnigraph.read import aggregate, blocks, engine, order, run, searches, sources, traverse
+from omnigraph.read.search import text
 from tests.read.generate import make_question
 from tests.read.test_agreement import states
 
@@ -32,6 +33,25 @@ VARIANTS = {
         (order, "_WORTH_IT"): 1,
         (searches, "_FEW"): 0,
     },
+    "blocks of a row": {
+        (run, "_FEW"): 0,
+        (blocks, "ROWS"): 1,
+        (blocks, "BYTES"): 1,
+        (blocks, "_FEW_STARTS"): 0,
+        (blocks, "_FEW_VALUES"): 0,
+        (blocks, "_FEW_ASKED"): 0,
+        (traverse, "_MOST_STARTS"): 1,
+        (text, "_BLOCK"): 1,
+    },
+    "blocks of a few rows": {
+        (blocks, "ROWS"): 7,
+        (blocks, "BYTES"): 99,
+        (blocks, "_FEW_VALUES"): 2,
+        (blocks, "_FEW_ASKED"): 2,
+        (traverse, "_MOST_STARTS"): 2,
+        (text, "_BLOCK"): 2,
+    },
+    "keys are sorted one after the other": {(order, "_MANY"): 0, (order, "_WORTH_IT"): 10**6},
 }
 
 

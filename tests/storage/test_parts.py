@@ -135,6 +135,7 @@ def test_parts_may_be_written_for_a_branch_that_has_no_copy_yet(datasets, store)
     branch = TableRef(REF.location, "review")
     place, early = write(datasets, table, rows(cy=50), branch)
     InlineTables(datasets).create_branch(REF, 2, "review")
+    # It was not there when the place was looked up; that makes no difference.
     late = write_parts(place, SCHEMA, rows(dee=60).to_batches())
     copy = store.open(branch, store.head(branch))
     require_parts(datasets, branch, [*early, *late])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.storage.derived import FOLDER
+from omnigraph.storage.derived import FOLDER, DerivedFiles
 from omnigraph.storage.table import Table
 from omnigraph.topology import persisted
 from tests.topology.conftest import add, join
@@ -85,6 +88,26 @@ def test_files_of_an_earlier_version_still_serve(people, read):
         assert traversed(other) == sorted([*EXPECTED, ("c", "a")])
 
 
+def test_a_stored_table_is_read_once(people, monkeypatch):
+    """Whether it is still worth something is known without reading it again."""
+    traversed(people)
+    seen = []
+    real = DerivedFiles.read
+
+    def counted(self, name):
+        seen.append(name.split("-")[0])
+        return real(self, name)
+
+    monkeypatch.setattr(DerivedFiles, "read", counted)
+    with Graph.open(people.uri) as other:
+        assert traversed(other) == EXPECTED
+        assert sorted(seen) == ["edges", "ids", "nodes"]
+        seen.clear()
+        join(other, ("c", "a"))
+        assert traversed(other) == sorted([*EXPECTED, ("c", "a")])
+        assert "edges" not in seen
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-40])
 
@@ -119,6 +142,41 @@ def test_every_single_bit_may_flip(people):
             path.write_bytes(bytes(data))
             with Graph.open(people.uri, "r") as other:
                 assert traversed(other) == EXPECTED
+
+
+HOLDER = """
+import os, sys
+from pathlib import Path
+
+from omnigraph import Graph
+from omnigraph.storage.derived import FOLDER
+
+with Graph.open(sys.argv[1], "r") as graph:
+    def pairs():
+        return sorted(tuple(row.values()) for row in graph.query(sys.argv[2]).rows())
+
+    before = pairs()
+    assert pairs() == before
+    for path in Path(sys.argv[1], FOLDER).glob("*"):
+        os.truncate(path, 0)
+    assert pairs() == before
+    print(len(before))
+"""
+
+
+def test_a_file_that_is_cut_short_under_a_process_that_uses_it_does_not_kill_it(graph):
+    """A page of a mapped file that is gone would."""
+    names = [f"p{n:05}" for n in range(5_000)]
+    add(graph, *names)
+    join(graph, *pairwise(names))
+    assert len(traversed(graph)) == 4_999
+    sizes = [path.stat().st_size for path in Path(graph.uri, FOLDER).glob("*")]
+    assert len(sizes) == 3
+    assert min(sizes) > 4 * 4_096
+    done = subprocess.run(
+        [sys.executable, "-c", HOLDER, graph.uri, TEXT], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "4999\n"), done.stderr
 
 
 def test_files_of_another_numbering_are_left_alone(people, tmp_path):

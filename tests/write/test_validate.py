@@ -15,9 +15,9 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import NodeType, Property
+from omnigraph.lang.schema.patterns import matches
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.write.delta import TableDelta, TableRows
-from omnigraph.write.validate.patterns import matches
 from omnigraph.write.validate.values import table_violations
 from tests.write.deltas import (
     APPEND,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,6 +63,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.leases import Held
+from omnigraph.storage.parts import Part, VersionPlace, require_parts, version_place
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import CommittedTable, StagedTable
 from omnigraph.storage.tables import TableStore
@@ -125,6 +126,14 @@ class WriteView:
         """A table as the snapshot shows it, only to read."""
         pin = self.snapshot.pin(table_key)
         return None if pin is None else self._store.table(pin)
+
+    def require_parts(self, table: Table, parts: Iterable[Part]) -> None:
+        """Make sure that rows which others wrote for a table are still there."""
+        require_parts(self._store.datasets, table.ref, parts)
+
+    def version_place(self, table: Table) -> VersionPlace:
+        """A table for processes that open it themselves."""
+        return version_place(self._store.datasets, table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from omnigraph.errors import InputError
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LENGTH = 26
 _RANDOM_BITS = 80
 _RANDOM_LIMIT = 1 << _RANDOM_BITS
 # 26 characters hold 130 bits, an id has 128: the first character cannot go beyond 7.
-_SHAPE = re.compile(f"[0-7][{_ALPHABET}]{{{_LENGTH - 1}}}")
+_SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{_LENGTH - 1}}}")
 
 
 def now_micros() -> int:
@@ -51,10 +51,10 @@ class UlidSource:
 
     def new(self) -> str:
         """The next id."""
-        return self.several(1)[0]
+        return encode_ulid(self.reserve(1))
 
-    def several(self, count: int) -> list[str]:
-        """The next ids, each greater than the one before."""
+    def reserve(self, count: int) -> int:
+        """The number of the first of the next ids, of which each is one more than the last."""
         with self._lock:
             now = self._clock()
             if now > self._millis:
@@ -64,8 +64,7 @@ class UlidSource:
             while first + count > _RANDOM_LIMIT:
                 self._millis, first = self._millis + 1, self._entropy()
             self._random = first + count - 1
-            start = self._millis << _RANDOM_BITS | first
-        return list(_encoded(start, count))
+            return self._millis << _RANDOM_BITS | first
 
     def forget(self) -> None:
         """Start anew: for a forked child, which would otherwise count on from its parent's id.
@@ -90,9 +89,9 @@ def new_ulid() -> str:
     return _SOURCE.new()
 
 
-def new_ulids(count: int) -> list[str]:
-    """Many new ids at once."""
-    return _SOURCE.several(count) if count else []
+def reserve_ulids(count: int) -> int:
+    """The number of the first of many new ids; the others follow it one by one."""
+    return _SOURCE.reserve(count)
 
 
 def is_ulid(text: str) -> bool:
@@ -117,22 +116,10 @@ def ulid_time(text: str) -> int:
         )
     value = 0
     for character in text:
-        value = value << 5 | _ALPHABET.index(character)
+        value = value << 5 | ALPHABET.index(character)
     return value >> _RANDOM_BITS
 
 
-def _encode(value: int) -> str:
-    return "".join(_ALPHABET[value >> 5 * place & 31] for place in reversed(range(_LENGTH)))
-
-
-_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
-
-
-def _encoded(start: int, count: int) -> Iterator[str]:
-    """The texts of consecutive numbers; what they share is made once."""
-    shared, prefix = -1, ""
-    for value in range(start, start + count):
-        if value >> 20 != shared:
-            shared = value >> 20
-            prefix = _encode(shared)[4:]
-        yield f"{prefix}{_PAIRS[value >> 10 & 1023]}{_PAIRS[value & 1023]}"
+def encode_ulid(number: int) -> str:
+    """The text of the id that has a number."""
+    return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(_LENGTH)))

@@ -63,9 +63,9 @@ def resolve_query_vector(
     embed = kind.embeds.get(prop) if isinstance(kind, NodeType) else None
     recorded = None if embed is None else embed.model
     if recorded is not None and recorded != embedder.model:
+        own = f"'{embedder.model}'" if embedder.model else "none"
         raise EmbeddingError(
-            f"{kind.name}.{prop} was embedded with the model '{recorded}', "
-            f"the provider has '{embedder.model}'",
+            f"{kind.name}.{prop} was embedded with the model '{recorded}', the provider has {own}",
             hint=f"set OMNIGRAPH_EMBED_MODEL to '{recorded}', or give the vector itself",
             details={"recorded": recorded, "configured": embedder.model},
         )

@@ -8,6 +8,8 @@ from pathlib import Path
 from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError
 
+_COMMENTS = ("//", "/*")
+
 
 def source_of(given: str | PathLike[str], name: str) -> Source:
     """The text with the name that findings show: that of its file, or the given one.
@@ -15,7 +17,7 @@ def source_of(given: str | PathLike[str], name: str) -> Source:
     >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
     '<query>'
     """
-    if isinstance(given, str) and ("{" in given or "\n" in given):
+    if isinstance(given, str) and ("{" in given or "\n" in given or _says_nothing(given)):
         return Source(name, given)
     path = Path(given)
     try:
@@ -25,3 +27,9 @@ def source_of(given: str | PathLike[str], name: str) -> Source:
         raise InputError(f"cannot read '{path}': {reason}") from None
     except (UnicodeDecodeError, ValueError):
         raise InputError(f"'{path}' is not UTF-8 text") from None
+
+
+def _says_nothing(given: str) -> bool:
+    """Whether one line is blank or a comment, and not the path of a file that looks like one."""
+    text = given.strip()
+    return not text or (text.startswith(_COMMENTS) and not Path(given).exists())

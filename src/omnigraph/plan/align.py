@@ -117,8 +117,9 @@ def _options(options: typed.Constant, target: PropType) -> typed.Constant:
     if not isinstance(options.value, tuple):
         return options
     kept: list[typed.Atom] = []
+    own = options.type.element
     for item in options.value:
-        aligned = _value(typed.Constant(item, options.type.element), target)
+        aligned = _value(typed.Constant(item, own), target)
         if aligned is not None and not isinstance(aligned.value, tuple):
             kept.append(aligned.value)
     element = target.as_nullable(any(item is None for item in kept))

@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.read.frame import sums
+from omnigraph.plan.live import SET_FUNCTIONS
+from omnigraph.read.frame import Frame, Numbers, sums
 from omnigraph.read.order import Key, sorted_places
 from omnigraph.read.values import values_of
 from omnigraph.topology.sets import distinct
 
 if TYPE_CHECKING:
     from omnigraph.plan.nodes import ReadPlan
-    from omnigraph.read.frame import Frame
+    from omnigraph.read.limits import Check
     from omnigraph.read.run import Run
 
 Ints = npt.NDArray[np.int64]
@@ -31,8 +32,11 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
     """The columns of a plan whose rows are groups, in the order of their first rows."""
     exprs = [column.expr for column in plan.columns]
     keys = [e for e in exprs if not isinstance(e, typed.Aggregate)]
+    check = run.watch.check
+    run.watch.hold(frame.nbytes + frame.rows * 8 * (len(keys) + 2))
     if keys:
-        groups, first = _grouped([_key_codes(run, frame, key) for key in keys], frame.rows)
+        codes = [_key_codes(run, frame, key) for key in run.watch.between(keys)]
+        groups, first = _grouped(codes, frame.rows, check)
     else:
         groups, first = np.zeros(frame.rows, np.int64), np.zeros(1, np.int64)
     count = len(first)
@@ -41,7 +45,7 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
         _aggregate(run, frame, expr, groups, count)
         if isinstance(expr, typed.Aggregate)
         else values_of(run, heads, expr)
-        for expr in exprs
+        for expr in run.watch.between(exprs)
     ]
 
 
@@ -56,20 +60,18 @@ def _key_codes(run: Run, frame: Frame, expr: typed.TypedExpr) -> tuple[Ints, int
     return _codes(values_of(run, frame, expr))
 
 
-def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
+def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tuple[Ints, Ints]:
     """For each row the number of its group, and the first row of each group."""
-    return _grouped([_codes(column) for column in columns], rows)
-
-
-def _grouped(columns: Sequence[tuple[Ints, int]], rows: int) -> tuple[Ints, Ints]:
     codes = np.zeros(rows, np.int64)
     size = 1
     for own, count in columns:
+        check()
         if size * count > 2**62:
             _, codes = np.unique(codes, return_inverse=True)
             size = int(codes.max()) + 1 if rows else 1
         codes = codes * count + own
         size *= count
+    check()
     return _numbered(codes, size)
 
 
@@ -79,11 +81,12 @@ def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
     if size <= max(4 * rows, 1024):
         first_of = np.full(size, rows, np.int64)
         np.minimum.at(first_of, codes, np.arange(rows)) if rows < 1024 else _first(first_of, codes)
-        seen = np.flatnonzero(first_of < rows)
-        order = np.argsort(first_of[seen], kind="stable")
+        is_first = np.zeros(rows, bool)
+        is_first[first_of[first_of < rows]] = True
+        first = np.flatnonzero(is_first)
         number = np.empty(size, np.int64)
-        number[seen[order]] = np.arange(len(seen))
-        return number[codes], first_of[seen[order]]
+        number[codes[first]] = np.arange(len(first))
+        return number[codes], first
     unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.empty(len(unique), np.int64)
@@ -123,10 +126,13 @@ def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, coun
     weights = frame.weights
     if expr.function is typed.AggregateFunction.COUNT:
         return pa.array(_count(run, frame, expr, groups, count), pa.int64())
+    if expr.distinct or expr.function in SET_FUNCTIONS:
+        frame, groups = _different_nodes(frame, expr.arg, groups, count)
+        weights = frame.weights
     values = values_of(run, frame, expr.arg)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
-    if expr.function in (typed.AggregateFunction.MIN, typed.AggregateFunction.MAX):
-        return _extreme(values, valid, groups, count, expr)
+    if expr.function in SET_FUNCTIONS:
+        return _extreme(run, values, valid, groups, count, expr)
     if expr.distinct:
         values, groups, weights = _different(values, valid, groups)
         valid = np.ones(len(values), bool)
@@ -157,7 +163,7 @@ def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: i
     return np.bincount(groups, minlength=count)
 
 
-def _different_numbers(numbers: npt.NDArray[np.int32], groups: Ints, count: int) -> Ints:
+def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
     """How many different nodes each group has."""
     nodes = int(numbers.max()) + 1 if len(numbers) else 1
     if count * nodes <= _MOST_FLAGS:
@@ -167,6 +173,23 @@ def _different_numbers(numbers: npt.NDArray[np.int32], groups: Ints, count: int)
         return found
     pairs = distinct((groups << 32) | numbers)
     return np.bincount(pairs >> 32, minlength=count)
+
+
+def _different_nodes(
+    frame: Frame, arg: typed.TypedExpr, groups: Ints, count: int
+) -> tuple[Frame, Ints]:
+    """For what only asks which values a group has: each node of it once, with its group."""
+    if not isinstance(arg, typed.Column) or arg.variable not in frame.nodes:
+        return frame, groups
+    numbers = frame.nodes[arg.variable]
+    nodes = int(numbers.max()) + 1 if len(numbers) else 1
+    if frame.rows <= nodes or count * nodes > _MOST_FLAGS:
+        return frame, groups
+    seen = np.zeros(count * nodes, bool)
+    seen[groups * nodes + numbers] = True
+    pairs = np.flatnonzero(seen)
+    own = (pairs % nodes).astype(np.int32)
+    return Frame(len(own), {arg.variable: own}), pairs // nodes
 
 
 def _different(
@@ -180,6 +203,7 @@ def _different(
 
 
 def _extreme(
+    run: Run,
     values: pa.Array,
     valid: npt.NDArray[np.bool_],
     groups: Ints,
@@ -190,7 +214,7 @@ def _extreme(
     places = np.flatnonzero(valid)
     there, own = values.take(pa.array(places)), groups[places]
     is_max = expr.function is typed.AggregateFunction.MAX
-    order = sorted_places([Key(pa.array(own)), Key(there, is_max)])
+    order = sorted_places([Key(pa.array(own)), Key(there, is_max)], run.watch.check)
     sorted_groups = own[order]
     first = np.ones(len(order), bool)
     first[1:] = sorted_groups[1:] != sorted_groups[:-1]

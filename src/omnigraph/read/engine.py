@@ -13,8 +13,9 @@ from omnigraph.lang.query.typed import walk
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.live import bound
 from omnigraph.plan.nodes import NodeScan, ReadPlan
-from omnigraph.read.aggregate import aggregated, group_rows
-from omnigraph.read.frame import Frame, Ints, joined
+from omnigraph.read.aggregate import aggregated
+from omnigraph.read.blocks import together
+from omnigraph.read.frame import Frame, Ints
 from omnigraph.read.order import Key, first_candidates, sorted_places
 from omnigraph.read.scan import direct
 from omnigraph.read.values import values_of
@@ -39,6 +40,8 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         batch = pa.RecordBatch.from_arrays(columns, schema=outline.schema)
         first = max(start - count, 0)
         last = batch.num_rows if end is None else min(end - count, batch.num_rows)
+        # What came too late is not given out.
+        run.watch.check()
         count += batch.num_rows
         if last > first:
             run.watch.result(count if end is None else min(count, end) - start)
@@ -63,12 +66,11 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
     start, size = 0, _FIRST_BATCH
     while start < first.rows:
         piece = first.slice(start, size) if first.rows > size or start else first
-        frame = run.pipeline(steps, live, piece, weighted=True)
-        start += size
-        size = min(4 * size, _BATCH)
-        if frame.rows:
+        for frame in run.pieces(steps, live, piece, weighted=True):
             for part in _repeated(frame):
                 yield from _projected(run, plan, part)
+        start += size
+        size = min(4 * size, _BATCH)
 
 
 def _direct(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
@@ -94,7 +96,7 @@ def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
 
 
 def _projected(run: Run, plan: ReadPlan, frame: Frame) -> Iterator[list[pa.Array]]:
-    for start in range(0, frame.rows, _BATCH):
+    for start in run.watch.between(range(0, frame.rows, _BATCH)):
         piece = frame if frame.rows <= _BATCH else frame.slice(start, _BATCH)
         run.fetch(piece, [column.expr for column in plan.columns])
         yield [values_of(run, piece, column.expr) for column in plan.columns]
@@ -106,27 +108,23 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
     if frame is None:
         frames = _direct(run, plan, None)
         if frames is not None:
-            frame = joined(list(frames))
+            frame = together(frames, run.watch)
     if frame is None or not frame.variables:
         weighted = run.outline.needs_counts
         frame = run.pipeline(plan.pipeline, run.outline.live, Frame(1), weighted=weighted)
-    if run.outline.is_aggregate:
-        return _ordered_output(plan, aggregated(run, plan, frame), end)
-    if plan.distinct:
-        run.fetch(frame, [column.expr for column in plan.columns])
-        columns = [values_of(run, frame, column.expr) for column in plan.columns]
-        _, first = group_rows(columns, frame.rows)
-        taken = pa.array(first)
-        return _ordered_output(plan, [column.take(taken) for column in columns], end)
+    if run.outline.is_aggregate or plan.distinct:
+        # Different rows are groups of which nothing more is asked.
+        return _ordered_output(run, plan, aggregated(run, plan, frame), end)
     if frame.weights is not None:
         total = int(frame.total()[0])
         run.watch.hold(total * max(frame.width, 8))
         frame = next(_repeated(frame, max(total, 1)), frame)
     _rank(run, plan, frame, end)
     if plan.order:
+        run.watch.hold(2 * frame.nbytes + frame.rows * 8 * (len(plan.order) + 2))
         frame = frame.take(_places(run, plan, frame, end))
     run.fetch(frame, [column.expr for column in plan.columns])
-    return [values_of(run, frame, column.expr) for column in plan.columns]
+    return [values_of(run, frame, column.expr) for column in run.watch.between(plan.columns)]
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -154,7 +152,7 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
             keys = [Key(key.values.take(pa.array(few)), key.descending) for key in keys]
             kept = kept[few]
     ties = _ties(run, plan, frame.take(kept) if len(kept) < frame.rows else frame)
-    order = sorted_places([*keys, *ties]) if len(kept) else kept
+    order = sorted_places([*keys, *ties], run.watch.check) if len(kept) else kept
     return kept[order if end is None else order[:end]]
 
 
@@ -178,13 +176,15 @@ def _ties(run: Run, plan: ReadPlan, frame: Frame) -> list[Key]:
     return [Key(run.column(frame, name, typed.ID_COLUMN)) for name in there]
 
 
-def _ordered_output(plan: ReadPlan, columns: list[pa.Array], end: int | None) -> list[pa.Array]:
+def _ordered_output(
+    run: Run, plan: ReadPlan, columns: list[pa.Array], end: int | None
+) -> list[pa.Array]:
     """Rows that are values already, in the order of the plan; ties by the other columns."""
     if not plan.order or not len(columns[0]):
         return columns
     keys = [Key(columns[_position(key.expr)], key.descending) for key in plan.order]
     plain = [c for c in columns if not pa.types.is_nested(c.type)]
-    order = sorted_places([*keys, *(Key(column) for column in plain)])
+    order = sorted_places([*keys, *(Key(column) for column in plain)], run.watch.check)
     taken = pa.array(order if end is None else order[:end])
     return [column.take(taken) for column in columns]
 

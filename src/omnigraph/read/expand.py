@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand
+from omnigraph.read.blocks import cuts
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
-from omnigraph.read.sources import EdgeSource, NodeSource, plain
+from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.strategy import Mode
-from omnigraph.read.traverse import Step, reach
+from omnigraph.read.traverse import Reached, Step, reach
 from omnigraph.read.values import keeps
 from omnigraph.topology.adjacency import EdgeAdjacency, spread
 from omnigraph.topology.sets import among, distinct
@@ -36,7 +36,7 @@ class Walk:
         self.min_hops = step.min_hops
         self.max_hops = source.hops(step)
         self.source = source
-        self._hold = run.watch.hold
+        self._watch = run.watch
         self.near = source.near(step.direction)
         self._choice = source.choice(run.around.traversal, step, starts)
         if run.profiled:
@@ -55,36 +55,54 @@ class Walk:
     def is_empty(self) -> bool:
         return not self.source.rows or self.min_hops > self.max_hops
 
-    def neighbours(self) -> Step:
+    def neighbours(self, sources: Sources) -> tuple[Ints, Numbers]:
         """Different neighbours of numbers."""
         if self.is_held:
             adjacency = self.source.index().adjacency(self.direction)
+            # Before the neighbours are there, it is clear how many they are.
+            self._watch.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
+            return adjacency.neighbours(sources)
+        unique, inverse = np.unique(sources, return_inverse=True)
+        found = plain(self.source.looked_up(self.direction, unique.astype(np.int32)))
+        self._watch.hold(int(found.degrees(inverse).sum()) * _ROW_BYTES)
+        return found.neighbours(inverse)
 
-            def walked(sources: Sources) -> tuple[Ints, Numbers]:
-                # Before the neighbours are there, it is clear how many they are.
-                self._hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
-                return adjacency.neighbours(sources)
+    def hop(self) -> Step:
+        """Different neighbours of numbers, of so many at a time that they are a block."""
+        if not self.is_held:
+            return lambda sources: [self.neighbours(sources)]
+        adjacency = self.source.index().adjacency(self.direction)
 
-            return walked
+        def walked(sources: Sources) -> Iterator[tuple[Ints, Numbers]]:
+            for start, end, count in self._watch.between(cuts(adjacency.degrees(sources))):
+                self._watch.hold(count * _ROW_BYTES)
+                owners, targets = adjacency.neighbours(sources[start:end])
+                yield (owners + start if start else owners), targets
 
-        def looked_up(sources: Sources) -> tuple[Ints, Numbers]:
-            unique, inverse = np.unique(sources, return_inverse=True)
-            found = plain(self.source.looked_up(self.direction, unique.astype(np.int32)))
-            return found.neighbours(inverse)
-
-        return looked_up
+        return walked
 
     def edges(self) -> Edges:
         """Every edge of numbers."""
         if self.is_held:
-            return self.source.index().edge_adjacency(self.direction).edges
+            adjacency = self.source.index().edge_adjacency(self.direction)
+
+            def walked(sources: Sources) -> tuple[Ints, Numbers, Ints]:
+                self._watch.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
+                return adjacency.edges(sources)
+
+            return walked
 
         def looked_up(sources: Sources) -> tuple[Ints, Numbers, Ints]:
             unique, inverse = np.unique(sources, return_inverse=True)
             found: EdgeAdjacency = self.source.looked_up(self.direction, unique.astype(np.int32))
+            self._watch.hold(int(found.degrees(inverse).sum()) * (_ROW_BYTES + 8))
             return found.edges(inverse)
 
         return looked_up
+
+    def all_reached(self, starts: Numbers) -> Reached:
+        """What different starts reach by all hops."""
+        return reach(self.hop(), starts, self.min_hops, self.max_hops, self.nodes, self._watch)
 
     def degrees(self, sources: Numbers) -> Ints | None:
         """How many neighbours numbers have, where that is known without looking at them."""
@@ -111,6 +129,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
             run.note({"counted": True})
             return _counted(frame, degrees, weighted=weighted)
     owners, targets = _reached(run, walk, starts)
+    run.watch.check()
     kept = _selected(run, step, walk, targets)
     if kept is not None:
         owners, targets = owners[kept], targets[kept]
@@ -141,13 +160,10 @@ def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
 
 
 def _reached(run: Run, walk: Walk, starts: Numbers) -> tuple[Ints, Numbers]:
-    step = walk.neighbours()
     if walk.max_hops == 1:
-        return step(starts)
+        return walk.neighbours(starts)
     unique, inverse = np.unique(starts, return_inverse=True)
-    found = reach(
-        step, unique.astype(np.int32), walk.min_hops, walk.max_hops, walk.nodes, run.watch.check
-    )
+    found = walk.all_reached(unique.astype(np.int32))
     if len(unique) == len(starts) and bool((unique == starts).all()):
         return found.owners, found.targets
     counts = np.bincount(found.owners, minlength=len(unique))
@@ -164,30 +180,19 @@ def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | No
     is_complete = walk.is_held and walk.source.is_complete()
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
-    return passing(run, step.dst, nodes, step.dst_filters, targets, is_complete=is_complete)
 
+    def passing(unique: Numbers) -> Mask:
+        frame = Frame(len(unique), {step.dst: unique})
+        if not is_complete:
+            frame = frame.where(nodes.present(unique))
+        for condition in step.dst_filters:
+            run.watch.check()
+            frame = frame.where(keeps(run, frame, condition))
+        passed = np.zeros(int(unique[-1]) + 1, bool)
+        passed[frame.nodes[step.dst]] = True
+        return passed[unique]
 
-def passing(
-    run: Run,
-    variable: str,
-    nodes: NodeSource,
-    filters: tuple[typed.TypedExpr, ...],
-    targets: Numbers,
-    *,
-    is_complete: bool,
-) -> Mask:
-    """For each target whether it is there and passes; each different one is asked once."""
-    flags = np.zeros(int(targets.max()) + 1, bool)
-    flags[targets] = True
-    unique = np.flatnonzero(flags).astype(np.int32)
-    frame = Frame(len(unique), {variable: unique})
-    if not is_complete:
-        frame = frame.where(nodes.present(unique))
-    for condition in filters:
-        frame = frame.where(keeps(run, frame, condition))
-    flags[:] = False
-    flags[frame.nodes[variable]] = True
-    return flags[targets]
+    return run.answers(step).of(targets, passing)
 
 
 def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numbers) -> Frame:
@@ -195,6 +200,7 @@ def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numb
     assert step.edge_variable is not None
     owners, targets, rows = walk.edges()(starts)
     run.watch.hold(len(owners) * (frame.width + 16))
+    run.watch.check()
     kept = _selected(run, step, walk, targets)
     if kept is not None:
         owners, targets, rows = owners[kept], targets[kept], rows[kept]
@@ -220,7 +226,6 @@ def connect(run: Run, step: Connect, frame: Frame) -> Frame:
         return _none_joined(frame, step)
     if step.edge_variable is not None:
         owners, targets, rows = walk.edges()(src)
-        run.watch.hold(len(owners) * 20)
         kept = targets == dst[owners]
         found = frame.take(owners[kept])
         found.edges[step.edge_variable] = rows[kept]
@@ -244,12 +249,7 @@ def _joined(run: Run, walk: Walk, src: Numbers, dst: Numbers) -> Mask:
     """Walk from every different source, and look for the pairs among what is reached."""
     unique, inverse = np.unique(src, return_inverse=True)
     starts = unique.astype(np.int32)
-    if walk.max_hops == 1:
-        owners, targets = walk.neighbours()(starts)
-    else:
-        owners, targets = reach(
-            walk.neighbours(), starts, walk.min_hops, walk.max_hops, walk.nodes, run.watch.check
-        )
+    owners, targets = walk.neighbours(starts) if walk.max_hops == 1 else walk.all_reached(starts)
     pairs = (owners << 32) | targets
     pairs.sort()
     return among((inverse.astype(np.int64) << 32) | dst, pairs)

@@ -7,7 +7,7 @@ number of paths that lead there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,12 +164,3 @@ def product(left: Frame, right: Frame) -> Frame:
     return Frame(
         a.rows, {**a.nodes, **b.nodes}, {**a.edges, **b.edges}, {**a.values, **b.values}, weights
     )
-
-
-def joined(frames: Sequence[Frame]) -> Frame:
-    """Frames of values, one after the other."""
-    if not frames:
-        return Frame(0)
-    keys = frames[0].values
-    values = {key: pa.concat_arrays([frame.values[key] for frame in frames]) for key in keys}
-    return Frame(sum(frame.rows for frame in frames), values=values)

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
 
 MEMORY = 1 << 30
 """What the intermediate rows of one query may take unless the caller says otherwise."""
+
+Check = Callable[[], None]
+"""Raises when a query has to end; called where work that takes long can be left."""
+
+T = TypeVar("T")
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+def unlimited() -> None:
+    """The check of work that nobody limits."""
 
 
 class Cancel:
@@ -25,7 +40,7 @@ class Cancel:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """End the queries that were given this, at their next step."""
+        """End the queries that were given this, as soon as they can be left."""
         self._event.set()
 
     @property
@@ -35,12 +50,16 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query may take at most; none means no limit."""
+    """What a query may take at most; none means no limit.
+
+    The time counts from here on: reading the text and the parameters is part of it.
+    """
 
     timeout: float | None = None
     max_rows: int | None = None
     max_memory: int | None = MEMORY
     cancel: Cancel | None = None
+    started: float = field(default_factory=lambda: _now())
 
     def __post_init__(self) -> None:
         if self.cancel is not None and not isinstance(self.cancel, Cancel):
@@ -56,25 +75,31 @@ class Watch:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._end = None if limits.timeout is None else time.monotonic() + limits.timeout
+        self._end = None if limits.timeout is None else limits.started + limits.timeout
         self.peak = 0
         """The most bytes that the intermediate rows took at once."""
 
     @property
     def seconds_left(self) -> float | None:
-        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+        return None if self._end is None else max(self._end - _now(), 0.0)
 
     def check(self) -> None:
         """Raise when the time is up or the query was cancelled; called between steps."""
         limits = self._limits
         if limits.cancel is not None and limits.cancel.is_set:
             raise Cancelled("the query was cancelled")
-        if self._end is not None and time.monotonic() > self._end:
+        if self._end is not None and _now() > self._end:
             raise QueryTimeout(
                 f"the query took longer than {limits.timeout} seconds",
                 hint="narrow the pattern, or allow more time",
                 details={"timeout": limits.timeout},
             )
+
+    def between(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, with a check before each."""
+        for item in items:
+            self.check()
+            yield item
 
     def hold(self, size: int) -> None:
         """Raise when so many bytes of intermediate rows are too many; called before they exist."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.read.limits import Check, unlimited
+
 Ints = npt.NDArray[np.int64]
 
 
 # Of fewer rows than this times those that are wanted, all are sorted at once.
 _WORTH_IT = 4
+# So many rows are sorted key by key.
+_MANY = 1 << 17
 
 
 class Key(NamedTuple):
@@ -24,17 +28,44 @@ class Key(NamedTuple):
     descending: bool = False
 
 
-def sorted_places(keys: Sequence[Key]) -> Ints:
-    """The places of the rows in the order of several keys; equal rows stay as they were."""
-    columns: list[pa.Array] = []
-    orders: list[tuple[str, str]] = []
-    for key in keys:
-        for column in _comparable(key.values):
-            orders.append((str(len(columns)), "descending" if key.descending else "ascending"))
-            columns.append(column)
+def sorted_places(keys: Sequence[Key], check: Check = unlimited) -> Ints:
+    """The places of the rows in the order of several keys; equal rows stay as they were.
+
+    ``check`` runs before each key where there are many rows.
+    """
+    columns = [Key(c, key.descending) for key in keys for c in _comparable(key.values)]
+    if len(columns[0].values) >= _MANY:
+        return _one_after_the_other(columns, check)
     names = [str(number) for number in range(len(columns))]
-    table = pa.Table.from_arrays(columns, names)
-    found: Ints = pc.sort_indices(table, sort_keys=orders).to_numpy().astype(np.int64)
+    ways = ["descending" if column.descending else "ascending" for column in columns]
+    table = pa.Table.from_arrays([column.values for column in columns], names)
+    order = pc.sort_indices(table, sort_keys=list(zip(names, ways, strict=True)))
+    found: Ints = order.to_numpy().astype(np.int64)
+    return found
+
+
+def _one_after_the_other(columns: Sequence[Key], check: Check) -> Ints:
+    """By the last key first: each sort keeps the order of those before it among equal rows."""
+    order: Ints = np.arange(len(columns[0].values), dtype=np.int64)
+    for column in reversed(columns):
+        check()
+        ranks = _ranks(column.values)
+        check()
+        if column.descending:
+            ranks = -ranks if np.issubdtype(ranks.dtype, np.floating) else ~ranks
+        order = order[np.argsort(ranks[order], kind="stable")]
+    return order
+
+
+def _ranks(values: pa.Array) -> npt.NDArray[Any]:
+    """Numbers in the order of values; of texts only the different ones are compared."""
+    if _is_plain_number(values.type):
+        return _as_numbers(values)
+    encoded = values.dictionary_encode()
+    places = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(places), np.int32)
+    ranks[places] = np.arange(len(places), dtype=np.int32)
+    found: npt.NDArray[Any] = ranks[encoded.indices.to_numpy()]
     return found
 
 
@@ -100,10 +131,10 @@ def _is_plain_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date(kind))
 
 
-def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+def _as_numbers(values: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_date(values.type):
         values = values.view(pa.int64() if pa.types.is_date64(values.type) else pa.int32())
     if values.null_count:
         values = values.fill_null(0)
-    numbers: npt.NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return numbers

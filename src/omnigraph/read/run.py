@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.read.blocks import Answers, step_blocks, together, values_in_blocks
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
 from omnigraph.read.limits import Watch
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
-from omnigraph.read.sources import EdgeSource, NodeSource
+from omnigraph.read.sources import EdgeSource, NodeSource, row_width
 from omnigraph.read.strategy import TraversalSettings
 from omnigraph.read.values import keeps
 
@@ -79,9 +81,12 @@ class Run:
         self.profiled = profiled
         """Whether somebody wants to know what each step did."""
         self.reports: list[StepReport] = []
+        self._running: StepReport | None = None
         self._nodes: dict[str, NodeSource | None] = {}
         self._edges: dict[str, EdgeSource | None] = {}
         self._depth = 0
+        self._scanned: dict[int, Frame] = {}
+        self._answers: dict[int, Answers] = {}
 
     # -- tables --------------------------------------------------------------------------
 
@@ -129,14 +134,24 @@ class Run:
             self._fetch(frame, variable, list(dict.fromkeys(names)))
 
     def _fetch(self, frame: Frame, variable: str, names: Sequence[str]) -> None:
-        if variable in self.edge_types:
-            source = self.edges(self.edge_types[variable])
-            found = {} if source is None else source.values(names, frame.edges[variable])
-        else:
-            nodes = self.nodes(self.types[variable])
-            found = {} if nodes is None else nodes.values(names, self.numbers(frame, variable))
+        source, found = self._source(variable), {}
+        if source is not None:
+            is_edge = variable in self.edge_types
+            places = frame.edges[variable] if is_edge else self.numbers(frame, variable)
+            read, width = partial(source.values, names), partial(row_width, source, names)
+            found = values_in_blocks(read, places, width, self.watch)
         for name in names:
             frame.values[variable, name] = found[name]
+
+    def _source(self, variable: str) -> NodeSource | EdgeSource | None:
+        if variable in self.edge_types:
+            return self.edges(self.edge_types[variable])
+        return self.nodes(self.types[variable])
+
+    def width(self, expr: typed.TypedExpr) -> int:
+        """About how many bytes of a row an expression reads."""
+        pairs = ((self._source(variable), name) for variable, name in _columns(expr))
+        return sum(row_width(source, [name]) for source, name in pairs if source is not None)
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> Codes | None:
         """For a property of a node in many rows, numbers instead of its values."""
@@ -171,27 +186,55 @@ class Run:
         ``live`` are the variables that are asked for after each of them; ``weighted`` is whether
         it matters how often a row occurs.
         """
-        for step, kept in zip(steps, live, strict=True):
+        pieces = self.pieces(steps, live, frame, weighted=weighted)
+        return together(pieces, self.watch, weighted=weighted)
+
+    def pieces(
+        self,
+        steps: Sequence[Operation],
+        live: Sequence[frozenset[str]],
+        frame: Frame,
+        *,
+        weighted: bool,
+    ) -> Iterator[Frame]:
+        """As ``pipeline``: where a step makes many rows, what is left of each block of them."""
+        for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
             self.watch.check()
-            frame = self._reported(step, frame, kept, weighted)
+            after = self._reported(step, frame, kept, weighted)
+            if not isinstance(after, Frame):
+                for block in after:
+                    yield from self.pieces(steps[place:], live[place:], block, weighted=weighted)
+                return
+            frame = after
             if not frame.rows:
-                return self._nothing(steps, live[-1])
-        return frame
+                frame = self._nothing(steps, live[-1])
+                break
+        yield frame
 
     def _reported(
         self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
-    ) -> Frame:
+    ) -> Frame | Iterator[Frame]:
+        """What a step makes of a frame, or the blocks in which it should get it."""
         if self._depth or not self.profiled:
-            return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
-        known = self.report(step)
+            return self._done(step, frame, live, weighted)
+        known = self._running = self.report(step)
         reads = self.reads()
         start = time.perf_counter()
-        after = self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
+        after = self._done(step, frame, live, weighted)
         known.seconds += time.perf_counter() - start
-        known.rows += after.rows
-        known.bytes = max(known.bytes, after.nbytes)
         known.storage += self.reads() - reads
+        if isinstance(after, Frame):
+            known.rows += after.rows
+            known.bytes = max(known.bytes, after.nbytes)
         return after
+
+    def _done(
+        self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
+    ) -> Frame | Iterator[Frame]:
+        blocks = step_blocks(self, step, frame, live)
+        if blocks is not None:
+            return blocks
+        return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
 
     def report(self, step: Operation) -> StepReport:
         """What is said about a step."""
@@ -207,10 +250,13 @@ class Run:
         return sum(source.reads for source in sources if source is not None)
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Say something about the step that runs, for explain and profile."""
-        if self.profiled and self.reports and not self._depth:
-            notes = self.reports[-1].notes
-            if facts not in notes:
+        """Say something about the step that runs, for explain and profile.
+
+        What begins alike is said once: of the first block of rows.
+        """
+        if self._running is not None and not self._depth:
+            notes = self._running.notes
+            if not any(_head(note) == _head(facts) for note in notes):
                 notes.append(facts)
 
     def _nothing(self, steps: Sequence[Operation], final: frozenset[str]) -> Frame:
@@ -256,12 +302,23 @@ class Run:
                 raise InternalError(f"the engine does not know {type(step).__name__}")
 
     def _scan(self, step: NodeScan, frame: Frame, live: frozenset[str]) -> Frame:
-        found = scan(self, step, live)
         if not frame.variables and frame.rows == 1 and frame.weights is None:
-            return found
+            return scan(self, step, live)
+        found = self.scanned(step, live)
         rows = frame.rows * found.rows
         self.watch.hold(rows * (frame.width + found.width + 16))
         return product(frame, found)
+
+    def scanned(self, step: NodeScan, live: frozenset[str]) -> Frame:
+        """The rows of a scan that is multiplied with others, found once."""
+        found = self._scanned.get(id(step))
+        if found is None:
+            found = self._scanned[id(step)] = scan(self, step, live)
+        return found
+
+    def answers(self, step: Operation) -> Answers:
+        """What a step knows of the nodes that it was asked about."""
+        return self._answers.setdefault(id(step), Answers())
 
     def _without(self, step: AntiJoin, frame: Frame) -> Frame:
         """Keep the rows for which the inner pipeline finds nothing."""
@@ -278,26 +335,33 @@ class Run:
             tagged.weights = None
             tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
             live = live_after(step.inner, frozenset({_ROW}))
-            left = self.pipeline(step.inner, live, tagged, weighted=False)
             found = np.zeros(frame.rows, bool)
-            if left.rows:
-                found[left.nodes[_ROW]] = True
+            for left in self.pieces(step.inner, live, tagged, weighted=False):
+                if left.rows:
+                    found[left.nodes[_ROW]] = True
         finally:
             self._depth -= 1
         return frame.where(~found)
 
     def _without_node(self, step: AntiJoin, frame: Frame, name: str) -> Frame:
         """What happens inside depends on one node only: ask once for each different one."""
-        numbers = self.numbers(frame, name)
-        if not len(numbers):
+        if not frame.rows:
             return frame
-        asked = Frame(frame.rows, {name: numbers}).merged(weighted=False)
         live = live_after(step.inner, frozenset({name}))
-        left = self.pipeline(step.inner, live, asked, weighted=False)
-        found: Mask = np.zeros(int(numbers.max()) + 1, bool)
-        if left.rows:
-            found[left.nodes[name]] = True
-        return frame.where(~found[numbers])
+
+        def found(numbers: Numbers) -> Mask:
+            left: Mask = np.zeros(int(numbers[-1]) + 1, bool)
+            asked = Frame(len(numbers), {name: numbers})
+            for each in self.pieces(step.inner, live, asked, weighted=False):
+                if each.rows:
+                    left[each.nodes[name]] = True
+            return left[numbers]
+
+        return frame.where(~self.answers(step).of(self.numbers(frame, name), found))
+
+
+def _head(facts: Mapping[str, Any]) -> tuple[str, Any]:
+    return next(iter(facts.items()))
 
 
 def _columns(expr: typed.TypedExpr) -> Iterator[tuple[str, str]]:

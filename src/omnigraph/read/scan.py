@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan
-from omnigraph.read.frame import Frame, Mask, Numbers
+from omnigraph.read.blocks import kept_rows
+from omnigraph.read.frame import Frame, Mask
 from omnigraph.read.sources import ID, NodeSource
-from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
@@ -31,7 +32,7 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
     is_asked_for = step.variable in live or bool(others)
     frame = _found(run, step, source, pushed, is_asked_for)
     for condition in others:
-        frame = frame.where(keeps(run, frame, condition))
+        frame = kept_rows(run, frame, condition)
     return frame
 
 
@@ -44,7 +45,7 @@ def direct(
     memory anyway: none otherwise.
     """
     source, filters = run.nodes(step.type_name), step.filters
-    if source is None or any(map(_is_key, filters)) or source.usual() is not None:
+    if source is None or any(map(is_key, filters)) or source.usual() is not None:
         return None
     if not all(map(pushable, filters)):
         return None
@@ -69,8 +70,8 @@ def _found(
     run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
 ) -> Frame:
     name = step.variable
-    wanted = [each for each in filters if not _is_key(each)]
-    keys = [each for each in filters if _is_key(each)]
+    wanted = [each for each in filters if not is_key(each)]
+    keys = [each for each in filters if is_key(each)]
     if keys:
         run.note({"by": "key"})
         return _by_key(run, name, source, keys, wanted)
@@ -79,7 +80,7 @@ def _found(
         run.note({"by": "memory"})
         frame = Frame(index.held.rows, {name: index.numbers})
         for condition in filters:
-            frame = frame.where(keeps(run, frame, condition))
+            frame = kept_rows(run, frame, condition)
         return frame
     run.note({"by": "storage", "pushed": len(filters)})
     pushed = filter_expression(typed.And(tuple(filters))) if filters else None
@@ -87,10 +88,17 @@ def _found(
         # Nobody asks which nodes these are.
         return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
     if index is not None:
-        rows = source.table().read([], pushed, row_ids=True)
-        return Frame(rows.num_rows, {name: index.numbers_of_rows(rows["_rowid"].to_numpy())})
-    texts = source.table().read([ID], pushed)[ID]
+        rows = _column(run, source.table().scan([], pushed, row_ids=True), "_rowid", pa.uint64())
+        return Frame(len(rows), {name: index.numbers_of_rows(rows.to_numpy())})
+    texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
     return Frame(len(texts), {name: source.ids.numbers(texts)})
+
+
+def _column(
+    run: Run, batches: Iterator[pa.RecordBatch], name: str, type_: pa.DataType
+) -> pa.ChunkedArray:
+    """A column of rows that are read; a query can be ended between two batches."""
+    return pa.chunked_array([batch[name] for batch in run.watch.between(batches)], type_)
 
 
 def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:
@@ -106,7 +114,7 @@ def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:
 # -- by key -----------------------------------------------------------------------------------
 
 
-def _is_key(condition: typed.TypedExpr) -> bool:
+def is_key(condition: typed.TypedExpr) -> bool:
     """Whether a condition names the ids it wants."""
     match condition:
         case typed.Compare(
@@ -140,8 +148,7 @@ def _by_key(
     texts = sorted(frozenset.intersection(*map(_named, keys)))
     index = source.usual(len(texts))
     if index is not None:
-        known = (index.ids.number(text) for text in texts)
-        numbers: Numbers = np.array([each for each in known if each is not None], np.int32)
+        numbers = index.ids.known(texts)
         there: Mask = index.positions(numbers) >= 0
         frame = Frame(len(numbers), {name: numbers}).where(there)
     else:
@@ -153,5 +160,5 @@ def _by_key(
         found = np.empty(0, np.int32) if rows is None else source.ids.numbers(rows[ID])
         frame = Frame(len(found), {name: found})
     for condition in others:
-        frame = frame.where(keeps(run, frame, condition))
+        frame = kept_rows(run, frame, condition)
     return frame

@@ -53,12 +53,13 @@ class Searches:
         variable, column = expr.field.variable, expr.field.name
         if variable in self._run.edge_types or frame.rows <= _FEW:
             texts = self._run.column(frame, variable, column)
-            found = matches(texts, expr.function, query, edits)
+            found = matches(texts, expr.function, query, edits, self._run.watch.check)
             return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
         flags = self._sets.get(expr)
         if flags is None:
             source = self._nodes(variable)
-            rows = match_set(source.table(), column, expr.function, query, edits)
+            check = self._run.watch.check
+            rows = match_set(source.table(), column, expr.function, query, edits, check)
             # First the numbers, then how many there are: making the index gives new ones.
             hits = source.index().numbers_of_rows(rows)
             flags = np.zeros(max(len(source.ids), 1), bool)
@@ -76,13 +77,20 @@ class Searches:
 
     def distances(self, frame: Frame, expr: typed.Nearest) -> pa.Array:
         """How far the vector of each row is; null where there is none."""
-        vector = self._vector(expr)
+        vector = self.vector(expr)
         if vector is None or not frame.rows:
             return pa.nulls(frame.rows, pa.float64())
         source = self._source(expr.field.variable)
         prop = source.kind.properties[expr.field.name]
         rows = self._rows(frame, expr.field.variable)
-        found = distances(source.table(), prop.name, vector, rows, metric=metric_of(prop))
+        found = distances(
+            source.table(),
+            prop.name,
+            vector,
+            rows,
+            metric=metric_of(prop),
+            check=self._run.watch.check,
+        )
         return pa.array(found, mask=np.isnan(found))
 
     def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
@@ -151,7 +159,7 @@ class Searches:
             hits = self._scored(expr)
             kept = np.isin(hits.row_ids, rows)
             return Hits(hits.row_ids[kept], hits.scores[kept])
-        vector = self._vector(expr)
+        vector = self.vector(expr)
         if vector is None:
             return NOTHING
         source = self._source(expr.field.variable)
@@ -163,6 +171,7 @@ class Searches:
             len(rows) if limit is None else limit,
             metric=metric_of(prop),
             candidates=rows,
+            check=self._run.watch.check,
         )
 
     def _scored(self, expr: typed.Bm25) -> Hits:
@@ -171,13 +180,15 @@ class Searches:
         if known is None:
             query = _text(expr.query)
             table = self._source(expr.field.variable).table()
-            known = NOTHING if query is None else bm25(table, expr.field.name, query)
+            known = NOTHING
+            if query is not None:
+                known = bm25(table, expr.field.name, query, check=self._run.watch.check)
             self._hits[expr] = known
         return known
 
     def nearest_nodes(self, expr: typed.Nearest, count: int, condition: Any) -> Numbers | None:
         """The nearest nodes of a whole table, by its index where there is one."""
-        vector = self._vector(expr)
+        vector = self.vector(expr)
         if vector is None:
             return np.empty(0, np.int32)
         source = self._nodes(expr.field.variable)
@@ -191,6 +202,7 @@ class Searches:
             metric=metric_of(prop),
             condition=condition,
             ties=True,
+            check=self._run.watch.check,
         )
         return source.index().numbers_of_rows(hits.row_ids)
 
@@ -204,7 +216,7 @@ class Searches:
             return _there(self._run.edges(self._run.edge_types[variable]), variable)
         return self._nodes(variable)
 
-    def _vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
+    def vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
         """The vector of a search; a text is embedded."""
         assert isinstance(expr.query, typed.Constant)
         value = expr.query.value

@@ -304,6 +304,14 @@ class EdgeSource(_Source):
         return found
 
 
+def row_width(source: NodeSource | EdgeSource, names: Sequence[str]) -> int:
+    """About how many bytes a row of some columns takes; a guess where nothing is held."""
+    held = source.held()
+    if held is None:
+        return sum(_width(source._types.field(name).type) for name in names)
+    return sum(source._width(name, lambda: held) for name in names)
+
+
 def _varies(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_list(kind))
 

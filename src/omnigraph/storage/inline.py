@@ -19,10 +19,14 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
-from omnigraph.errors import AlreadyExists, StorageMissing, VersionMismatch
+from omnigraph.errors import AlreadyExists, OmniGraphError, StorageMissing, VersionMismatch
 from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.parts import Part, VersionPlace
+from omnigraph.storage.roots import parse_root
+from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import CommittedTable, TableRef
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
 
@@ -353,3 +357,34 @@ class Ledger:
         self._synced = self.version
         self._last_part = max((part.id for part in parts), default=-1)
         self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
+
+
+def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+    """All columns of rows that belong to no version yet, blobs as bytes; for any process.
+
+    Inline because Lance reads blobs only through a version. The one made here is detached: it is
+    in nobody's history, no reader finds it, and it is gone at the end.
+    """
+    options = None if place.options is None else dict(place.options)
+    with lance_call("read rows for", place.path):
+        made = LanceDataset.commit(
+            place.uri,
+            LanceOperation.Append([part.metadata()]),
+            read_version=place.version,
+            detached=True,
+            storage_options=options,
+        )
+    try:
+        return Table(TableRef(place.path), made).last_fragment(schema)
+    finally:
+        _forget_detached(place, made)
+
+
+def _forget_detached(place: VersionPlace, made: LanceDataset) -> None:
+    objects = ObjectStore(parse_root(place.uri, place.options))
+    # Files that nobody refers to: what is left of them takes a little room.
+    with suppress(OmniGraphError), lance_call("read", place.path):
+        by = made.read_transaction(made.version)
+        objects.delete(f"_versions/d{made.version}.manifest")
+        if by is not None:
+            objects.delete(f"_transactions/{by.read_version}-{by.uuid}.txn")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import InternalError, StorageMissing
+from omnigraph.errors import AlreadyExists, InternalError, StorageMissing
 from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
@@ -39,6 +40,8 @@ class PartsPlace:
     uri: str
     path: str
     """The same relative to the root, for messages."""
+    is_there: bool
+    """Whether the table has a version there, as far as is known."""
     file_version: str
     fields: tuple[int, ...]
     """The numbers that the table has for its columns, in their order."""
@@ -75,6 +78,7 @@ def parts_place(datasets: Datasets, table: Table, ref: TableRef) -> PartsPlace:
     return PartsPlace(
         datasets.root.path(ref.path),
         ref.path,
+        ref == table.ref,
         str(dataset.data_storage_version),
         fields,
         datasets.options,
@@ -99,20 +103,28 @@ def _leaves(column: Any) -> Iterator[int]:
 
 
 def write_parts(
-    place: PartsPlace, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    place: PartsPlace, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
 ) -> list[Part]:
     """Write rows beside a table; for any process."""
     # Lance finds the columns of a file by counting, and is mistaken behind a blob.
     schema = pa.schema(sorted(schema, key=is_blob))
-    rows = (batch.select(schema.names) for batch in batches)
+    rows = [batch.select(schema.names) for batch in batches]
+    if not place.is_there:
+        with suppress(AlreadyExists):
+            return _written(place, schema, rows, "create")
+    # Nothing is overwritten: it is the mode in which Lance does not look at what is there.
+    return _written(place, schema, rows, "overwrite")
+
+
+def _written(
+    place: PartsPlace, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
+) -> list[Part]:
     with lance_call("write rows for", place.path):
         fragments = write_fragments(
             stored_data(pa.RecordBatchReader.from_batches(schema, rows)),
             place.uri,
             schema=stored_schema(schema),
-            # Nothing is overwritten: it is the only mode in which Lance neither looks at what is
-            # there nor wants it to be.
-            mode="overwrite",
+            mode=mode,
             max_rows_per_file=ROWS_PER_FRAGMENT,
             data_storage_version=place.file_version,
             enable_stable_row_ids=True,
@@ -157,6 +169,14 @@ def require_parts(datasets: Datasets, ref: TableRef, parts: Iterable[Part]) -> N
                 )
 
 
+def discard_parts(datasets: Datasets, place: PartsPlace, parts: Iterable[Part]) -> None:
+    """Remove rows that will never be committed."""
+    for part in parts:
+        for name in part.files:
+            datasets.objects.delete(f"{place.path}/{name}")
+            datasets.objects.delete_prefix(f"{place.path}/{name.removesuffix('.lance')}")
+
+
 # -- rows that are replaced -----------------------------------------------------------------------
 
 
@@ -194,6 +214,14 @@ class VersionPlace:
 def version_place(datasets: Datasets, table: Table) -> VersionPlace:
     uri = datasets.root.path(table.ref.path)
     return VersionPlace(uri, table.ref.path, table.version, datasets.options)
+
+
+def open_version(place: VersionPlace) -> Table:
+    """The table in another process."""
+    options = None if place.options is None else dict(place.options)
+    with lance_call("open", place.path):
+        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
+    return Table(TableRef(place.path), dataset)
 
 
 def fragments_of(table: Table) -> list[tuple[int, int]]:

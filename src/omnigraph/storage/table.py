@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 
-from omnigraph.storage.blobs import is_stored_blob
+from omnigraph.storage.blobs import is_blob, is_stored_blob
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
 from omnigraph.storage.table_types import Coverage, TableRef
 
@@ -55,17 +55,21 @@ class Table:
         *,
         row_ids: bool = False,
         limit: int | None = None,
+        fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows that a condition keeps, in no promised order."""
+        """Batches of the rows that a condition keeps, in no promised order.
+
+        With ``fragments`` only of those parts.
+        """
         names = None if columns is None else list(columns)
         with lance_call("read", self.ref.path):
             try:
-                yield from self._batches(names, condition, row_ids, limit)
+                yield from self._batches(names, condition, row_ids, limit, fragments)
                 return
             except (ValueError, pa.ArrowInvalid) as error:
                 if condition is None or not is_unsupported_filter(error):
                     raise
-            yield from self._filtered(names, condition, row_ids, limit)
+            yield from self._filtered(names, condition, row_ids, limit, fragments)
 
     def read(
         self,
@@ -95,14 +99,24 @@ class Table:
         condition: pc.Expression | None,
         row_ids: bool,
         limit: int | None,
+        fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        parts = None
+        if fragments is not None:
+            wanted = set(fragments)
+            parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
         scanner = self._dataset.scanner(
-            columns=names, filter=condition, limit=limit, with_row_id=row_ids
+            columns=names, filter=condition, limit=limit, with_row_id=row_ids, fragments=parts
         )
         yield from scanner.to_batches()
 
     def _filtered(
-        self, names: list[str] | None, condition: pc.Expression, row_ids: bool, limit: int | None
+        self,
+        names: list[str] | None,
+        condition: pc.Expression,
+        row_ids: bool,
+        limit: int | None,
+        fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows that a condition keeps, judged here.
 
@@ -113,7 +127,7 @@ class Table:
         read = list(dict.fromkeys((*wanted, *_columns_of(condition, self._dataset.schema))))
         shown = [*wanted, "_rowid"] if row_ids else wanted
         left = limit
-        for batch in self._batches(read, None, row_ids, None):
+        for batch in self._batches(read, None, row_ids, None, fragments):
             kept = pa.Table.from_batches([batch]).filter(condition).select(shown)
             if left is not None:
                 kept = kept.slice(0, left)
@@ -170,13 +184,57 @@ class Table:
             rows = self.take(row_ids, plain)
             # The next piece is chosen by how wide the rows of this one were.
             size = max(1, min(batch_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
-            offset = 0
-            for piece in self._pieces(row_ids, blobs, batch_bytes):
-                part = rows.slice(offset, len(piece))
-                offset += len(piece)
-                for name in blobs:
-                    part = part.append_column(name, self._blobs(name, piece))
-                yield part.select(list(columns)).combine_chunks().to_batches()[0]
+            yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
+
+    def whole_rows(
+        self,
+        columns: Sequence[str],
+        condition: pc.Expression | None = None,
+        fragments: Sequence[int] | None = None,
+        batch_bytes: int = 32 << 20,
+    ) -> Iterator[pa.RecordBatch]:
+        """As ``scan``, blobs as bytes; the order of the rows is that of the parts."""
+        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        if not blobs:
+            yield from self.scan(columns, condition, fragments=fragments)
+            return
+        plain = [name for name in columns if name not in blobs]
+        for batch in self.scan(plain, condition, row_ids=True, fragments=fragments):
+            if batch.num_rows:
+                rows, row_ids = pa.Table.from_batches([batch]), batch[_ROW_ID].to_pylist()
+                yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
+
+    def _with_blobs(
+        self,
+        rows: pa.Table,
+        row_ids: list[int],
+        columns: Sequence[str],
+        blobs: list[str],
+        most: int,
+    ) -> Iterator[pa.RecordBatch]:
+        offset = 0
+        for piece in self._pieces(row_ids, blobs, most):
+            part = rows.slice(offset, len(piece))
+            offset += len(piece)
+            for name in blobs:
+                part = part.append_column(name, self._blobs(name, piece))
+            yield part.select(list(columns)).combine_chunks().to_batches()[0]
+
+    def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
+        """All rows of the last part, blobs as bytes."""
+        plain = [field.name for field in schema if not is_blob(field)]
+        with lance_call("read", self.ref.path):
+            last = self._dataset.get_fragments()[-1]
+            rows = self._dataset.scanner(
+                columns=plain, fragments=[last], with_row_id=True
+            ).to_table()
+        row_ids = rows[_ROW_ID].to_pylist()
+        columns = [
+            self._blobs(field.name, row_ids) if is_blob(field) else rows[field.name]
+            for field in schema
+        ]
+        table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
+        return table.to_batches()[0]
 
     def _pieces(self, row_ids: list[int], blobs: list[str], most: int) -> Iterator[list[int]]:
         """Consecutive rows whose blobs are not too many bytes together."""

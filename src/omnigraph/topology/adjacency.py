@@ -173,6 +173,12 @@ class EdgeAdjacency:
     def nbytes(self) -> int:
         return self.offsets.nbytes + self.targets.nbytes + self.rows.nbytes
 
+    def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:
+        """How many edges each source has."""
+        known = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[known + 1] - self.offsets[known]
+        return counts
+
     def edges(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers, Ints]:
         """Every edge of each source: the place of the source, the target, the row."""
         known = np.minimum(sources, len(self.offsets) - 2)

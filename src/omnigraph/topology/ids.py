@@ -9,6 +9,7 @@ disk.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,15 @@ class Ids:
             start += 1
         # Another thread may have made the hashes anew in between.
         return self._recent.get(value)
+
+    def known(self, values: Sequence[str]) -> Numbers:
+        """The numbers of those ids that have one, in the order of the ids."""
+        if len(values) <= _FEW:
+            one_by_one = map(self.number, values)
+            return np.array([n for n in one_by_one if n is not None], np.int32)
+        found = pc.index_in(pa.array(values, pa.string()), value_set=self.array())
+        numbers: Numbers = found.drop_null().to_numpy()
+        return numbers
 
     def numbers(self, ids: pa.Array | pa.ChunkedArray) -> Numbers:
         """The numbers of ids; new ones for those that were not seen yet."""

@@ -38,6 +38,8 @@ class Persisted:
     def __init__(self, files: DerivedFiles, *, writable: bool) -> None:
         self._files = files
         self._writable = writable
+        self._seen: dict[str, Mapping[str, Any]] = {}
+        """What the files say that were read or written here: enough to judge if they still do."""
 
     # -- numberings ----------------------------------------------------------------------
 
@@ -131,23 +133,35 @@ class Persisted:
 
     def _newest(self, kind: str, identity: TableId) -> Derived | None:
         """The newest file of the same copy of a table, else of the copy of main."""
-        names = self._names(kind, identity)
-        own = f"-{_name(identity.path)}.arrow"
-        for name in sorted(names, key=lambda n: (n.endswith(own), _number(n)), reverse=True):
+        for name in self._newest_first(kind, identity):
             found = self._files.read(name)
             if found is not None:
+                self._seen[name] = found.about
                 return found
         return None
+
+    def _newest_first(self, kind: str, identity: TableId) -> list[str]:
+        own = f"-{_name(identity.path)}.arrow"
+        names = self._names(kind, identity)
+        return sorted(names, key=lambda n: (n.endswith(own), _number(n)), reverse=True)
+
+    def _about(self, kind: str, identity: TableId) -> Mapping[str, Any] | None:
+        """What the newest file says, without reading it once more."""
+        for name in self._newest_first(kind, identity)[:1]:
+            if name in self._seen:
+                return self._seen[name]
+        found = self._newest(kind, identity)
+        return None if found is None else found.about
 
     def _is_worth_it(
         self, kind: str, identity: TableId, held: HeldTable, numberings: Mapping[str, Ids]
     ) -> bool:
         if not self._writable or held.rows < _WORTH_IT:
             return False
-        found = self._newest(kind, identity)
-        if found is None or not all(_relies_on(found.about, *each) for each in numberings.items()):
+        about = self._about(kind, identity)
+        if about is None or not all(_relies_on(about, *each) for each in numberings.items()):
             return True
-        stored = {signature for signature, _ in found.about["parts"]}
+        stored = {signature for signature, _ in about["parts"]}
         missing = sum(f.rows for f in held.fragments if f.signature not in stored)
         return missing > _MOST_MISSING * held.rows
 
@@ -163,10 +177,12 @@ class Persisted:
         own = f"-{_name(identity.path)}.arrow"
         old = [name for name in self._names(kind, identity) if name.endswith(own)]
         name = f"{kind}-{_name(identity.location)}-{identity.version}{own}"
-        self._files.write(name, arrays, {**about, "parts": parts})
+        self._seen[name] = {**about, "parts": parts}
+        self._files.write(name, arrays, self._seen[name])
         for stale in old:
             if stale != name:
                 self._files.remove(stale)
+                self._seen.pop(stale, None)
 
 
 def _fill(held: HeldTable, found: Derived, columns: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ def without_repeats(ordered: Ints) -> Ints:
     return ordered if kept.all() else ordered[kept]
 
 
-def among(values: npt.NDArray[np.integer], known: Ints) -> npt.NDArray[np.bool_]:
+def among(values: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """Which values are in a sorted array."""
     if not len(known):
         return np.zeros(len(values), bool)

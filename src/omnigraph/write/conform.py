@@ -7,7 +7,6 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.ulid import new_ulids
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
@@ -16,7 +15,9 @@ from omnigraph.storage.tables import KEY
 from omnigraph.write.arrow_names import type_name
 from omnigraph.write.blobs import BASE64, blob_bytes
 from omnigraph.write.convert import flaw
+from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.moments import to_timestamp
+from omnigraph.write.new_ids import new_ids
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -130,6 +131,9 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
         return _is_kindred(given.value_type, wanted.value_type)
     if pa.types.is_date64(wanted):
         return bool(pa.types.is_timestamp(given))
+    if pa.types.is_decimal(given):
+        # Spark has no other whole numbers of that size.
+        return bool(given.scale == 0 and pa.types.is_uint64(wanted))
     if pa.types.is_date32(wanted):
         # Frames have no days but midnights; with a zone it is a moment.
         is_plain = pa.types.is_timestamp(given) and given.tz is None
@@ -243,9 +247,9 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
         given = _cast(kind, table[KEY], pa.field(KEY, pa.string(), nullable=False))
     if not isinstance(kind, NodeType) or not kind.key:
         if given is None or given.null_count == len(given):
-            return pa.chunked_array([pa.array(new_ulids(table.num_rows), pa.string())])
+            return pa.chunked_array([new_ids(table.num_rows)])
         if given.null_count:
-            new = pa.array(new_ulids(given.null_count), pa.string())
+            new = new_ids(given.null_count)
             flat = given.combine_chunks()
             return pa.chunked_array([pc.replace_with_mask(flat, pc.is_null(flat), new)])
         return given
@@ -263,8 +267,9 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
 def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
     schema = kind.arrow_schema()
     columns = [_column(kind, table, schema.field(name)) for name in kind.key]
-    if len(columns) == 1 and columns[0].type == pa.string():
-        return columns[0]
+    spelled = spelled_keys(columns)
+    if spelled is not None:
+        return spelled
     # A moment in Arrow's ``date64`` comes to Python as a bare day.
     exact = [
         _timestamps(column) if pa.types.is_date64(column.type) else column for column in columns

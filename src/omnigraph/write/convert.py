@@ -45,15 +45,18 @@ class Problem(NamedTuple):
 
 
 def convert_column(
-    name: str, type_: PropType, values: Sequence[Any]
+    name: str, type_: PropType, values: Sequence[Any], *, is_typed: bool = False
 ) -> tuple[pa.Array, list[Problem]]:
     """A column of exactly its type, with null where a value does not fit.
+
+    ``is_typed`` says that a strict decoder gave the values, so that none needs a look for its
+    Python type.
 
     >>> convert_column("age", PropType(Scalar.I32), [1, None, 2.5])[1][0].message
     '2.5 is not an I32'
     """
     target = arrow_type(type_)
-    fast = _whole_column(type_, values, target)
+    fast = _whole_column(type_, values, target, is_typed)
     if fast is not None:
         return fast, []
     convert = _item_converter(type_)
@@ -99,24 +102,30 @@ def _spelled_out(value: Any) -> str:
 # -- a whole column at once ---------------------------------------------------------------------
 
 
-def _whole_column(type_: PropType, values: Sequence[Any], target: pa.DataType) -> pa.Array | None:
+def _whole_column(
+    type_: PropType, values: Sequence[Any], target: pa.DataType, is_typed: bool
+) -> pa.Array | None:
     """The column in one step, or none when some value needs a closer look."""
     expected = _EXPECTED.get(type_.scalar)
     if expected is None:
         return None if type_.is_list else _whole_days(type_.scalar, values)
-    items = values
-    if type_.is_list or type_.scalar is Scalar.VECTOR:
-        if not set(map(type, values)) <= {list, _NONE}:
-            return None
-        items = list(chain.from_iterable(value for value in values if value is not None))
-        expected = expected - {_NONE}
-    if not set(map(type, items)) <= expected:
+    if not is_typed and not _has_types(type_, values, expected):
         return None
     try:
         column = pa.array(values, target)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return None
     return column if flaw(type_, column) is None else None
+
+
+def _has_types(type_: PropType, values: Sequence[Any], expected: set[type]) -> bool:
+    """Whether all values, or all items of lists, are of Python types that Arrow takes exactly."""
+    if type_.is_list or type_.scalar is Scalar.VECTOR:
+        if not set(map(type, values)) <= {list, _NONE}:
+            return False
+        values = list(chain.from_iterable(value for value in values if value is not None))
+        expected = expected - {_NONE}
+    return set(map(type, values)) <= expected
 
 
 def _whole_days(scalar: Scalar, values: Sequence[Any]) -> pa.Array | None:

@@ -93,7 +93,8 @@ class TableRows:
 class TableDelta:
     """What happens to one table. ``deleted`` are ids of rows that are there.
 
-    ``new_ids`` says that no row can have an id of these rows yet, so nobody needs to look.
+    ``new_ids`` says that no row can have an id of these rows yet, so nobody needs to look;
+    ``made_ids`` that each was made for its row, so that no two are the same either.
     """
 
     kind: Kind
@@ -101,6 +102,7 @@ class TableDelta:
     rows: RowSource | None = None
     deleted: pa.Array = field(default_factory=lambda: NO_IDS)
     new_ids: bool = False
+    made_ids: bool = False
 
     @property
     def table_key(self) -> str:

@@ -16,6 +16,8 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -70,12 +72,21 @@ class Export:
             for kind, pin in self._pinned():
                 place = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
                 place.mkdir(exist_ok=True)
-                schema = _parquet_schema(kind)
+                schema = parquet_schema(kind)
                 with pq.ParquetWriter(place / f"{kind.name}.parquet", schema) as writer:
-                    for rows in _groups(self._batches(kind, pin), schema):
+                    for rows in parquet_groups(self._batches(kind, pin), schema):
                         writer.write_table(rows)
                         count += rows.num_rows
         return count
+
+    @property
+    def datasets(self) -> Datasets:
+        return self._store.datasets
+
+    def tables(self) -> Iterator[tuple[Kind, Table]]:
+        """What is to be written, for whoever writes it himself."""
+        for kind, pin in self._pinned():
+            yield kind, self._store.table(pin)
 
     def _pinned(self) -> Iterator[tuple[Kind, Pin]]:
         for kind in self._kinds:
@@ -89,15 +100,20 @@ class Export:
         schema = kind.arrow_schema()
         table = self._store.table(pin)
         for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
-            yield pa.RecordBatch.from_arrays(
-                [
-                    batch[field.name].cast(field.type)
-                    if batch[field.name].type != field.type
-                    else batch[field.name]
-                    for field in schema
-                ],
-                schema=schema,
-            )
+            yield typed_batch(batch, schema)
+
+
+def typed_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows in exactly the columns of their type."""
+    return pa.RecordBatch.from_arrays(
+        [
+            batch[field.name].cast(field.type)
+            if batch[field.name].type != field.type
+            else batch[field.name]
+            for field in schema
+        ],
+        schema=schema,
+    )
 
 
 def _named(catalog: Catalog, name: object) -> Kind:
@@ -106,7 +122,7 @@ def _named(catalog: Catalog, name: object) -> Kind:
     return find_type(catalog, name)
 
 
-def _parquet_schema(kind: Kind) -> pa.Schema:
+def parquet_schema(kind: Kind) -> pa.Schema:
     """Parquet has no ``date64``: moments are timestamps there."""
     fields = []
     for field in kind.arrow_schema():
@@ -118,7 +134,7 @@ def _parquet_schema(kind: Kind) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def parquet_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches put together to what a Parquet file should hold in one piece."""
     held: list[pa.RecordBatch] = []
     rows = size = 0

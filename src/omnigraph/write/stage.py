@@ -11,6 +11,7 @@ from omnigraph.storage.table_types import StagedTable
 from omnigraph.storage.tables import KEY
 from omnigraph.storage.upserts import NEW, Replacement, row_ids_of
 from omnigraph.write.delta import Deltas, Effect, RowSource, TableDelta
+from omnigraph.write.parts import PartRows
 
 
 def stage_deltas(view: WriteView, deltas: Deltas) -> dict[str, tuple[StagedTable, ...]]:
@@ -32,6 +33,8 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
             empty = delta.kind.arrow_schema().empty_table()
             return view.stage.stage_overwrite(table, empty)
         return view.stage.stage_delete_keys(table, delta.deleted)
+    if isinstance(delta.rows, PartRows):
+        return delta.rows.stage(view, table, delta.effect)
     match delta.effect:
         case Effect.APPEND:
             return view.stage.stage_append(table, delta.rows.data())

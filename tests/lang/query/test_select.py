@@ -32,9 +32,11 @@ def test_several_queries_need_a_name():
         select_query(file(READ, WRITE))
 
 
-def test_an_empty_file_has_nothing_to_select():
-    with pytest.raises(InputError, match="no queries"):
-        select_query(file())
+@pytest.mark.parametrize("name", [None, "people"])
+def test_an_empty_file_has_nothing_to_select(name):
+    with pytest.raises(InputError, match="the text holds no query") as caught:
+        select_query(file(), name)
+    assert "query name()" in caught.value.hint
 
 
 def test_an_unknown_name_is_refused_with_the_closest_one():

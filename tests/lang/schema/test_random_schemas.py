@@ -15,6 +15,7 @@ from omnigraph.lang.schema import (
     SchemaIR,
     analyze_schema,
     catalog_from_ir,
+    catalog_of,
     compile_schema,
     evolve_identity,
     format_schema,
@@ -22,6 +23,7 @@ from omnigraph.lang.schema import (
     parse_schema,
     plan_migration,
     print_schema,
+    text_of,
 )
 from omnigraph.lang.schema.ast import Declaration, NodeDecl
 from tests.lang.schema.strategies import odd_files, valid_files
@@ -169,3 +171,29 @@ def _compile(text: str) -> None:
         assert caught.value.render()
     else:
         assert compile_schema(text).schema_hash
+
+
+@few
+@given(valid_files())
+def test_a_catalog_survives_as_text(file: SchemaFile) -> None:
+    """With its hash and the ids of types and properties: another process has the same one."""
+    catalog = compile_schema(print_schema(file))
+    again = catalog_of(text_of(catalog))
+    assert again == catalog
+    assert text_of(again) == text_of(catalog)
+    for kind in (*catalog.node_types.values(), *catalog.edge_types.values()):
+        find = again.node_types if kind.table_key.startswith("node:") else again.edge_types
+        found = find[kind.name]
+        assert found.type_id == kind.type_id
+        ids = {name: prop.prop_id for name, prop in kind.properties.items()}
+        assert {name: prop.prop_id for name, prop in found.properties.items()} == ids
+        assert found.arrow_schema().equals(kind.arrow_schema())
+
+
+def test_the_text_of_a_catalog_keeps_ids_that_are_no_hashes_of_names() -> None:
+    text = text_of(compile_schema("node A { name: String @key }"))
+    (node,) = SchemaIR.parse(text).nodes
+    other = text.replace(str(node.type_id), "7").replace(str(node.properties[0].prop_id), "8")
+    kind = catalog_of(other).node_types["A"]
+    assert (kind.type_id, kind.properties["name"].prop_id) == (7, 8)
+    assert text_of(catalog_of(other)) == other

@@ -126,8 +126,8 @@ FILES: dict[str, Callable[[Path], Made]] = {
     "a link to itself": _locked,
     "a file as a directory": _below,
     "records as a text": _path(GOOD.decode(), "no such file"),
-    "an empty directory": _folder([], "without nodes or edges"),
-    "a directory of other things": _folder(["other/x.parquet"], "without nodes or edges"),
+    "an empty directory": _folder([], "without files to load"),
+    "a directory of other things": _folder(["other/x.parquet"], "no type 'other' in the schema"),
     "a directory of no type": _folder(["nodes/Robot.parquet"], "no type 'node:Robot'"),
     "a directory with edges as nodes": _folder(["nodes/Knows.parquet"], "no type 'node:Knows'"),
     "a directory of empty files": _folder(["nodes/Person.parquet"], "as Parquet"),
@@ -243,7 +243,7 @@ FILES: dict[str, Callable[[Path], Made]] = {
         "Person.csv", b"name\nA\n", "is not loaded", types={"/other/people.csv": "Person"}
     ),
     "a mapping of NDJSON": _file("a.ndjson", GOOD, "is not loaded", types={"a.ndjson": "Person"}),
-    "a mapping that is a list": _path([], "types is no mapping", types=["Person"]),
+    "a mapping that is a list": _path([], "types must be a dict", types=["Person"]),
     "a mapping to a number": _path([], "types has", types={"a.csv": 7}),
     "a mapping from a number": _path([], "a key of types must be a path", types={7: "Person"}),
     "an unknown property, strictly": _file(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from omnigraph import Graph
 from omnigraph.errors import (
     BranchNotFound,
     CardinalityViolation,
+    InputError,
     IntegrityError,
     KeyConflict,
     LoadError,
@@ -481,6 +484,48 @@ def test_progress_is_told(empty):
     assert [p.phase for p in told] == ["reading", "reading", "reading", "checking", "writing"]
     assert [p.records for p in told] == [16_384, 32_768, 40_000, 40_000, 40_000]
     assert {p.rejected for p in told} == {0}
+
+
+ADD = 'query q() { insert Person { name: "Eve" } }'
+WRITES = {
+    "the same table": lambda graph: graph.mutate(ADD),
+    "another load": lambda graph: graph.load(people("Eve")),
+    "rows": lambda graph: graph.append({"Person": pa.table({"name": ["Eve"]})}),
+    "a branch": lambda graph: graph.branches.create("review"),
+    "a tag": lambda graph: graph.tags.create("v1"),
+    "indexes": lambda graph: graph.indexes.ensure(),
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "write"),
+    [("reading", each) for each in WRITES]
+    + [("checking", "the same table"), ("writing", "the same table")],
+)
+def test_who_is_told_cannot_write_to_the_graph_that_is_loaded(filled, phase, write):
+    """It would wait for itself."""
+    before = listing(filled)
+
+    def meddle(at):
+        if at.phase == phase:
+            with Graph.open(filled.uri) as another:
+                assert another.snapshot().count("Person")
+                WRITES[write](another)
+
+    with pytest.raises(InputError, match="a progress callback cannot write") as caught:
+        filled.load(people("Dan"), progress=meddle)
+    assert "when the load has returned" in caught.value.hint
+    assert listing(filled) == before
+    assert filled.load(people("Dan"), progress=lambda at: None).commit_id is not None
+
+
+def test_who_is_told_may_write_to_another_graph(filled, tmp_path):
+    with Graph.init(tmp_path / "log.omni", "node Step { name: String @key }") as log:
+        filled.load(
+            people("Dan"),
+            progress=lambda at: log.load([{"type": "Step", "data": {"name": at.phase}}]),
+        )
+        assert log.snapshot().count("Step") == 3
 
 
 def test_the_receipt_as_data(filled):

@@ -199,6 +199,8 @@ layouts = st.lists(st.tuples(values, st.sampled_from([None, 0, 1, 2]), spaces), 
 class _Taken:
     """What the reader hands on, instead of gatherers."""
 
+    decoders = None
+
     def __init__(self):
         self.files = []
         self.values = []

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Any
 
 from omnigraph.errors import ParameterError
+from omnigraph.lang.closest import closest
 from omnigraph.lang.query.checker.literals import TooFine, parse_date, parse_datetime
 from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
 from omnigraph.lang.types import F32_MAX, I64_RANGE, INTEGER_RANGES, PropType, Scalar
@@ -40,7 +41,8 @@ def convert_params(
 ) -> dict[str, Value]:
     """The values of a query's parameters, ``now()`` among them.
 
-    Values for names that are not declared are kept with the type they seem to have.
+    Values for names that are not declared are kept with the type they seem to have; nothing
+    uses them, but one that looks like a parameter that is missing is named by the error.
 
     >>> convert_params({"age": PropType(Scalar.I32)}, {"age": "41"})["age"]
     41
@@ -56,11 +58,7 @@ def convert_params(
         elif type_.nullable:
             values[name] = None
         else:
-            raise ParameterError(
-                f"parameter '{name}' not provided",
-                hint=f"pass a value for ${name}: {type_}",
-                details={"parameter": name, "type": str(type_)},
-            )
+            raise _missing(name, type_, [str(key) for key in given if key not in declared])
     for name, value in given.items():
         if name not in declared and name != NOW_PARAMETER:
             values[str(name)] = _inferred(str(name), value)
@@ -71,6 +69,15 @@ def convert_params(
         moment = _to_utc(now or datetime.now(UTC))
         values[NOW_PARAMETER] = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     return values
+
+
+def _missing(name: str, type_: PropType, undeclared: Sequence[str]) -> ParameterError:
+    hint = f"pass a value for ${name}: {type_}"
+    close = closest(name, undeclared)
+    if close is not None:
+        hint += f"; '{close}' is no parameter of this query"
+    details = {"parameter": name, "type": str(type_)}
+    return ParameterError(f"parameter '{name}' not provided", hint=hint, details=details)
 
 
 def json_type(value: object) -> str:

@@ -33,11 +33,12 @@ def read_queries(source: Source) -> ast.QueryFile:
 
 def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
     """The query of that name; without a name, the only one there is."""
+    if not file.queries:
+        hint = "write `query name() { … }`, or pass the path of a .gq file"
+        raise InputError("the text holds no query", hint=hint)
     if name is None:
         if len(file.queries) == 1:
             return file.queries[0]
-        if not file.queries:
-            raise InputError("query file contains no queries")
         names = ", ".join(query.name for query in file.queries[:8])
         more = ", …" if len(file.queries) > 8 else ""
         message = "query file contains multiple queries; name one of them"

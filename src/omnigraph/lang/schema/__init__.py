@@ -20,6 +20,8 @@ from omnigraph.lang.schema.catalog import (
     NodeType,
     Property,
     catalog_from_ir,
+    catalog_of,
+    text_of,
 )
 from omnigraph.lang.schema.codes import SCHEMA_CODES
 from omnigraph.lang.schema.compile import analyze_schema, compile_schema
@@ -58,6 +60,7 @@ __all__ = [
     "Unique",
     "analyze_schema",
     "catalog_from_ir",
+    "catalog_of",
     "compile_schema",
     "evolve_identity",
     "format_schema",
@@ -70,4 +73,5 @@ __all__ = [
     "print_schema",
     "schema_hash",
     "step_from_json",
+    "text_of",
 ]

@@ -171,6 +171,22 @@ def catalog_from_ir(ir: SchemaIR) -> Catalog:
     )
 
 
+def text_of(catalog: Catalog) -> str:
+    """A catalog as text: what another process needs to have the same one."""
+    return catalog.ir.compact()
+
+
+def catalog_of(text: str) -> Catalog:
+    """The inverse of ``text_of``.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> catalog = compile_schema("node A { name: String @key }")
+    >>> catalog_of(text_of(catalog)) == catalog
+    True
+    """
+    return catalog_from_ir(SchemaIR.parse(text))
+
+
 def _node(node: NodeIR) -> NodeType:
     key = next((c.columns for c in node.constraints if isinstance(c, Key)), ())
     indexes = ((key,) if key else ()) + _groups(node.constraints, Index)

@@ -6,9 +6,6 @@ Errors are not repeated here; ``lint_schema`` wants a text that compiles. The co
 
 from __future__ import annotations
 
-import re
-import warnings
-
 from omnigraph.diagnostics import Diagnostic, Source, in_source_order
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.ast import (
@@ -78,13 +75,13 @@ def _constraints(report: Report, node: ExpandedNode) -> None:
     for constraint in node.decl.constraints:
         where = f"{node.decl.name}.{constraint.columns[0]}"
         if isinstance(constraint, Check):
-            problem = _pattern_problem(constraint.pattern)
-            if problem is not None:
+            if not _is_pattern(constraint.pattern):
                 report.warn(
                     "OG-MF-201",
-                    f"the pattern of @check on {where} is no regular expression: {problem}",
+                    f"the pattern of @check on {where} is no regular expression",
                     constraint.span,
-                    "every write to this type will be refused",
+                    "every write to this type will be refused; look-around and back references "
+                    "are not known",
                 )
         elif isinstance(constraint, Range):
             low, high = constraint.min, constraint.max
@@ -103,17 +100,11 @@ def _constraints(report: Report, node: ExpandedNode) -> None:
                 )
 
 
-def _pattern_problem(pattern: str) -> str | None:
-    try:
-        with warnings.catch_warnings():
-            # Python doubts patterns such as `[[a]`; a user has no use for its words.
-            warnings.simplefilter("ignore", FutureWarning)
-            re.compile(pattern)
-    except re.error as error:
-        return error.msg
-    except (RecursionError, OverflowError):
-        return "it is too large"
-    return None
+def _is_pattern(text: str) -> bool:
+    """By the engine that judges writes; it is loaded for schemas that have a pattern only."""
+    from omnigraph.lang.schema.patterns import is_pattern
+
+    return is_pattern(text)
 
 
 def _repeated(report: Report, owner: ExpandedNode | ExpandedEdge) -> None:

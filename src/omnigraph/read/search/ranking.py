@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse_query
 from omnigraph.read.search.text import analysed_batches
 from omnigraph.storage.search import (
@@ -66,17 +67,19 @@ def bm25(
     query: str,
     candidates: RowIds | None = None,
     limit: int | None = None,
+    check: Check = unlimited,
 ) -> Hits:
     """The rows that match any word, best first, equal scores by row id.
 
-    With ``candidates`` only those rows are ranked; the scores do not depend on them.
+    With ``candidates`` only those rows are ranked; the scores do not depend on them. ``check``
+    runs while texts are read.
     """
     terms = Counter(analyse_query(query))
     if not terms or limit == 0:
         return NOTHING
     index = text_index(table, column)
     if index is None:
-        hits = _without_index(table, column, terms)
+        hits = _without_index(table, column, terms, check)
     elif index.complete:
         if candidates is None and limit is not None:
             return _best(table, index, query, limit)
@@ -84,7 +87,8 @@ def bm25(
     else:
         inside = _covered(table, index, query)
         statistics = _covered_statistics(table, index, terms)
-        outside, _ = _looked_at(analysed_batches(table, column, index.outside), terms)
+        texts = analysed_batches(table, column, index.outside, check=check)
+        outside, _ = _looked_at(texts, terms)
         hits = _joined([inside, _scored(outside, terms, statistics)])
     if candidates is not None:
         kept = np.isin(hits.row_ids, candidates)
@@ -113,8 +117,8 @@ def _best(table: Table, index: SearchIndex, query: str, limit: int) -> Hits:
         asked *= 4
 
 
-def _without_index(table: Table, column: str, terms: Mapping[str, int]) -> Hits:
-    found, statistics = _looked_at(analysed_batches(table, column), terms)
+def _without_index(table: Table, column: str, terms: Mapping[str, int], check: Check) -> Hits:
+    found, statistics = _looked_at(analysed_batches(table, column, check=check), terms)
     return _scored(found, terms, statistics)
 
 

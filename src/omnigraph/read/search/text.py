@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.query.typed import TextFunction
+from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse, analyse_query, split_words
 from omnigraph.read.search.edits import within_edits
 from omnigraph.storage.search import RowIds, column_batches, text_hits, text_index
@@ -25,6 +26,8 @@ from omnigraph.storage.table import Table
 DEFAULT_EDITS = 2
 # Longer than any term: from here on everything is near everything.
 _MOST_EDITS = 255
+# So many texts at hand are taken apart at once.
+_BLOCK = 16_384
 _NO_ROWS: RowIds = np.empty(0, np.uint64)
 
 
@@ -34,8 +37,9 @@ def match_set(
     function: TextFunction,
     query: str,
     max_edits: int | None = None,
+    check: Check = unlimited,
 ) -> RowIds:
-    """The ids of the rows that match a query, ascending."""
+    """The ids of the rows that match a query, ascending; ``check`` runs while texts are read."""
     edits = allowed_edits(function, max_edits)
     terms = query_terms(query, edits)
     if not terms:
@@ -43,10 +47,10 @@ def match_set(
     index = text_index(table, column)
     hits = None if index is None else text_hits(table, index, query, max_edits=edits)
     if index is None or hits is None:
-        return _scanned(table, column, None, terms, edits)
+        return _scanned(table, column, None, terms, edits, check)
     if index.complete:
         return np.unique(hits.row_ids)
-    outside = _scanned(table, column, index.outside, terms, edits)
+    outside = _scanned(table, column, index.outside, terms, edits, check)
     return np.unique(np.concatenate([hits.row_ids, outside]))
 
 
@@ -55,6 +59,7 @@ def matches(
     function: TextFunction,
     query: str,
     max_edits: int | None = None,
+    check: Check = unlimited,
 ) -> npt.NDArray[np.bool_]:
     """For each text whether it matches: as ``match_set``, for texts that are at hand.
 
@@ -64,8 +69,10 @@ def matches(
     edits = allowed_edits(function, max_edits)
     terms = query_terms(query, edits)
     found = np.zeros(len(texts), np.bool_)
-    if terms:
-        found[_matching_rows(analyse(texts), terms, edits)] = True
+    for start in range(0, len(texts) if terms else 0, _BLOCK):
+        check()
+        some = analyse(texts.slice(start, _BLOCK))
+        found[start + _matching_rows(some, terms, edits)] = True
     return found
 
 
@@ -94,10 +101,11 @@ def _scanned(
     fragments: Collection[int] | None,
     terms: Sequence[str],
     edits: int,
+    check: Check,
 ) -> RowIds:
     parts = [
         row_ids[_matching_rows(analysed, terms, edits)]
-        for row_ids, analysed in analysed_batches(table, column, fragments)
+        for row_ids, analysed in analysed_batches(table, column, fragments, check=check)
     ]
     return np.unique(np.concatenate(parts)) if parts else _NO_ROWS
 
@@ -107,9 +115,11 @@ def analysed_batches(
     column: str,
     fragments: Collection[int] | None = None,
     limit: int | None = None,
+    check: Check = unlimited,
 ) -> Iterator[tuple[RowIds, Analysed]]:
     """The terms of a column with the row ids, batch by batch."""
     for batch in column_batches(table, column, fragments, limit):
+        check()
         row_ids = batch["_rowid"].to_numpy().astype(np.uint64, copy=False)
         yield row_ids, analyse(batch[column])
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Property
+from omnigraph.read.limits import Check, unlimited
 from omnigraph.storage.search import (
     NOTHING,
     Floats,
@@ -74,17 +75,19 @@ def nearest(
     condition: pc.Expression | None = None,
     candidates: RowIds | None = None,
     ties: bool = False,
+    check: Check = unlimited,
 ) -> Hits:
     """The k rows nearest to a vector with their distances, nearest first, ties by row id.
 
     Only rows that the condition keeps and that are among the candidates are looked at. With
-    ``ties``, those that are as near as the last one are there too.
+    ``ties``, those that are as near as the last one are there too. ``check`` runs while vectors
+    are read.
     """
     vector = checked_query(table, column, query, metric)
     if k <= 0 or (candidates is not None and not len(candidates)):
         return NOTHING
     if candidates is None:
-        hits = _searched(table, column, vector, k, metric, condition)
+        hits = _searched(table, column, vector, k, metric, condition, check)
         if hits is not None:
             return _cut(hits, k, ties)
         assert condition is not None
@@ -92,7 +95,7 @@ def nearest(
     elif condition is not None:
         candidates = np.intersect1d(candidates, matching_rows(table, condition))
     rows = np.unique(candidates)
-    hits = _nearest_first(rows, distances(table, column, vector, rows, metric=metric))
+    hits = _nearest_first(rows, distances(table, column, vector, rows, metric=metric, check=check))
     return _cut(hits, k, ties)
 
 
@@ -109,12 +112,14 @@ def distances(
     row_ids: RowIds,
     *,
     metric: Metric = Metric.COSINE,
+    check: Check = unlimited,
 ) -> Floats:
     """How far each row is from a vector; NaN where that is not defined."""
     vector = checked_query(table, column, query, metric)
     rows, back = np.unique(row_ids, return_inverse=True)
     found = np.full(len(rows), np.nan)
     for positions, vectors in _vectors(table, column, rows, len(vector)):
+        check()
         found[positions] = measure(vectors, vector, metric)
     result: Floats = found[back]
     return result
@@ -178,15 +183,18 @@ def _searched(
     k: int,
     metric: Metric,
     condition: pc.Expression | None,
+    check: Check,
 ) -> Hits | None:
     """At least the k nearest rows; none when Lance cannot judge the condition."""
     asked = k + max(16, k // 4)
     while True:
+        check()
         found = vector_hits(table, column, vector, asked, metric=metric, condition=condition)
         if found is None:
             return None
         rows = np.sort(found.row_ids)
-        hits = _nearest_first(rows, distances(table, column, vector, rows, metric=metric))
+        exact = distances(table, column, vector, rows, metric=metric, check=check)
+        hits = _nearest_first(rows, exact)
         if len(found) < asked or _gap(hits.scores, k):
             return hits
         asked *= 4

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from omnigraph.errors import LoadError
+from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.storage.tables import KEY
@@ -141,7 +141,7 @@ class _Reader:
 
     def _broken(
         self, line: int, reason: str, field: str | None = None, hint: str | None = None
-    ) -> LoadError:
+    ) -> OmniGraphError:
         shown = None if field is None else show(field)
         error = Reject(self._name, line, reason, shown).error()
         error.hint = hint

@@ -7,10 +7,13 @@ come. Ids count as they were given: new ones differ at every call.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from omnigraph.write.load.streams import opened_as_it_is
 
 _SIZE = 16
 
@@ -48,6 +51,28 @@ class Digest:
         for name in sorted(self._columns):
             all_of_it.update(f"{name}={self._columns[name].hexdigest()};".encode())
         return all_of_it.hexdigest()
+
+
+FILES = "files-"
+_BLOCK = 1 << 20
+
+
+class FilesDigest:
+    """The bytes of files: for loads that are read in no order."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(paths)
+
+    def text(self) -> str:
+        """The digest of all files in their order; each is read for it."""
+        all_of_it = hashlib.blake2b(digest_size=_SIZE)
+        for path in self._paths:
+            one = hashlib.blake2b(digest_size=_SIZE)
+            with opened_as_it_is(path) as file:
+                while block := file.read(_BLOCK):
+                    one.update(block)
+            all_of_it.update(one.digest())
+        return f"{FILES}{all_of_it.hexdigest()}"
 
 
 def _joined(column: pa.Array) -> Any:

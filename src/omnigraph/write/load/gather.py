@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from omnigraph.commit.ulid import new_ulids
 from omnigraph.errors import ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
@@ -17,40 +17,49 @@ from omnigraph.storage.tables import KEY
 from omnigraph.write.blobs import blob_size
 from omnigraph.write.convert import Problem, convert_column, show
 from omnigraph.write.delta import Kind
+from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.load.numbers import integers_of
-from omnigraph.write.load.rejects import file_and_line, place
-from omnigraph.write.load.spool import Spool
+from omnigraph.write.load.rejects import Reject, broken, file_and_line, place
+from omnigraph.write.load.spool import placed_schema
 from omnigraph.write.moments import to_timestamp
+from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
 
 if TYPE_CHECKING:
-    from omnigraph.write.load.intake import Intake
+    from omnigraph.write.load.intake import Intake, Sink
 
 _ROWS = 16_384
 _BYTES = 8 << 20
 _TEXT = PropType(Scalar.STRING)
+_ENDS = {"src": "from", "dst": "to"}
 
 
 class Gatherer:
-    """Records of one type."""
+    """Records of one type: in columns, or one by one until they are put into columns."""
 
-    def __init__(self, intake: Intake, kind: Kind, spool: Spool) -> None:
+    def __init__(self, intake: Intake, kind: Kind, sink: Sink) -> None:
         self.kind = kind
-        self.spool = spool
         self.has_given_ids = False
         self._intake = intake
+        self._sink = sink
+        self._schema = placed_schema(kind)
         self._known = frozenset(kind.properties) | {KEY}
         types = {prop.name: prop.type for prop in kind.properties.values()}
         self.integers = integers_of(types)
         self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
+        self._is_edge = isinstance(kind, EdgeType)
         self._clear()
 
     def _clear(self) -> None:
+        names = (*self.kind.properties, KEY, *(_ENDS if self._is_edge else ()))
+        self._columns: dict[str, list[Any]] = {name: [] for name in names}
         self._data: list[dict[str, Any]] = []
         self._ends: list[tuple[Any, Any]] = []
-        self._places: list[int] = []
-        self._weight = 0
+        self._places: list[np.ndarray] = []
+        self._data_places: list[int] = []
+        self._rows = self._weight = 0
+        self._is_typed = True
 
     def add(self, data: dict[str, Any], ends: tuple[Any, Any] | None, file: int, line: int) -> None:
         """One record: its properties, for an edge its two ends, and where it stood."""
@@ -59,11 +68,43 @@ class Gatherer:
         self._data.append(data)
         if ends is not None:
             self._ends.append(ends)
-        self._places.append(place(file, line))
+        self._data_places.append(place(file, line))
+        self._rows += 1
         if self._blobs:
             self._weight += sum(blob_size(data.get(name)) for name in self._blobs)
-        if len(self._data) >= _ROWS or self._weight > _BYTES:
+        if self._is_full:
             self.flush()
+            self._intake.check()
+
+    def add_all(self, columns: Mapping[str, list[Any]], places: np.ndarray) -> None:
+        """Many records by their columns, with null where one says nothing, and their places.
+
+        What is wrong with them is not told yet: others that stand before them may come later.
+        """
+        start = 0
+        for end in self._ends_of_parts(columns, len(places)):
+            self._settle()
+            for name, values in self._columns.items():
+                values.extend(
+                    columns[name] if end - start == len(places) else columns[name][start:end]
+                )
+            self._places.append(places[start:end])
+            self._rows += end - start
+            start = end
+            if self._is_full:
+                self.flush()
+
+    def _ends_of_parts(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
+        """Where to pause: the text of records is never long, but a blob may name a file that is."""
+        for row, values in enumerate(zip(*(columns[name] for name in self._blobs), strict=True), 1):
+            self._weight += sum(map(blob_size, values))
+            if self._is_full and row < rows:
+                yield row
+        yield rows
+
+    @property
+    def _is_full(self) -> bool:
+        return self._rows >= _ROWS or self._weight > _BYTES
 
     def _is_fine(self, data: dict[str, Any], file: int, line: int) -> bool:
         """Properties that the schema does not have are counted, or refused."""
@@ -76,30 +117,51 @@ class Gatherer:
             self._intake.ignore(self.kind, name, 1)
         return True
 
-    def flush(self) -> None:
-        """Convert what was gathered and hand it to the spool."""
+    def _settle(self) -> None:
+        """Put the records that came one by one into the columns."""
         if not self._data:
             return
-        data = self._data
+        for name in (*self.kind.properties, KEY):
+            self._columns[name].extend([record.get(name) for record in self._data])
+        for position, name in enumerate(_ENDS if self._is_edge else ()):
+            self._columns[name].extend([pair[position] for pair in self._ends])
+        self._places.append(np.array(self._data_places, dtype=np.int64))
+        self._data, self._ends, self._data_places = [], [], []
+        self._is_typed = False
+
+    def flush(self) -> None:
+        """Convert what was gathered and hand on what is good."""
+        if not self._rows:
+            return
+        self._settle()
+        values, places = self._columns, np.concatenate(self._places)
         bad: dict[int, Problem] = {}
         columns: dict[str, pa.Array] = {}
         for name, prop in self.kind.properties.items():
-            values = [record.get(name) for record in data]
-            columns[name] = _converted(name, prop.type, values, bad)
-        if isinstance(self.kind, EdgeType):
-            for position, (name, column) in enumerate((("from", "src"), ("to", "dst"))):
-                ends = [pair[position] for pair in self._ends]
-                columns[column] = _converted(name, _TEXT, ends, bad)
-        columns[KEY] = self._ids(data, columns, bad)
-        self._store(columns, bad)
-        self._intake.took_records(len(data))
+            columns[name] = self._converted(name, prop.type, values[name], bad)
+        for column in _ENDS if self._is_edge else ():
+            columns[column] = self._converted(_ENDS[column], _TEXT, values[column], bad)
+        columns[KEY] = self._ids(values[KEY], columns, bad)
         self._clear()
+        self._store(columns, bad, places)
+        self._intake.took_records(len(places))
+
+    def _converted(
+        self, name: str, type_: PropType, values: list[Any], bad: dict[int, Problem]
+    ) -> pa.Array:
+        column, problems = convert_column(name, type_, values, is_typed=self._is_typed)
+        for problem in problems:
+            bad.setdefault(problem.row, problem)
+        if not type_.nullable and column.null_count:
+            for row, value in enumerate(values):
+                if value is None:
+                    bad.setdefault(row, Problem(row, name, "null", "is required"))
+        return column
 
     def _ids(
-        self, data: list[dict[str, Any]], columns: dict[str, pa.Array], bad: dict[int, Problem]
+        self, given: list[Any], columns: dict[str, pa.Array], bad: dict[int, Problem]
     ) -> pa.Array:
-        given = [record.get(KEY) for record in data]
-        has_given = any(value is not None for value in given)
+        has_given = given.count(None) < len(given)
         kind = self.kind
         if isinstance(kind, NodeType) and kind.key:
             made = _key_column(kind, columns, bad)
@@ -110,41 +172,52 @@ class Gatherer:
                         bad.setdefault(row, Problem(row, KEY, show(theirs), said))
             return made
         if not has_given:
-            return pa.array(new_ulids(len(data)), pa.string())
+            self._intake.took_ids(kind, pa.nulls(len(given), pa.string()))
+            return new_ids(len(given))
         self.has_given_ids = True
         column, problems = convert_column(KEY, _TEXT, given)
         for problem in problems:
             bad.setdefault(problem.row, problem)
         self._intake.took_ids(kind, column)
-        new = iter(new_ulids(column.null_count))
-        filled = [value if value is not None else next(new) for value in column.to_pylist()]
-        return pa.array(filled, pa.string())
+        new = new_ids(column.null_count)
+        return pc.replace_with_mask(column, pc.is_null(column), new)
 
-    def _store(self, columns: dict[str, pa.Array], bad: dict[int, Problem]) -> None:
-        kind, places = self.kind, np.array(self._places, dtype=np.int64)
+    def _store(
+        self, columns: dict[str, pa.Array], bad: dict[int, Problem], places: np.ndarray
+    ) -> None:
+        kind = self.kind
         for row in sorted(bad):
             problem = bad[row]
-            reason = f"{kind.name}.{problem.field}: {problem.message}"
-            file, line = file_and_line(int(places[row]))
-            self._intake.reject(file, line, reason, field=problem.field, value=problem.value)
+            said = f"{kind.name}.{problem.field}: {problem.message}"
+            where = int(places[row])
+            file, line = file_and_line(where)
+            reject = Reject(self._intake.files[file], line, said, problem.field, problem.value)
+            self._intake.rejects.wait(where, reject)
         arrays = [*(columns[field.name] for field in kind.arrow_schema()), pa.array(places)]
         # Nulls among required values are gone once the bad rows are.
-        loose = pa.schema([field.with_nullable(True) for field in self.spool.schema])
-        batch = _without(pa.RecordBatch.from_arrays(arrays, schema=loose), bad)
-        self.take(batch)
+        loose = pa.schema([field.with_nullable(True) for field in self._schema])
+        self._judge(_without(pa.RecordBatch.from_arrays(arrays, schema=loose), bad))
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Typed rows with their places: check what each says by itself, and spool the rest."""
-        broken: dict[int, Violation] = {}
+        """Typed rows with their places; everything before them was taken."""
+        self._judge(batch)
+        self._intake.check()
+
+    def _judge(self, batch: pa.RecordBatch) -> None:
+        """Check what each row says by itself, and hand the others on."""
+        violations: dict[int, Violation] = {}
         for violation in table_violations(self.kind, pa.Table.from_batches([batch])):
             if violation.row is not None:
-                broken.setdefault(violation.row, violation)
-        for row in sorted(broken):
-            self._intake.refuse(broken[row], batch[-1][row].as_py())
-        batch = _without(batch, broken)
+                violations.setdefault(violation.row, violation)
+        for row in sorted(violations):
+            where = batch[-1][row].as_py()
+            file, line = file_and_line(where)
+            reject = broken(self._intake.files[file], line, violations[row])
+            self._intake.rejects.wait(where, reject)
+        batch = _without(batch, violations)
         if batch.num_rows:
             self._intake.took_rows(self.kind, batch)
-            self.spool.add(pa.RecordBatch.from_arrays(batch.columns, schema=self.spool.schema))
+            self._sink.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
 
 
 def _without(batch: pa.RecordBatch, rows: Iterable[int]) -> pa.RecordBatch:
@@ -152,17 +225,6 @@ def _without(batch: pa.RecordBatch, rows: Iterable[int]) -> pa.RecordBatch:
     if not len(dropped):
         return batch
     return batch.take(pa.array(np.delete(np.arange(batch.num_rows), dropped)))
-
-
-def _converted(name: str, type_: PropType, values: list[Any], bad: dict[int, Problem]) -> pa.Array:
-    column, problems = convert_column(name, type_, values)
-    for problem in problems:
-        bad.setdefault(problem.row, problem)
-    if not type_.nullable and column.null_count:
-        for row, value in enumerate(values):
-            if value is None:
-                bad.setdefault(row, Problem(row, name, "null", "is required"))
-    return column
 
 
 def _is_id(given: Any, key: str | None) -> bool:
@@ -175,8 +237,9 @@ def _is_id(given: Any, key: str | None) -> bool:
 def _key_column(kind: NodeType, columns: dict[str, pa.Array], bad: dict[int, Problem]) -> pa.Array:
     """Ids from keys; rows whose key is wrong already get a placeholder that nobody sees."""
     keys = [columns[name] for name in kind.key]
-    if len(keys) == 1 and keys[0].type == pa.string():
-        return keys[0]
+    spelled = spelled_keys(keys)
+    if spelled is not None:
+        return spelled
     exact = [to_timestamp(key) if pa.types.is_date64(key.type) else key for key in keys]
     ids: list[str | None] = []
     rows: Iterable[tuple[Any, ...]] = zip(*(key.to_pylist() for key in exact), strict=True)

@@ -1,13 +1,14 @@
-"""What a load takes in: one gatherer and one spool for each type that appears.
+"""What a load takes in: one gatherer for each type that appears, and where its rows go.
 
-What is wrong with a record is collected with its file and line. Strict loads stop at the first;
-others set such records aside, up to a number.
+What is wrong with a record is collected with its file and line. Strict loads end with the first
+such record; others set them aside, up to a number. Nothing here knows a graph: a catalog and a
+place for the rows are enough, also in a process that reads one part of a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -15,10 +16,10 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.storage.tables import KEY
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.gather import Gatherer
-from omnigraph.write.load.rejects import Reject, Rejects, blamed, file_and_line, placed
-from omnigraph.write.load.spool import Budget, Spool
+from omnigraph.write.load.rejects import Reject, Rejects, broken, file_and_line, place
 from omnigraph.write.validate.violations import Violation
 
 # So much text may wait to be converted, whatever number of records that is.
@@ -26,11 +27,23 @@ _WAITING = 24 << 20
 _ENDS = frozenset({"src", "dst"})
 
 
+class Sink(Protocol):
+    """Where the good rows of one type go, such as a spool."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in; the columns are those of the type, and the last says file and line."""
+
+
 class Intake:
     """All types of a load."""
 
     def __init__(
-        self, catalog: Catalog, folder: Path, rejects: Rejects, *, strict_properties: bool = False
+        self,
+        catalog: Catalog,
+        sinks: Callable[[Kind], Sink],
+        rejects: Rejects,
+        *,
+        strict_properties: bool = False,
     ) -> None:
         self.catalog = catalog
         self.rejects = rejects
@@ -41,10 +54,12 @@ class Intake:
         self.digest: Digest | None = None
         """Set where somebody asks what was loaded."""
         self.progress: Callable[[Intake], None] | None = None
-        self._folder = folder
-        self._budget = Budget()
+        self.decoders: Decoders | None = Decoders(catalog)
+        """They read most JSON; without them the result is the same."""
+        self._sinks = sinks
         self._gatherers: dict[str, Gatherer] = {}
         self._waiting = 0
+        self._without_id: dict[str, int] = {}
 
     def open_file(self, name: str) -> int:
         """Announce the next file; gives its number."""
@@ -57,17 +72,31 @@ class Intake:
     def gatherer(self, kind: Kind) -> Gatherer:
         found = self._gatherers.get(kind.table_key)
         if found is None:
-            found = Gatherer(self, kind, Spool(kind, self._folder, self._budget))
+            found = Gatherer(self, kind, self._sinks(kind))
             self._gatherers[kind.table_key] = found
         return found
+
+    # -- what was read -------------------------------------------------------------------
 
     def took(self, size: int) -> None:
         """So many bytes of text went to the gatherers; they are emptied before it is too much."""
         self._waiting += size
         if self._waiting > _WAITING:
-            self._waiting = 0
-            for gatherer in self._gatherers.values():
-                gatherer.flush()
+            self.settle()
+        else:
+            self.check()
+
+    def check(self) -> None:
+        """Say what is wrong if it is too much. Every record before this moment was taken in."""
+        if self.rejects.is_pressing:
+            self.settle()
+
+    def settle(self) -> None:
+        """Judge all that was taken in, so that what is wrong with it can be put in order."""
+        self._waiting = 0
+        for gatherer in self._gatherers.values():
+            gatherer.flush()
+        self.rejects.settle()
 
     def took_records(self, count: int) -> None:
         """So many records were converted."""
@@ -77,8 +106,16 @@ class Intake:
 
     def took_ids(self, kind: Kind, given: pa.Array) -> None:
         """Ids that records brought, null where one did not."""
-        if self.digest is not None:
-            self.digest.add(f"{kind.table_key}.{KEY}", given)
+        if self.digest is None:
+            return
+        key = kind.table_key
+        if given.null_count == len(given) and not self._gatherers[key].has_given_ids:
+            self._without_id[key] = self._without_id.get(key, 0) + len(given)
+            return
+        # Where the first id comes must not depend on how many records are looked at together.
+        before = pa.nulls(self._without_id.pop(key, 0), pa.string())
+        for ids in (before, given):
+            self.digest.add(f"{key}.{KEY}", ids)
 
     def took_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
         """Rows that were found good, each by itself."""
@@ -92,6 +129,8 @@ class Intake:
         label = f"{kind.name}.{name}"
         self.ignored[label] = self.ignored.get(label, 0) + rows
 
+    # -- what cannot be taken ------------------------------------------------------------
+
     def reject(
         self,
         file: int,
@@ -100,25 +139,22 @@ class Intake:
         *,
         field: str | None = None,
         value: str | None = None,
+        counted: tuple[str, int] | None = None,
     ) -> None:
-        """A record that cannot be taken."""
-        self.rejects.add(Reject(self.files[file], line, reason, field, value))
+        """A record that cannot be taken; every one before it was."""
+        reject = Reject(self.files[file], line, reason, field, value, counted)
+        self.rejects.wait(place(file, line), reject)
+        self.check()
 
-    def refuse(self, violation: Violation, place: int) -> None:
-        """A record that breaks a rule of the schema."""
-        file, line = file_and_line(place)
-        reject = Reject(self.files[file], line, violation.message, *blamed(violation))
-        self.rejects.add(reject, lambda: placed(violation, reject))
+    def end(self, file: int, line: int, reason: str) -> NoReturn:
+        """Something after which nothing can be read."""
+        self.settle()
+        self.rejects.end(Reject(self.files[file], line, reason))
 
-    def spools(self) -> dict[str, Spool]:
-        """Convert what is left, and give the spools of all types that had a record."""
-        found = {}
-        for key in sorted(self._gatherers):
-            gatherer = self._gatherers[key]
-            gatherer.flush()
-            gatherer.spool.close()
-            found[key] = gatherer.spool
-        return found
+    def refuse(self, violation: Violation, where: int) -> None:
+        """A record that was good by itself, and breaks a rule among the others."""
+        file, line = file_and_line(where)
+        self.rejects.add(broken(self.files[file], line, violation))
 
     @property
     def given_ids(self) -> set[str]:

@@ -1,10 +1,11 @@
 """JSON records, one after the other: usually one a line, but any white space may part them.
 
-Text is read in blocks. Where every line of a block is one object, which is the usual case, all of
-it is parsed at once; any other block is read line by line, and a record that goes on over several
-lines is gathered until its brackets are closed. After a record that cannot be read the next line
-that starts with a bracket begins a new one. A name that appears twice in one object is refused:
-which of its values counts is nowhere said.
+Text is read in blocks of whole lines. The usual ones go through the decoders of the types; what
+they leave alone is read here, and only here is said what is wrong with it. Where every line of a
+block is one object, all of it is parsed at once; any other block is read line by line, and a record
+that goes on over several lines is gathered until its brackets are closed. After a record that
+cannot be read the next line that starts with a bracket begins a new one. A name that appears twice
+in one object is refused: which of its values counts is nowhere said.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from omnigraph.write.convert import show
+from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import Records
+from omnigraph.write.load.rejects import place
 
 _BLOCK = 1 << 18
+_MOST_UNTRIED = 32
 _LONGEST_RECORD = 256 << 20
 _MARK = b"\xef\xbb\xbf"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -27,9 +31,25 @@ _SEVERAL = re.compile(rb"\}\s*,\s*\{")
 _SPACE = " \t\r\n"
 
 
-def read_records(stream: BinaryIO, intake: Intake, name: str) -> None:
-    """Take every record of a stream in."""
-    _Reader(intake, name).run(stream)
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much was read: what follows in the same file counts on from here."""
+
+    lines: int
+    records: int
+    is_open: bool = False
+    """Whether the stream ended inside a record, which may go on in what follows."""
+
+
+def read_records(
+    stream: BinaryIO, intake: Intake, name: str, *, is_first: bool = True, is_last: bool = True
+) -> Extent:
+    """Take every record of a stream in.
+
+    The stream is a file, or whole lines out of the midst of one: then lines and records count from
+    1 all the same, a byte order mark is no mark, and a record that is not ended is left alone.
+    """
+    return _Reader(intake, name).run(stream, is_first, is_last)
 
 
 class _Refused(ValueError):
@@ -46,26 +66,21 @@ class _Reader:
         self._line = 0
         self._gathered: list[str] = []
         self._start = self._depth = self._size = 0
+        self._unusual = _Unusual()
 
-    def run(self, stream: BinaryIO) -> None:
-        for block in self._blocks(stream):
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
-            values = None if self._gathered else _whole(block, lines)
-            if values is None:
-                for line in block.removesuffix(b"\n").split(b"\n"):
-                    self._take_line(line)
-            else:
-                self._records.text_of = _line_of(block, self._line + 1)
-                self._records.take_all(values, self._line + 1)
-                self._line += lines
+    def run(self, stream: BinaryIO, is_first: bool = True, is_last: bool = True) -> Extent:
+        for block in self._blocks(stream, is_first):
+            self._take_block(block)
             self._intake.took(len(block))
-        if self._gathered:
+        is_open = bool(self._gathered)
+        if is_open and is_last:
             self._finish()
+        return Extent(self._line, self._records.count, is_open)
 
-    def _blocks(self, stream: BinaryIO) -> Iterator[bytes]:
+    def _blocks(self, stream: BinaryIO, is_first: bool) -> Iterator[bytes]:
         """Pieces of whole lines, without the mark at the beginning."""
         parts: list[bytes] = []
-        size, is_first = 0, True
+        size = 0
         while piece := stream.read(_BLOCK):
             if is_first:
                 piece, is_first = piece.removeprefix(_MARK), False
@@ -82,7 +97,46 @@ class _Reader:
 
     def _check_size(self, size: int, line: int) -> None:
         if size > _LONGEST_RECORD:
-            self._records.refuse_all(line, "the record is too long")
+            self._intake.end(self._file, line, "the record is too long")
+
+    # -- many lines at once ----------------------------------------------------------------
+
+    def _take_block(self, block: bytes) -> None:
+        """Take whole lines: at once, around the few that are not usual, or one by one."""
+        decoders = self._intake.decoders
+        if decoders is None or self._gathered or self._unusual.is_expected():
+            self._take_lines(block)
+        elif not self._take_decoded(decoders, block):
+            runs = decoders.runs(block)
+            self._unusual.was(runs is None)
+            for run in (block,) if runs is None else runs:
+                if runs is None or self._gathered or not self._take_decoded(decoders, run):
+                    self._take_lines(run)
+
+    def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
+        """Take a block by the decoders of the types; false when that may not be right for it."""
+        parts = decoders.decode(block)
+        if parts is None:
+            return False
+        self._unusual.was(False)
+        first = place(self._file, self._line + 1)
+        for part in parts:
+            self._intake.gatherer(part.kind).add_all(part.columns, part.lines + first)
+            self._line += len(part.lines)
+            self._records.count += len(part.lines)
+        self._intake.check()
+        return True
+
+    def _take_lines(self, block: bytes) -> None:
+        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        values = None if self._gathered else _whole(block, lines)
+        if values is None:
+            for line in block.removesuffix(b"\n").split(b"\n"):
+                self._take_line(line)
+        else:
+            self._records.text_of = _line_of(block, self._line + 1)
+            self._records.take_all(values, self._line + 1)
+            self._line += lines
 
     # -- line by line --------------------------------------------------------------------
 
@@ -140,8 +194,26 @@ class _Reader:
         self._take_text(text, start, is_whole=True)
 
     def _invalid(self, line: int, reason: str) -> None:
-        number = self._records.count_one()
-        self._intake.reject(self._file, line, f"invalid JSON at record {number}: {reason}")
+        self._records.count += 1
+        counted = ("invalid JSON at record", self._records.count)
+        self._intake.reject(self._file, line, reason, counted=counted)
+
+
+class _Unusual:
+    """Whether blocks are likely to be unusual, as all were of late; some are tried all the same."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._left = 0
+
+    def is_expected(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+    def was(self, so: bool) -> None:
+        """What a block that was tried turned out to be."""
+        self._left = self._next if so else 0
+        self._next = min(2 * self._next, _MOST_UNTRIED) if so else 1
 
 
 def _whole(block: bytes, lines: int) -> list[Any] | None:

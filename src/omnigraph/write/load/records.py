@@ -11,7 +11,6 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.numbers import has_float, judged
-from omnigraph.write.load.rejects import Reject
 
 _EMPTY: dict[str, Any] = {}
 _NODE = frozenset({"type", "data"})
@@ -31,7 +30,8 @@ class Records:
         """The text of the record that stands on a line, where there is one."""
         self._intake = intake
         self._file = file
-        self._count = 0
+        self.count = 0
+        """How many there were so far, also those that could not be read."""
         self._nodes: dict[str, Gatherer] = {}
         self._edges: dict[str, Gatherer] = {}
 
@@ -40,18 +40,9 @@ class Records:
         for line, value in enumerate(values, first):
             self.take(value, line)
 
-    def count_one(self) -> int:
-        """Count a record that could not be read; gives its number."""
-        self._count += 1
-        return self._count
-
-    def refuse_all(self, line: int, reason: str) -> None:
-        """End the load, however many records may be set aside."""
-        raise Reject(self._intake.files[self._file], line, reason).error()
-
     def take(self, value: Any, line: int) -> None:
         """One record: ``{"type": …, "data": …}`` or ``{"edge": …, "from": …, "to": …}``."""
-        self._count += 1
+        self.count += 1
         if not isinstance(value, dict):
             self._refuse(line, "a record is a JSON object")
             return
@@ -126,5 +117,5 @@ class Records:
 
     def _refuse(self, line: int, reason: str, field: str | None = None, value: Any = None) -> None:
         shown = None if value is None else show(value)
-        text = f"record {self._count}: {reason}"
-        self._intake.reject(self._file, line, text, field=field, value=shown)
+        counted = ("record", self.count)
+        self._intake.reject(self._file, line, reason, field=field, value=shown, counted=counted)

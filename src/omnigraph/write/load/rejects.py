@@ -1,16 +1,23 @@
-"""Records that a load does not take: where they stood, what is wrong, and how many may be."""
+"""Records that a load does not take: where they stood, what is wrong, and how many may be.
+
+Which record ends a load must not depend on when something was found out about it. What is wrong
+with records themselves therefore waits until all that stand before them were looked at, and is
+then taken in the order of files and lines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from omnigraph.errors import LoadError, OmniGraphError
 from omnigraph.write.validate.violations import Violation
 
 _LINE_BITS = 40
 _LINES = (1 << _LINE_BITS) - 1
+# So many may wait at a time, however many are allowed.
+_WAITING = 10_000
 
 
 def place(file: int, line: int) -> int:
@@ -29,16 +36,45 @@ def file_and_line(number: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that was not taken, and why."""
+    """A record that was not taken, and why. Plain data: it may be pickled."""
 
     file: str
     line: int
-    reason: str
+    said: str
     field: str | None = None
     value: str | None = None
+    counted: tuple[str, int] | None = None
+    """What stands before ``said``, and the number of the record in its file that follows it."""
+    violation: Violation | None = None
+    """The rule that the record breaks, where it can be read."""
 
-    def error(self) -> LoadError:
-        return LoadError(f"{self.file}:{self.line}: {self.reason}", details=self.to_json())
+    @property
+    def reason(self) -> str:
+        """What is wrong.
+
+        >>> Reject("a.ndjson", 7, "no", counted=("record", 3)).moved("a.ndjson", 10, 8).reason
+        'record 11: no'
+        """
+        if self.counted is None:
+            return self.said
+        lead, number = self.counted
+        return f"{lead} {number}: {self.said}"
+
+    def moved(self, file: str, lines: int, records: int) -> Reject:
+        """The same when so many lines and records of the file came before what was read."""
+        counted = self.counted and (self.counted[0], self.counted[1] + records)
+        return replace(self, file=file, line=self.line + lines, counted=counted)
+
+    def error(self) -> OmniGraphError:
+        """What a load that ends with this record raises: programs tell the rules apart."""
+        where = f"{self.file}:{self.line}"
+        if self.violation is None:
+            return LoadError(f"{where}: {self.reason}", details=self.to_json())
+        error = self.violation.error()
+        error.message = f"{where}: {error.message}"
+        error.args = (error.message,)
+        error.details.update(self.to_json())
+        return error
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -54,23 +90,17 @@ class Reject:
 _ENDS = {"src": "from", "dst": "to"}
 
 
-def blamed(violation: Violation) -> tuple[str | None, str | None]:
-    """The field of a record that breaks a rule, and what stands there."""
+def broken(file: str, line: int, violation: Violation) -> Reject:
+    """A record that breaks a rule of the schema."""
     known = violation.details
+    blamed: tuple[str | None, str | None]
     if "missing" in known:
-        return _ENDS[known["end"]], known["missing"]
-    if "source" in known:
-        return "from", known["source"]
-    return known.get("property"), known.get("value")
-
-
-def placed(violation: Violation, reject: Reject) -> OmniGraphError:
-    """The error of a violation, with the place of its record."""
-    error = violation.error()
-    error.message = f"{reject.file}:{reject.line}: {error.message}"
-    error.args = (error.message,)
-    error.details.update(reject.to_json())
-    return error
+        blamed = (_ENDS[known["end"]], known["missing"])
+    elif "source" in known:
+        blamed = ("from", known["source"])
+    else:
+        blamed = (known.get("property"), known.get("value"))
+    return Reject(file, line, violation.message, *blamed, violation=violation)
 
 
 class Rejects:
@@ -79,17 +109,76 @@ class Rejects:
     def __init__(self, allowed: int = 0, keep: Callable[[Reject], None] | None = None) -> None:
         self._allowed = allowed
         self._keep = keep
-        self.count = 0
+        self._settled = 0
+        self._waiting: list[tuple[int, Reject]] = []
+
+    @property
+    def count(self) -> int:
+        return self._settled + len(self._waiting)
 
     @property
     def goes_on(self) -> bool:
         """Whether one more would be set aside instead of ending the load."""
         return self.count < self._allowed
 
-    def add(self, reject: Reject, error: Callable[[], Exception] | None = None) -> None:
-        """Set a record aside, or raise: ``error`` where it says better what is wrong."""
+    @property
+    def is_pressing(self) -> bool:
+        """Whether too many wait: what stands before them should be looked at, to settle them."""
+        return self.count > self._allowed or len(self._waiting) >= _WAITING
+
+    def wait(self, place: int, reject: Reject) -> None:
+        """A record that was found while others before it may not have been looked at."""
+        self._waiting.append((place, reject))
+
+    def settle(self) -> None:
+        """Take what waits in its order; nothing that comes later may stand before it."""
+        # Of several records on a line nobody knows which is which: their reasons decide.
+        self._waiting.sort(key=_order)
+        waiting, self._waiting = self._waiting, []
+        for _, reject in waiting:
+            self.add(reject)
+
+    def add(self, reject: Reject) -> None:
+        """Set a record aside, or end the load with it."""
         if not self.goes_on:
-            raise reject.error() if error is None else error()
-        self.count += 1
+            self.end(reject)
+        self._settled += 1
         if self._keep is not None:
             self._keep(reject)
+
+    def end(self, reject: Reject) -> NoReturn:
+        """End the load, however many records may be set aside."""
+        raise reject.error()
+
+
+def _order(found: tuple[int, Reject]) -> tuple[int, str, str, str]:
+    place, reject = found
+    return place, reject.said, reject.field or "", reject.value or ""
+
+
+class Enough(Exception):
+    """A part of a load that has more wrong in it than the whole may have."""
+
+
+class CollectedRejects(Rejects):
+    """Rejects of a part of a load, for whoever puts the parts together.
+
+    ``found`` has all of them in their order, and at most one more than is allowed: with that the
+    reading ends by ``Enough``.
+    """
+
+    def __init__(self, allowed: int = 0) -> None:
+        self.found: list[Reject] = []
+        self.last: Reject | None = None
+        """What ends the load however many records may be set aside; it is not in ``found``."""
+        super().__init__(allowed, self.found.append)
+
+    def add(self, reject: Reject) -> None:
+        if not self.goes_on:
+            self.found.append(reject)
+            raise Enough
+        super().add(reject)
+
+    def end(self, reject: Reject) -> NoReturn:
+        self.last = reject
+        raise Enough

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,13 +20,15 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.storage.tables import KEY
-from omnigraph.write.delta import Effect, TableDelta
-from omnigraph.write.load.digest import Digest
+from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
+from omnigraph.write.load.digest import FILES, Digest, FilesDigest
+from omnigraph.write.load.files import SourceOptions
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Rejects
 from omnigraph.write.load.rejects_file import kept_in
-from omnigraph.write.load.sources import LoadData, SourceOptions, read_data
-from omnigraph.write.load.spool import Spool
+from omnigraph.write.load.sources import LoadData, read_data
+from omnigraph.write.load.spool import Spools
+from omnigraph.write.load.telling import telling
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator, Violation
 from omnigraph.write.validate.committed import any_present
@@ -54,11 +56,16 @@ _EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``."""
+    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``.
+
+    Where many processes read, ``done`` of ``total`` shares are.
+    """
 
     phase: str
     records: int
     rejected: int
+    done: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,54 @@ class LoadOptions:
     """Whether an idempotency key stands for the data, so that a digest of it is needed."""
 
 
+class WaitingRows(RowSource, Protocol):
+    """The rows of one type, each of which is good by itself."""
+
+    @property
+    def kind(self) -> Kind:
+        """The type of the rows."""
+
+    def places(self, rows: Sequence[int]) -> list[int]:
+        """Where rows came from."""
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Forget rows by their present positions; the others move up."""
+
+
+class Known(Protocol):
+    """What tells the data of a load from that of others."""
+
+    def text(self) -> str:
+        """The same for the same data."""
+
+
+class Read(Protocol):
+    """What was read, whoever read it."""
+
+    @property
+    def records(self) -> int:
+        """How many records were converted."""
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How often a property came that the schema does not have."""
+
+    @property
+    def rejects(self) -> Rejects:
+        """What was refused so far."""
+
+    @property
+    def digest(self) -> Known | None:
+        """What the data is known by, where somebody asked."""
+
+    @property
+    def given_ids(self) -> set[str]:
+        """The tables for which some record brought its own id."""
+
+    def refuse(self, violation: Violation, where: int) -> None:
+        """A record that was good by itself, and breaks a rule among the others."""
+
+
 class Load:
     """Data that was read, converted and checked by itself; used inside ``reading``."""
 
@@ -83,10 +138,13 @@ class Load:
         store: GraphStore,
         catalog: Catalog,
         mode: LoadMode,
-        intake: Intake,
+        intake: Read,
+        spools: Mapping[str, WaitingRows],
         progress: Progress | None = None,
+        digest: Known | None = None,
     ) -> None:
         self._progress = progress
+        self._digest = digest or intake.digest
         self._store = store
         self._catalog = catalog
         self._intake = intake
@@ -94,7 +152,7 @@ class Load:
         self.told: dict[str, Any] = {}
         """What a repeat under the same idempotency key is told, as the commit keeps it."""
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
-        self._spools = intake.spools()
+        self._spools = spools
         if mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id at all, and ids of our own never do.
             for key in intake.given_ids:
@@ -123,7 +181,7 @@ class Load:
     @property
     def fingerprint(self) -> str | None:
         """What tells this load from another under the same key."""
-        digest = self._intake.digest
+        digest = self._digest
         return None if digest is None else f"load:{self.mode}:{self.records}:{digest.text()}"
 
     def report(self) -> dict[str, Any]:
@@ -138,7 +196,7 @@ class Load:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas)
-        if self._intake.digest is not None:
+        if self._digest is not None:
             # Here and not before: of what is set aside the last is known only now.
             self.told[LOAD] = self.report()
         self._tell("writing")
@@ -197,15 +255,17 @@ class Load:
             empty = pin is None or not pin.row_count
             kind = spool.kind
             keyed = isinstance(kind, NodeType) and bool(kind.key)
-            new = empty or (not keyed and key not in self._intake.given_ids)
+            made = not keyed and key not in self._intake.given_ids
+            new = empty or made
             if effect is Effect.UPSERT and pin is not None and not new:
                 new = not self._meets(pin, spool)
             # Rows that meet no older one are appended, which is much cheaper.
             cheap = effect is Effect.UPSERT and new
-            deltas[key] = TableDelta(kind, Effect.APPEND if cheap else effect, spool, new_ids=new)
+            effect_here = Effect.APPEND if cheap else effect
+            deltas[key] = TableDelta(kind, effect_here, spool, new_ids=new, made_ids=made)
         return deltas
 
-    def _meets(self, pin: Pin, spool: Spool) -> bool:
+    def _meets(self, pin: Pin, spool: WaitingRows) -> bool:
         """Whether some row has an id that is there; the same rows are not looked up twice."""
         seen = (pin, spool.num_rows)
         if self._looked_up.get(pin.table_key, (None, False))[0] != seen:
@@ -214,7 +274,7 @@ class Load:
         return self._looked_up[pin.table_key][1]
 
 
-def _coalesce(spool: Spool) -> None:
+def _coalesce(spool: WaitingRows) -> None:
     """Of rows that name one id the last counts."""
     ids = spool.select([KEY])[KEY]
     if len(pc.unique(ids)) == len(ids):
@@ -224,21 +284,57 @@ def _coalesce(spool: Spool) -> None:
     spool.drop(np.setdiff1d(np.arange(len(ids)), kept).tolist())
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where the rows of a load will be: on a branch that is there, or made from another."""
+
+    branch: str | None
+    base: str | None
+    known_as: str | None = None
+    """What an earlier load under the same idempotency key was known by."""
+
+    @property
+    def is_known_by_files(self) -> bool:
+        return self.known_as is not None and f":{FILES}" in self.known_as
+
+
+class Reader(Protocol):
+    """Whoever reads the data of a load."""
+
+    def __call__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        data: LoadData,
+        mode: LoadMode,
+        options: LoadOptions,
+        goal: Goal,
+    ) -> AbstractContextManager[Load]: ...
+
+
 @contextmanager
 def reading(
-    store: GraphStore, catalog: Catalog, data: LoadData, mode: LoadMode, options: LoadOptions
+    store: GraphStore,
+    catalog: Catalog,
+    data: LoadData,
+    mode: LoadMode,
+    options: LoadOptions,
+    goal: Goal,
 ) -> Iterator[Load]:
     """Read everything; the rows live until the end of the block."""
+    progress = options.progress and telling(store.root.uri, options.progress)
     with _spool_folder() as folder, kept_in(options.rejects, data) as kept:
         sources = SourceOptions(options.form, options.types, kept)
         rejects = Rejects(options.max_rejects, None if kept is None else kept.keep)
-        intake = Intake(catalog, Path(folder), rejects, strict_properties=options.strict_properties)
+        spools = Spools(Path(folder))
+        intake = Intake(catalog, spools.open, rejects, strict_properties=options.strict_properties)
         if options.is_keyed:
             intake.digest = Digest()
-        if options.progress is not None:
-            intake.progress = _reporter(options.progress)
+        if progress is not None:
+            intake.progress = _reporter(progress)
         read_data(data, intake, sources)
-        yield Load(store, catalog, mode, intake, options.progress)
+        known = FilesDigest(intake.files) if goal.is_known_by_files else None
+        yield Load(store, catalog, mode, intake, spools.close(), progress, known)
 
 
 @contextmanager

@@ -21,6 +21,11 @@ PLACE = "place~"
 _IN_MEMORY = 64 << 20
 
 
+def placed_schema(kind: Kind) -> pa.Schema:
+    """The columns of a type, and behind them where each row came from."""
+    return pa.schema([*kind.arrow_schema(), pa.field(PLACE, pa.int64())])
+
+
 class Budget:
     """How much the spools of one load may hold in memory together."""
 
@@ -44,7 +49,7 @@ class Spool:
         self._path = folder / f"{kind.table_key.replace(':', '-')}.arrow"
         self._budget = budget
         self._rows = kind.arrow_schema()
-        self.schema = pa.schema([*self._rows, pa.field(PLACE, pa.int64())])
+        self.schema = placed_schema(kind)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._counts: list[int] = []
@@ -173,6 +178,25 @@ class Spool:
                 batch = reader.get_batch(number).select(names)
                 copied = [pa.concat_arrays([column]) for column in batch.columns]
                 yield pa.RecordBatch.from_arrays(copied, schema=batch.schema)
+
+
+class Spools:
+    """One spool for each type of a load."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._budget = Budget()
+        self._open: dict[str, Spool] = {}
+
+    def open(self, kind: Kind) -> Spool:
+        """The spool of a type that appears."""
+        return self._open.setdefault(kind.table_key, Spool(kind, self._folder, self._budget))
+
+    def close(self) -> dict[str, Spool]:
+        """All of them by the keys of their tables, when no more rows come."""
+        for spool in self._open.values():
+            spool.close()
+        return {key: self._open[key] for key in sorted(self._open)}
 
 
 @contextmanager

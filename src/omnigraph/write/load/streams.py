@@ -47,6 +47,17 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
+def opened_as_it_is(path: str) -> Iterator[BinaryIO]:
+    """A file as the bytes that it consists of."""
+    try:
+        plain = open(path, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    with plain:
+        yield _buffered(plain.read, path)
+
+
+@contextmanager
 def as_bytes(stream: Any, name: str) -> Iterator[BinaryIO]:
     """An open file of the caller's as bytes; it stays open."""
     yield _buffered(stream.read, name)

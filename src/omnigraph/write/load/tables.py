@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.errors import InputError, LoadError, OmniGraphError
+from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.tables import KEY
 from omnigraph.write.arrow_names import type_name
@@ -29,29 +29,45 @@ _SHOWN_ENDS = {"src": "from", "dst": "to"}
 
 def read_frame(value: Any, kind: Kind, intake: Intake, name: str) -> bool:
     """Take the rows of whatever kind of table or frame this is; false when it is none."""
-    problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)
-    batches = problem.guard(lambda: _batches(value))
+    batches = frame_batches(value, kind, name)
     if batches is None:
         return False
-    _Rows(kind, intake, intake.open_file(name)).take_all(problem.each(batches))
+    read_batches(batches, kind, intake, name)
     return True
 
 
-def read_parquet(path: str, kind: Kind, intake: Intake) -> None:
-    """Take the rows of a Parquet file in, batch by batch."""
+def frame_batches(value: Any, kind: Kind, name: str) -> Iterator[pa.RecordBatch] | None:
+    """The rows of a table or frame, none when it is neither."""
+    problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)
+    batches = problem.guard(lambda: _batches(value))
+    return None if batches is None else problem.each(batches)
+
+
+def read_batches(batches: Iterable[pa.RecordBatch], kind: Kind, intake: Intake, name: str) -> None:
+    """Take rows that come in Arrow batches."""
+    _Rows(kind, intake, intake.open_file(name)).take_all(batches)
+
+
+def read_parquet(
+    path: str, kind: Kind, intake: Intake, groups: range | None = None, before: int = 0
+) -> None:
+    """Take the rows of a Parquet file in, batch by batch.
+
+    Of some of its row groups only, ``before`` being the rows of those before them.
+    """
     problem = _Problem(f"'{path}' cannot be read as Parquet", path)
     with problem.guard(lambda: pq.ParquetFile(path)) as source:
         rows = _Rows(kind, intake, intake.open_file(path))
-        rows.take_all(problem.each(_parquet_batches(source)))
+        rows.take_all(problem.each(_parquet_batches(source, groups)), before + 1)
 
 
-def _parquet_batches(source: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(source: pq.ParquetFile, groups: range | None) -> Iterator[pa.RecordBatch]:
     """The rows of one row group after the other.
 
     Asked for all of them at once, Arrow lets go of none before the end.
     """
     about: Any = source.metadata
-    for number in range(about.num_row_groups):
+    for number in range(about.num_row_groups) if groups is None else groups:
         group = about.row_group(number)
         rows = max(1, min(_ROWS, _BYTES * int(group.num_rows) // max(group.total_byte_size, 1)))
         yield from source.iter_batches(batch_size=rows, row_groups=[number])
@@ -135,8 +151,7 @@ class _Rows:
         self._known = frozenset(kind.arrow_schema().names)
         self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
 
-    def take_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        start = 1
+    def take_all(self, batches: Iterable[pa.RecordBatch], start: int = 1) -> None:
         for batch in batches:
             for offset, part in _parts(batch):
                 self._take(self._columns(part), start + offset)
@@ -179,10 +194,11 @@ class _Rows:
         # Not before there is a row: an empty table does not replace another by nothing.
         gatherer = self._intake.gatherer(self._kind)
         if not self._is_keyed:
-            gatherer.has_given_ids |= KEY in table.column_names
+            given = pa.nulls(table.num_rows, pa.string())
             if KEY in table.column_names:
                 given = table[KEY].cast(pa.string()).combine_chunks()
-                self._intake.took_ids(self._kind, given)
+            gatherer.has_given_ids |= given.null_count < len(given)
+            self._intake.took_ids(self._kind, given)
         first = place(self._file, start)
         places = np.arange(first, first + rows.num_rows, dtype=np.int64)
         placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
@@ -204,7 +220,7 @@ class _Rows:
         field = None if name is None else _SHOWN_ENDS.get(name, name)
         self._intake.reject(self._file, line, error.message, field=field, value=value)
 
-    def _refused(self, line: int, reason: str, field: str) -> LoadError:
+    def _refused(self, line: int, reason: str, field: str) -> OmniGraphError:
         """What is wrong with a column is wrong in every row: nothing can be set aside."""
         return Reject(self._intake.files[self._file], line, reason, field).error()
 

@@ -11,11 +11,20 @@ from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
+from omnigraph.commit.rows import FINGERPRINT
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, OutcomePending
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.load.run import LOAD, Load, LoadMode, LoadOptions, reading
+from omnigraph.write.load.run import (
+    LOAD,
+    Goal,
+    Load,
+    LoadMode,
+    LoadOptions,
+    Reader,
+    reading,
+)
 from omnigraph.write.load.sources import LoadData
 
 
@@ -41,6 +50,7 @@ def load_into(
     mode: LoadMode,
     options: LoadOptions,
     target: LoadTarget,
+    reader: Reader = reading,
 ) -> LoadReceipt:
     """Read, judge and commit. A load that is refused leaves no trace, not even its branch."""
     base = branch = normal_branch(target.branch)
@@ -51,7 +61,8 @@ def load_into(
     # A branch that is not there is known before anything is read.
     store.manifest(base).current()
     options = replace(options, is_keyed=target.idempotency_key is not None)
-    with reading(store, catalog, data, mode, options) as load:
+    goal = Goal(branch, base, _known_as(store, base, target))
+    with reader(store, catalog, data, mode, options, goal) as load:
         is_looked_at = is_new or target.dry_run
         if is_looked_at:
             seen = store.manifest(base).current()
@@ -68,6 +79,15 @@ def load_into(
         else:
             receipt = commit_write(store, _request(load, branch, target))
         return _told(store, branch, load, receipt, target)
+
+
+def _known_as(store: GraphStore, branch: str | None, target: LoadTarget) -> str | None:
+    """What the first load under the same idempotency key was known by."""
+    if target.idempotency_key is None:
+        return None
+    scoped = (branch, target.idempotency_key)
+    first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
+    return None if first is None else first.extra.get(FINGERPRINT)
 
 
 _BRANCH = "load_branch"

@@ -25,7 +25,7 @@ def unique_violations(delta: TableDelta, committed: Committed) -> Iterator[Viola
     if delta.rows is None or delta.effect is Effect.DELETE:
         return
     repeated = False
-    for violation in _repeated_ids(delta):
+    for violation in () if delta.made_ids else _repeated_ids(delta):
         repeated = True
         yield violation
     if repeated:

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, ValueViolation
 from omnigraph.lang.schema.ast import Check, Range
 from omnigraph.lang.schema.catalog import NodeType, Property
+from omnigraph.lang.schema.patterns import BadPattern, matches
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Kind, TableDelta
-from omnigraph.write.validate.patterns import BadPattern, matches
 from omnigraph.write.validate.violations import Violation, shown
 
 

@@ -3,6 +3,8 @@
 Arrow's engine looks at a whole column in linear time and, like the reference, knows no look-around
 and no back references. Its ``\\d``, ``\\w`` and ``\\s`` mean ASCII, though, where the reference
 means Unicode: they are spelled out before it sees them.
+
+Import this module only where a pattern is at hand: it loads pyarrow.
 """
 
 from __future__ import annotations
@@ -48,6 +50,19 @@ def matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
         return pc.match_substring_regex(column, spelled_out(pattern))
     except pa.ArrowInvalid:
         raise BadPattern(pattern) from None
+
+
+def is_pattern(text: str) -> bool:
+    r"""Whether a text is a regular expression here.
+
+    >>> is_pattern(r"^\p{Lu}\d+$"), is_pattern("a("), is_pattern("(?=a)b")
+    (True, False, False)
+    """
+    try:
+        matches(pa.chunked_array([[""]]), text)
+    except BadPattern:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

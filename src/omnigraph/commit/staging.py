@@ -1,0 +1,55 @@
+"""Markers of writes that stage for long, so that nobody tidies their files away meanwhile.
+
+``__recovery/<ULID>.staging`` says which versions the write started from and since when it runs.
+Nothing depends on it but tidying up: it is no sidecar, and a write that died leaves it behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from omnigraph.commit.names import branch_label
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import OmniGraphError
+
+FOLDER = "__recovery"
+ENDING = ".staging"
+
+
+@contextmanager
+def marked(store: GraphStore, branch: str | None, base: Snapshot) -> Iterator[str]:
+    """Mark a write while it stages; gives its id."""
+    operation = mark(store, branch, base)
+    try:
+        yield operation
+    finally:
+        unmark(store, operation)
+
+
+def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
+    """Mark a write whose end another process will see; gives its id."""
+    operation = new_ulid()
+    told = {
+        "operation_id": operation,
+        "started_at": now_micros(),
+        "branch": branch_label(branch),
+        "base_branch": branch_label(base.branch),
+        "tables": {key: pin.version for key, pin in base.pins.items()},
+    }
+    store.objects.write(_path(operation), json.dumps(told, sort_keys=True))
+    return operation
+
+
+def unmark(store: GraphStore, operation: str) -> None:
+    """The write has ended."""
+    # Whoever tidies up later finds a marker that is too old.
+    with suppress(OmniGraphError):
+        store.objects.delete(_path(operation))
+
+
+def _path(operation: str) -> str:
+    return f"{FOLDER}/{operation}{ENDING}"

@@ -1,0 +1,223 @@
+"""Work that may take long goes in blocks, so that a query can be ended between two of them.
+
+A step that makes many rows out of each (a product, a walk along edges) is given only so many that
+about ``ROWS`` come out, and the steps behind it run on these before the next are made. So what is
+in memory at once is what the pipeline leaves, and not what its widest step makes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.lang.query import typed
+from omnigraph.plan.nodes import Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.read.frame import Frame, Ints, Mask, Numbers
+from omnigraph.read.strategy import Mode
+from omnigraph.read.traverse import most_starts
+from omnigraph.read.values import keeps
+from omnigraph.topology.held import one_array
+from omnigraph.topology.sets import distinct
+
+if TYPE_CHECKING:
+    from omnigraph.read.limits import Watch
+    from omnigraph.read.run import Run
+    from omnigraph.read.sources import EdgeSource
+
+ROWS = 1 << 20
+"""About so many rows are made at once."""
+BYTES = 64 << 20
+"""About so many bytes of values are gathered at once."""
+# An adjacency that is not in memory is not made to know how much so few rows become.
+_FEW_STARTS = 4_096
+# So few values are gathered at once without asking how wide they are.
+_FEW_VALUES = 8_192
+# Answers about so few nodes are not kept.
+_FEW_ASKED = 4_096
+
+
+def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
+    """Rows in blocks that become about ``ROWS`` each; none where all of them are one block.
+
+    ``counts`` is what each row becomes: the same number for all, or one for each.
+    """
+    if isinstance(counts, int):
+        size = max(ROWS // max(counts, 1), 1)
+        if frame.rows <= size:
+            return None
+        return (frame.slice(start, size) for start in range(0, frame.rows, size))
+    found = cuts(counts)
+    if len(found) < 2:
+        return None
+    return (frame.slice(start, end - start) for start, end, _ in found)
+
+
+def cuts(counts: Ints) -> list[tuple[int, int, int]]:
+    """Ranges of things that become about ``ROWS`` together: begin, end and how many they become.
+
+    One that becomes more by itself is the last of the range it begins in.
+
+    >>> cuts(np.array([5, ROWS, 7]))
+    [(0, 2, 1048581), (2, 3, 7)]
+    """
+    ends = np.cumsum(counts)
+    if not len(ends) or ends[-1] <= ROWS:
+        return [(0, len(ends), int(ends[-1]) if len(ends) else 0)]
+    block = (ends - counts) // ROWS
+    begins = [0, *(np.flatnonzero(block[1:] != block[:-1]) + 1).tolist()]
+    total = np.concatenate([[0], ends])
+    return [
+        (begin, end, int(total[end] - total[begin]))
+        for begin, end in itertools.pairwise([*begins, len(ends)])
+    ]
+
+
+def step_blocks(
+    run: Run, step: Operation, frame: Frame, live: frozenset[str]
+) -> Iterator[Frame] | None:
+    """The blocks of rows that a step should be given one by one; none for all at once."""
+    if frame.rows < 2:
+        return None
+    match step:
+        case NodeScan():
+            return blocks(frame, run.scanned(step, live).rows)
+        case Expand() | Connect():
+            return blocks(frame, _degrees(run, step, frame, live))
+        case Filter():
+            return _value_blocks(run, frame, step.condition)
+        case _:
+            return blocks(frame, 1)
+
+
+def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> Iterator[Frame] | None:
+    """Rows in blocks for which a condition reads about ``BYTES`` of values at most."""
+    if frame.rows <= _FEW_VALUES:
+        return None
+    return blocks(frame, max(run.width(condition) * ROWS // BYTES, 1))
+
+
+def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str]) -> int | Ints:
+    """How many rows each row becomes: by one hop exactly, by several at most so many."""
+    is_joined = isinstance(step, Connect) and step.edge_variable is None
+    is_counted = (
+        isinstance(step, Expand)
+        and step.edge_variable is None
+        and step.dst not in live
+        and not step.dst_filters
+    )
+    source = run.edges(step.edge_type)
+    if source is None or is_joined or is_counted:
+        return 1
+    if source.hops(step) > 1:
+        return _most_reached(run, step, source, frame)
+    held = source.held()
+    if held is None:
+        if frame.rows <= _FEW_STARTS or run.around.traversal.mode is Mode.INDEXED:
+            return 1
+        held = source.index()
+    numbers, direction = run.numbers(frame, step.src), str(step.direction)
+    if step.edge_variable is not None:
+        return held.edge_adjacency(direction).degrees(numbers)
+    return held.adjacency(direction).degrees(numbers)
+
+
+def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: Frame) -> int:
+    """From each of many different starts all nodes may be reached; equal ones are walked once."""
+    starts = most_starts(len(source.near(step.direction).ids))
+    numbers = run.numbers(frame, step.src)
+    if frame.rows <= starts or len(distinct(numbers)) < frame.rows:
+        return 1
+    return max(ROWS // starts, 1)
+
+
+def together(frames: Iterable[Frame], watch: Watch, *, weighted: bool | None = None) -> Frame:
+    """What is left of blocks, as one frame.
+
+    Rows that are equal become one where ``weighted`` says whether it matters how many they were.
+    """
+    kept: list[Frame] = []
+    size = 0
+    last = Frame(0)
+    for last in frames:
+        if last.rows:
+            kept.append(last)
+            size += last.nbytes
+            if len(kept) > 1:
+                watch.hold(2 * size)
+    if len(kept) < 2:
+        return kept[0] if kept else last
+    found = _concatenated(kept)
+    return found if weighted is None else found.merged(weighted=weighted)
+
+
+def _concatenated(frames: Sequence[Frame]) -> Frame:
+    first = frames[0]
+    # A block of few rows may still have values that the others have left out.
+    keys = [key for key in first.values if all(key in frame.values for frame in frames)]
+    return Frame(
+        sum(frame.rows for frame in frames),
+        {name: np.concatenate([f.nodes[name] for f in frames]) for name in first.nodes},
+        {name: np.concatenate([f.edges[name] for f in frames]) for name in first.edges},
+        {key: one_array(pa.chunked_array([f.values[key] for f in frames])) for key in keys},
+        None
+        if all(frame.weights is None for frame in frames)
+        else np.concatenate([frame.counts() for frame in frames]),
+    )
+
+
+def kept_rows(run: Run, frame: Frame, condition: typed.TypedExpr) -> Frame:
+    """The rows for which a condition is true."""
+    parts = run.watch.between(_value_blocks(run, frame, condition) or [frame])
+    found = (part.where(keeps(run, part, condition)) for part in parts)
+    return together(found, run.watch)
+
+
+def values_in_blocks(
+    read: Callable[[npt.NDArray[np.integer]], dict[str, pa.Array]],
+    places: npt.NDArray[np.integer],
+    width: Callable[[], int],
+    watch: Watch,
+) -> dict[str, pa.Array]:
+    """Columns for many places; refused before they are there when they are too much."""
+    if len(places) <= _FEW_VALUES:
+        return read(places)
+    row = width()
+    watch.hold(len(places) * row)
+    size = max(BYTES // max(row, 1), 1)
+    if len(places) <= size:
+        return read(places)
+    starts = watch.between(range(0, len(places), size))
+    parts = [read(places[start : start + size]) for start in starts]
+    return {n: one_array(pa.chunked_array([part[n] for part in parts])) for n in parts[0]}
+
+
+class Answers:
+    """What is known of nodes by their numbers; each is asked once in a query."""
+
+    def __init__(self) -> None:
+        self._known: Mask = np.zeros(0, bool)
+        self._yes: Mask = np.zeros(0, bool)
+
+    def of(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
+        """The answer for each number; ``ask`` is given the different ones that are new."""
+        if len(numbers) <= _FEW_ASKED and not len(self._known):
+            unique, inverse = np.unique(numbers, return_inverse=True)
+            return ask(unique)[inverse]
+        most = int(numbers.max()) + 1
+        if most > len(self._known):
+            more = np.zeros(most - len(self._known), bool)
+            self._known = np.concatenate([self._known, more])
+            self._yes = np.concatenate([self._yes, more])
+        flags = np.zeros(len(self._known), bool)
+        flags[numbers] = True
+        new = np.flatnonzero(flags & ~self._known).astype(np.int32)
+        if len(new):
+            self._yes[new] = ask(new)
+            self._known[new] = True
+        found: Mask = self._yes[numbers]
+        return found

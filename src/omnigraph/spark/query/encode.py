@@ -1,0 +1,97 @@
+"""Values as columns of Spark: equal, and in the same order, where they are for the engine.
+
+Spark gets whole numbers, floats and texts only. Null stays null; a NaN is one value and greater
+than all others, zero has one sign. Lists have no order, so their text is enough to tell them apart.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LONG, DOUBLE, TEXT = "bigint", "double", "string"
+ARROW = {LONG: pa.int64(), DOUBLE: pa.float64(), TEXT: pa.string()}
+_SIGN = np.uint64(1 << 63)
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """The type that values of a kind get in Spark."""
+    if pa.types.is_floating(kind):
+        return DOUBLE
+    if pa.types.is_string(kind) or pa.types.is_nested(kind):
+        return TEXT
+    return LONG
+
+
+def encoded(values: pa.Array) -> pa.Array:
+    """A column for Spark.
+
+    >>> encoded(pa.array([0, None, 2**64 - 1], pa.uint64())).to_pylist()
+    [-9223372036854775808, None, 9223372036854775807]
+    """
+    kind = values.type
+    if pa.types.is_string(kind):
+        return values
+    if pa.types.is_nested(kind):
+        plain = _with_numbers(values).to_pylist()
+        return pa.array([None if v is None else json.dumps(v) for v in plain], pa.string())
+    if pa.types.is_floating(kind):
+        return _one_zero(values.cast(pa.float64()))
+    if pa.types.is_uint64(kind):
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        numbers = values.fill_null(0).to_numpy() ^ _SIGN
+        return pa.array(numbers.view(np.int64), mask=missing)
+    if pa.types.is_date(kind):
+        return values.view(_stored(kind)).cast(pa.int64())
+    return values.cast(pa.int64())
+
+
+def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What ``encoded`` made, as it was."""
+    if pa.types.is_string(kind):
+        return values
+    if pa.types.is_nested(kind):
+        return _lists(values, kind)
+    if pa.types.is_floating(kind):
+        return values.cast(kind, safe=False)
+    if pa.types.is_uint64(kind):
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        numbers = values.fill_null(0).to_numpy().view(np.uint64) ^ _SIGN
+        return pa.array(numbers, mask=missing)
+    if pa.types.is_date(kind):
+        return values.cast(_stored(kind)).view(kind)
+    return values.cast(kind)
+
+
+def as_double(values: pa.Array) -> pa.Array:
+    """Numbers as sums take them."""
+    return values.cast(pa.float64(), safe=False)
+
+
+def _one_zero(values: pa.Array) -> pa.Array:
+    return pc.add(values, pa.scalar(0.0))
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The numbers that a date consists of."""
+    return pa.int64() if pa.types.is_date64(kind) else pa.int32()
+
+
+def _with_numbers(values: pa.Array) -> pa.Array:
+    """Lists of dates as lists of their numbers: Python would cut the time of day off."""
+    item = values.type.value_type
+    return values.cast(pa.list_(_stored(item))) if pa.types.is_date(item) else values
+
+
+def _lists(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    plain = [None if text is None else json.loads(text) for text in values.to_pylist()]
+    item = kind.value_type
+    if not pa.types.is_date(item):
+        return pa.array(plain, kind)
+    offsets = np.cumsum([0, *(len(items or ()) for items in plain)])
+    flat = pa.array([item for items in plain for item in items or ()], _stored(item)).view(item)
+    missing = pa.array([items is None for items in plain])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=missing)

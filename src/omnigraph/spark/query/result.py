@@ -1,0 +1,157 @@
+"""From the rows of a pipeline to the rows of the result: order, limit, values, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.plan.live import bound
+from omnigraph.spark.query.encode import DOUBLE, TEXT, spark_type
+from omnigraph.spark.query.frame import Driver, Rows
+from omnigraph.spark.query.groups import grouped
+from omnigraph.spark.query.work import WEIGHT, Encoded, Item, Pieces, unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from omnigraph.plan.nodes import ReadPlan
+    from omnigraph.plan.prepared import Outline
+    from omnigraph.spark.query.rows import Query
+    from omnigraph.spark.query.searches import DriverSearches
+
+# Results that cannot have more rows come to the driver at once.
+_FEW = 50_000
+
+
+class Finish:
+    """The last part of a query."""
+
+    def __init__(self, driver: Driver, plan: ReadPlan, outline: Outline) -> None:
+        self._driver = driver
+        self._plan = plan
+        self._outline = outline
+        self._end = None if plan.limit is None else plan.limit + (plan.offset or 0)
+        self._types = outline.schema.serialize().to_pybytes()
+
+    def batches(
+        self, query: Query, rows: Rows, searches: DriverSearches
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the result from the first on; more than are wanted may come."""
+        query, rows = self._ranked(query, rows, searches)
+        if self._outline.is_aggregate or self._plan.distinct:
+            data = self._groups(query, rows)
+        elif self._plan.order:
+            data = self._sorted(query, rows)
+        else:
+            data = self._few(rows).output(self._driver, query, self._pieces(), self._end)
+        for piece in self._handed_over(data):
+            yield from unpacked(piece)
+
+    def _few(self, rows: Rows) -> Rows:
+        """As many rows as are wanted, whichever they are."""
+        if self._end is None or rows.data is None or rows.filters:
+            return rows
+        return replace(rows, data=rows.data.limit(self._end))
+
+    def _pieces(self) -> Pieces:
+        return Pieces(tuple(column.expr for column in self._plan.columns), self._types)
+
+    def _ranked(self, query: Query, rows: Rows, searches: DriverSearches) -> tuple[Query, Rows]:
+        """Ranks are among all rows, so they are made before rows are left out."""
+        wanted = searches.fusions()
+        if not wanted:
+            return query, rows
+        data = self._driver.kept(rows.numbers(self._driver, query))
+        rankings = dict(query.findings.rankings)
+        for expr, limit in wanted.items():
+            column = rows.variables[expr.primary.field.variable]
+            found = self._driver.run(data.select(column).distinct().toArrow)
+            row_ids = found[column].to_numpy().astype(np.int64)
+            rankings[expr] = searches.fused(expr, row_ids, limit)
+        findings = replace(query.findings, rankings=rankings)
+        return replace(query, findings=findings), Rows(rows.variables, data)
+
+    # -- order ---------------------------------------------------------------------------
+
+    def _sorted(self, query: Query, rows: Rows) -> DataFrame:
+        """The rows in the order of the plan; ties by the ids of the variables."""
+        items, ways = self._keys()
+        data = rows.output(self._driver, query, Encoded(tuple(items), rows.columns))
+        if isinstance(self._plan.order[0].expr, typed.Score):
+            # A search keeps what it finds.
+            data = data.where(f"{items[0].name} IS NOT NULL")
+        names = [item.name for item in items]
+        data = self._ordered(data, list(zip(names, ways, strict=True)))
+        left = data.select(*rows.variables.values(), WEIGHT)
+        return Rows(rows.variables, left).output(self._driver, query, self._pieces())
+
+    def _keys(self) -> tuple[list[Item], list[bool]]:
+        """What to sort by, and whether the other way round."""
+        plan = self._plan
+        first = plan.order[0].expr
+        keys: list[tuple[typed.TypedExpr, bool]] = []
+        for key in plan.order:
+            if key.expr is first and isinstance(first, typed.Score):
+                keys.append((first, not isinstance(first, typed.Nearest)))
+            else:
+                keys.append((plan.meaning(key.expr), key.descending))
+        items = [
+            Item(f"k{place}", expr, spark_type(arrow_type(expr.type)))
+            for place, (expr, _) in enumerate(keys)
+        ]
+        ways = [descending for _, descending in keys]
+        if isinstance(first, typed.Rrf):
+            items.append(Item("place", first, DOUBLE, is_place=True))
+            ways.append(False)
+        names = sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
+        for place, name in enumerate(names):
+            expr = typed.Column(name, typed.ID_COLUMN, typed.STRING)
+            items.append(Item(f"t{place}", expr, TEXT))
+            ways.append(False)
+        return items, ways
+
+    def _ordered(self, data: DataFrame, keys: list[tuple[str, bool]]) -> DataFrame:
+        columns: list[Column] = []
+        for name, descending in keys:
+            column = self._driver.expr(name)
+            columns.append(column.desc_nulls_last() if descending else column.asc_nulls_first())
+        data = data.orderBy(*columns)
+        return data if self._end is None else data.limit(self._end)
+
+    def _groups(self, query: Query, rows: Rows) -> DataFrame:
+        plan = self._plan
+        groups = grouped(self._driver, query, plan, rows)
+        if plan.order:
+            keys = []
+            for key in plan.order:
+                assert isinstance(key.expr, typed.Output), "groups are ordered by what is returned"
+                keys.append((f"g{key.expr.position}", key.descending))
+            plain = [
+                (f"g{place}", False)
+                for place, column in enumerate(plan.columns)
+                if not pa.types.is_nested(arrow_type(column.expr.type))
+            ]
+            groups = replace(groups, data=self._ordered(groups.data, [*keys, *plain]))
+        elif self._end is not None:
+            groups = replace(groups, data=groups.data.limit(self._end))
+        return groups.decode(query, self._types)
+
+    # -- to the driver -------------------------------------------------------------------
+
+    def _handed_over(self, data: DataFrame) -> Iterator[bytes]:
+        """The pieces in their order: at once where they are few, else one after the other."""
+        keys = [c for c in self._plan.columns if not isinstance(c.expr, typed.Aggregate)]
+        is_one = self._outline.is_aggregate and not keys
+        if is_one or (self._end is not None and self._end <= _FEW):
+            for row in self._driver.run(data.collect):
+                yield bytes(row[0])
+            return
+        pieces = self._driver.run(self._driver.kept(data).toLocalIterator)
+        while (piece := self._driver.run(lambda: next(pieces, None))) is not None:
+            yield bytes(piece[0])

@@ -1,0 +1,144 @@
+"""The searches of a query that need more than a row to be answered: asked by the driver, once.
+
+Scores depend on a whole table and ranks on all rows of the query, so they are found here and sent
+to the workers. Distances and the matches of words belong to a row: the workers find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.errors import LimitExceeded
+from omnigraph.lang.query import typed
+from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.columns import plan_exprs
+from omnigraph.plan.nodes import NodeScan, ReadPlan
+from omnigraph.read.frame import Frame
+from omnigraph.read.search.ranking import bm25
+from omnigraph.read.search.vector import metric_of, nearest
+from omnigraph.spark.query.rows import Findings, Ranking, Vector
+
+if TYPE_CHECKING:
+    from omnigraph.read.run import Run
+    from omnigraph.read.sources import EdgeSource, NodeSource
+
+MOST_HITS = 4_000_000
+"""So many scores are sent to the workers at most."""
+
+RowIds = npt.NDArray[np.int64]
+
+
+class DriverSearches:
+    """Asks what the embedded engine asks, about row ids."""
+
+    def __init__(self, run: Run, plan: ReadPlan) -> None:
+        self._run = run
+        self._plan = plan
+
+    def findings(self) -> Findings:
+        """What can be found out before there are rows."""
+        rankings: dict[typed.TypedExpr, Ranking] = {}
+        vectors: dict[typed.TypedExpr, Vector] = {}
+        for expr in self._parts():
+            if isinstance(expr, typed.Nearest) and expr not in vectors:
+                source = self._source(expr.field.variable)
+                if source is not None:
+                    metric = metric_of(source.kind.properties[expr.field.name])
+                    vectors[expr] = Vector(self._run.searches.vector(expr), metric)
+            elif isinstance(expr, typed.Bm25) and expr not in rankings:
+                rankings[expr] = self._scored(expr)
+        return Findings(rankings, vectors)
+
+    def fusions(self) -> dict[typed.Rrf, int | None]:
+        """The fused rankings of the plan, with how many of the nearest each takes."""
+        plan = self._plan
+        end = None if plan.limit is None else plan.limit + (plan.offset or 0)
+        grouped = self._run.outline.is_aggregate or plan.distinct
+        first = plan.meaning(plan.order[0].expr) if plan.order and not grouped else None
+        return {
+            expr: end if expr == first else None
+            for expr in self._parts()
+            if isinstance(expr, typed.Rrf)
+        }
+
+    def fused(self, expr: typed.Rrf, row_ids: RowIds, limit: int | None) -> Ranking:
+        """The ranks of rows among themselves."""
+        variable = expr.primary.field.variable
+        rows = np.sort(row_ids)
+        frame = Frame(len(rows))
+        if variable in self._run.edge_types:
+            frame.edges[variable] = rows
+        else:
+            nodes = self._run.nodes(self._run.types[variable])
+            if nodes is not None:
+                frame.nodes[variable] = nodes.index().numbers_of_rows(rows.astype(np.uint64))
+        if not len(rows):
+            return Ranking(rows, np.empty(0), np.empty(0))
+        score, place = self._run.searches.order(frame, expr, limit)
+        found = score.values.is_valid().to_numpy(zero_copy_only=False)
+        return self._sent(
+            Ranking(
+                rows[found],
+                score.values.drop_null().to_numpy(),
+                place.values.drop_null().to_numpy(),
+            )
+        )
+
+    def nearest_rows(self) -> RowIds | None:
+        """Where a plan only scans one type and wants the nearest of it, the index finds them."""
+        plan = self._plan
+        if len(plan.pipeline) != 1 or not plan.order or plan.limit is None or plan.distinct:
+            return None
+        step, expr = plan.pipeline[0], plan.order[0].expr
+        if not isinstance(step, NodeScan) or not isinstance(expr, typed.Nearest):
+            return None
+        source = self._run.nodes(step.type_name)
+        if source is None or not all(map(pushable, step.filters)):
+            return None
+        vector = self._run.searches.vector(expr)
+        if vector is None:
+            return np.empty(0, np.int64)
+        prop = source.kind.properties[expr.field.name]
+        hits = nearest(
+            source.table(),
+            prop.name,
+            vector,
+            min(plan.limit + (plan.offset or 0), source.rows),
+            metric=metric_of(prop),
+            condition=filter_expression(typed.And(step.filters)) if step.filters else None,
+            ties=True,
+            check=self._run.watch.check,
+        )
+        return hits.row_ids.astype(np.int64)
+
+    def _parts(self) -> Iterator[typed.TypedExpr]:
+        for expr in plan_exprs(self._plan):
+            yield from typed.walk(expr)
+
+    def _source(self, variable: str) -> NodeSource | EdgeSource | None:
+        if variable in self._run.edge_types:
+            return self._run.edges(self._run.edge_types[variable])
+        return self._run.nodes(self._run.types[variable])
+
+    def _scored(self, expr: typed.Bm25) -> Ranking:
+        source = self._source(expr.field.variable)
+        assert isinstance(expr.query, typed.Constant)
+        if source is None or expr.query.value is None:
+            return Ranking(np.empty(0, np.int64), np.empty(0))
+        check = self._run.watch.check
+        hits = bm25(source.table(), expr.field.name, str(expr.query.value), check=check)
+        order = np.argsort(hits.row_ids)
+        return self._sent(Ranking(hits.row_ids[order].astype(np.int64), hits.scores[order]))
+
+    def _sent(self, ranking: Ranking) -> Ranking:
+        if len(ranking.row_ids) > MOST_HITS:
+            raise LimitExceeded(
+                f"a search finds {len(ranking.row_ids):,} rows, more than Spark is sent "
+                f"({MOST_HITS:,})",
+                hint="search for rarer words, or run the query with engine='local'",
+            )
+        return ranking

@@ -1,0 +1,260 @@
+"""Decoders built from the catalog: whole blocks of JSON lines into columns of Python values.
+
+They take a block only where they give what the plain reader gives, value by value and type by
+type, and leave every other block to it, with all that there is to say about what is wrong. So
+their types are strict: an integer is no float, and what is not known is refused. One thing they
+would not notice is a name that is given twice; the names are counted for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from types import GenericAlias
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, UnsetType
+
+from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.types import PropType, Scalar
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Kind
+from omnigraph.write.load.line_shapes import has_names, records_by_look
+
+# An integer may stand for a float; which of them are exact is not decided here.
+_NUMBER: Any = int | float
+_DAY: Any = str | int
+_TYPES: dict[Scalar, Any] = {
+    Scalar.STRING: str,
+    Scalar.BOOL: bool,
+    Scalar.I32: int,
+    Scalar.I64: int,
+    Scalar.U32: int,
+    Scalar.U64: int,
+    Scalar.F32: _NUMBER,
+    Scalar.F64: _NUMBER,
+    Scalar.DATE: _DAY,
+    Scalar.DATETIME: _DAY,
+    Scalar.BLOB: str,
+    Scalar.VECTOR: list[_NUMBER],
+}
+_ENDS = {"src": "from", "dst": "to"}
+# A block is larger only where a single line is, and looking at it takes memory of its size.
+_LARGEST = 16 << 20
+# There must be so many lines for each that is not usual, or decoding the others does not pay.
+_LINES_FOR_EACH = 64
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The records of one type in a block, and the lines they stand on, counted from 0."""
+
+    kind: Kind
+    columns: Mapping[str, list[Any]]
+    lines: np.ndarray
+
+
+class Decoders:
+    """One decoder for each type of a catalog, made when the type appears."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[Any, Any], _KindDecoder] = {}
+        self._envelope = _lines_of(_ENVELOPE)
+
+    def decode(self, block: bytes) -> list[Decoded] | None:
+        """The records of a block by their types; none when another reader should look at it."""
+        count = records_by_look(block) if len(block) <= _LARGEST else None
+        if count is None:
+            return None
+        try:
+            return self._of_one_type(block, count) or self._of_several(block, count)
+        except _UNREADABLE:
+            return None
+
+    def _of_one_type(self, block: bytes, count: int) -> list[Decoded] | None:
+        """All records, if they are of the type of the first."""
+        head = self._envelope(block[: block.find(b"\n") + 1 or None])[0]
+        decoder = self._find(head)
+        if decoder is None:
+            return None
+        try:
+            records = decoder.records(block)
+        except _UNREADABLE:
+            return None
+        columns, names = decoder.columns(records)
+        if len(records) != count or not has_names(block, names):
+            return None
+        return [Decoded(decoder.kind, columns, np.arange(count))]
+
+    def _of_several(self, block: bytes, count: int) -> list[Decoded] | None:
+        """All records, each first without what is in its data."""
+        heads = self._envelope(block)
+        groups: dict[tuple[Any, Any], list[int]] = {}
+        for line, head in enumerate(heads):
+            groups.setdefault((head.type, head.edge), []).append(line)
+        if len(groups) == 1:
+            # Then they were tried already.
+            return None
+        parts, all_names = [], 0
+        for lines in groups.values():
+            some = [heads[line] for line in lines]
+            decoder = self._find(some[0])
+            found = None if decoder is None else decoder.columns_of_heads(some)
+            if decoder is None or found is None:
+                return None
+            columns, names = found
+            parts.append(Decoded(decoder.kind, columns, np.array(lines)))
+            all_names += names
+        if len(heads) != count or not has_names(block, all_names):
+            return None
+        return parts
+
+    def runs(self, block: bytes) -> list[bytes] | None:
+        """The block cut around the lines that are not usual; none when they are not few.
+
+        They may still not be decoded: what makes a line unusual is not always seen by itself.
+        """
+        lines = block.removesuffix(b"\n").split(b"\n")
+        kinds = [self._is_usual(line) for line in lines]
+        unusual = kinds.count(False)
+        if not unusual or unusual * _LINES_FOR_EACH > len(lines):
+            return None
+        cuts = [n for n in range(1, len(lines)) if kinds[n] is not kinds[n - 1]]
+        parts = [lines[a:b] for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+        *first, last = (b"\n".join(part) for part in parts)
+        return [*(part + b"\n" for part in first), last + b"\n" * block.endswith(b"\n")]
+
+    def _is_usual(self, line: bytes) -> bool:
+        """Whether a line is one record that its decoder takes."""
+        try:
+            (head,) = self._envelope(line)
+            decoder = self._find(head)
+            return decoder is not None and len(decoder.records(line)) == 1
+        except (*_UNREADABLE, ValueError):
+            return False
+
+    def _find(self, head: Any) -> _KindDecoder | None:
+        """The decoder for the type that a record names."""
+        name = (head.type, head.edge)
+        if name not in self._known:
+            kinds: Mapping[Any, Kind] = {}
+            if head.edge is UNSET:
+                kinds = self._catalog.node_types
+            elif head.type is UNSET:
+                kinds = self._catalog.edge_types
+            kind = kinds.get(name[0] if head.edge is UNSET else name[1])
+            if kind is None:
+                return None
+            self._known[name] = _KindDecoder(kind)
+        return self._known[name]
+
+
+class _KindDecoder:
+    """Records of one type."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self._is_edge = isinstance(kind, EdgeType)
+        fields = {prop.name: _field(prop.type) for prop in kind.properties.values()}
+        fields[KEY] = _OPTIONAL_ID
+        data = _struct(fields)
+        self._data = _lines_of(data)
+        self._getters: list[tuple[str, Callable[[Any], Any], bool]] = [
+            (name, attrgetter(f"f{number}"), len(field) > 1)
+            for number, (name, field) in enumerate(fields.items())
+        ]
+        # Without anything that is required, there may be no data at all.
+        self._empty = data() if all(is_free for *_, is_free in self._getters) else None
+        word = "edge" if self._is_edge else "type"
+        record: dict[str, Any] = {
+            word: (Literal[kind.name],),
+            "data": (data,) if self._empty is None else (data | UnsetType, UNSET),
+        }
+        if self._is_edge:
+            record |= dict.fromkeys(_ENDS.values(), (str,))
+        self.records = _lines_of(_struct(record, names=(word, "data", *_ENDS)[: len(record)]))
+        """All records of a block, if they are of this type and nothing is unusual with them."""
+
+    def columns(self, records: Sequence[Any]) -> tuple[dict[str, list[Any]], int]:
+        """The columns of records, and how many names there were in them."""
+        data = [record.data for record in records]
+        return self._columns(records, data)
+
+    def columns_of_heads(self, heads: Sequence[Any]) -> tuple[dict[str, list[Any]], int] | None:
+        """The same for records whose data was not looked at."""
+        ends = {type(end) for head in heads for end in (head.src, head.dst)}
+        if ends != ({str} if self._is_edge else {UnsetType}):
+            return None
+        texts = [head.data for head in heads]
+        missing = texts.count(UNSET)
+        if missing and self._empty is None:
+            return None
+        data = self._data(b"\n".join(text for text in texts if text is not UNSET))
+        if missing:
+            found = iter(data)
+            data = [UNSET if text is UNSET else next(found) for text in texts]
+        return self._columns(heads, data)
+
+    def _columns(self, heads: Sequence[Any], data: list[Any]) -> tuple[dict[str, list[Any]], int]:
+        columns: dict[str, list[Any]] = {}
+        rows = len(heads)
+        names = (4 if self._is_edge else 2) * rows
+        if self._empty is not None and (missing := data.count(UNSET)):
+            names -= missing
+            data = [self._empty if each is UNSET else each for each in data]
+        if self._is_edge:
+            columns["src"] = [head.src for head in heads]
+            columns["dst"] = [head.dst for head in heads]
+        for name, get, is_free in self._getters:
+            values = list(map(get, data))
+            absent = values.count(UNSET) if is_free else 0
+            if absent:
+                values = [None if value is UNSET else value for value in values]
+            columns[name] = values
+            names += rows - absent
+        return columns, names
+
+
+def _field(type_: PropType) -> tuple[Any, ...]:
+    """The type of a property, and what stands for it where it is absent."""
+    scalar = _TYPES[type_.scalar]
+    wanted: Any = GenericAlias(list, (scalar,)) if type_.is_list else scalar
+    return (wanted | None | UnsetType, UNSET) if type_.nullable else (wanted,)
+
+
+_OPTIONAL_ID = (str | int | None | UnsetType, UNSET)
+
+
+def _struct(fields: Mapping[str, tuple[Any, ...]], names: Iterable[str] = ()) -> Any:
+    """A class for objects that have such fields and no others."""
+    called = [*names] or [f"f{number}" for number in range(len(fields))]
+    return msgspec.defstruct(
+        "Record",
+        [(mine, *field) for mine, field in zip(called, fields.values(), strict=True)],
+        rename=dict(zip(called, fields, strict=True)),
+        forbid_unknown_fields=True,
+        kw_only=True,
+        # Nothing in them can lead back to them, so the collector need not look.
+        gc=False,
+    )
+
+
+def _lines_of(struct: Any) -> Callable[[bytes], list[Any]]:
+    return msgspec.json.Decoder(struct).decode_lines
+
+
+_ENVELOPE = _struct(
+    {
+        "type": (str | UnsetType, UNSET),
+        "edge": (str | UnsetType, UNSET),
+        "from": (str | UnsetType, UNSET),
+        "to": (str | UnsetType, UNSET),
+        "data": (Raw | UnsetType, UNSET),
+    },
+    names=("type", "edge", "src", "dst", "data"),
+)

@@ -1,0 +1,286 @@
+"""Rows of a delta that lie beside their table already, written by many processes.
+
+They are judged like any others, by the columns that a rule needs. What is left of them is staged
+where it lies; a part is written again only when rows of it were set aside, or when some of them
+replace others and some are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.commit.protocol import WriteView
+from omnigraph.errors import InternalError
+from omnigraph.storage.blobs import is_blob
+from omnigraph.storage.inline import rows_of_part
+from omnigraph.storage.parts import (
+    Deletions,
+    Part,
+    PartsPlace,
+    VersionPlace,
+    read_parts,
+    replace_in,
+    write_parts,
+)
+from omnigraph.storage.table import Table
+from omnigraph.storage.table_types import StagedTable
+from omnigraph.storage.tables import KEY, Data
+from omnigraph.storage.upserts import NEW
+from omnigraph.write.delta import Effect, Kind
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Runner(Protocol):
+    """Whoever has a function run on many shares; the results come in their order."""
+
+    def __call__(self, work: Callable[[A], R], shares: Sequence[A], label: str) -> list[R]: ...
+
+
+Locate = Callable[[Sequence[int]], list[int]]
+"""Where rows came from, by their numbers among all that were written."""
+
+
+class PartRows:
+    """The rows of one type, in the order in which they came."""
+
+    is_large = True
+
+    def __init__(
+        self,
+        kind: Kind,
+        place: PartsPlace,
+        parts: Sequence[Part],
+        run: Runner,
+        locate: Locate,
+        use: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.kind = kind
+        self._place = place
+        self._parts = tuple(parts)
+        self._run = run
+        self._locate = locate
+        self._use = use
+        self._left: np.ndarray | None = None
+        """The rows that were not dropped, by their numbers; all of them when none was."""
+        self._final: tuple[Part, ...] | None = self._parts
+
+    # -- reading -------------------------------------------------------------------------
+
+    @property
+    def num_rows(self) -> int:
+        return sum(part.rows for part in self._parts) if self._left is None else len(self._left)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return list(self.kind.arrow_schema().names)
+
+    def select(self, columns: Sequence[str]) -> pa.Table:
+        known = self.kind.arrow_schema()
+        schema = pa.schema([known.field(name) for name in columns])
+        batches = (batch.select(list(columns)) for batch in self._batches(columns))
+        rows = pa.Table.from_batches((_plain(batch, schema) for batch in batches), schema)
+        return rows if self._left is None else rows.take(pa.array(self._left))
+
+    def data(self) -> Data:
+        return self.rows_at(np.arange(self.num_rows))
+
+    def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
+        raise InternalError("rows that lie beside their table are staged where they lie")
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return read_parts(self._place, self._parts, columns)
+
+    def places(self, rows: Sequence[int]) -> list[int]:
+        """Where rows came from."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        return self._locate((wanted if self._left is None else self._left[wanted]).tolist())
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Forget rows by their present positions; the others move up."""
+        left = np.arange(self.num_rows, dtype=np.int64) if self._left is None else self._left
+        self._left = np.delete(left, np.asarray(rows, dtype=np.int64))
+        self._final = None
+
+    # -- staging -------------------------------------------------------------------------
+
+    def stage(self, view: WriteView, table: Table, effect: Effect) -> StagedTable | None:
+        """Make a staged write of what is left."""
+        if table.ref.path != self._place.path:
+            raise InternalError(f"rows for '{self._place.path}' meet '{table.ref.path}'")
+        self._use()
+        where = view.version_place(table)
+        parts = self._kept(where)
+        view.require_parts(table, parts)
+        match effect:
+            case Effect.APPEND:
+                return view.stage.stage_parts(table, parts, replaces=False)
+            case Effect.OVERWRITE:
+                return view.stage.stage_parts(table, parts, replaces=True)
+            case Effect.UPSERT:
+                return self._stage_upsert(view, table, where, parts)
+            case _:
+                raise InternalError(f"parts cannot {effect}")
+
+    def _kept(self, where: VersionPlace) -> tuple[Part, ...]:
+        """The parts without the rows that were dropped."""
+        if self._final is None:
+            assert self._left is not None
+            shares, untouched = [], {}
+            for number, (start, end) in enumerate(_bounds(self._parts)):
+                low, high = np.searchsorted(self._left, [start, end])
+                kept = self._left[low:high] - start
+                if len(kept) == end - start:
+                    untouched[number] = (self._parts[number],)
+                elif len(kept):
+                    part = self._parts[number]
+                    shares.append(
+                        _Rewriting(number, self._schema(), where, self._place, part, (kept,))
+                    )
+            done = self._run(rewrite, shares, "leaving out what was refused")
+            again = {share.number: parts for share, (parts,) in zip(shares, done, strict=True)}
+            order = sorted({**untouched, **again})
+            found = {**untouched, **again}
+            self._final = tuple(part for number in order for part in found[number])
+        return self._final
+
+    def _stage_upsert(
+        self, view: WriteView, table: Table, where: VersionPlace, parts: tuple[Part, ...]
+    ) -> StagedTable | None:
+        shares = [
+            _Replacing(where, tuple(numbers), self._place, parts)
+            for numbers in _even(table, _ROWS_IN_SHARE)
+        ]
+        row_ids = np.full(sum(part.rows for part in parts), NEW, np.int64)
+        deletions = []
+        for positions, found, deleted in self._run(replace, shares, "finding what is replaced"):
+            row_ids[positions] = found
+            deletions.append(deleted)
+        replaced: list[tuple[Part, np.ndarray]] = []
+        added: list[Part] = []
+        mixed: list[_Rewriting] = []
+        for number, (start, end) in enumerate(_bounds(parts)):
+            known = row_ids[start:end] != NEW
+            if known.all():
+                replaced.append((parts[number], row_ids[start:end]))
+            elif not known.any():
+                added.append(parts[number])
+            else:
+                sides = (np.flatnonzero(known), np.flatnonzero(~known))
+                mixed.append(
+                    _Rewriting(number, self._schema(), where, self._place, parts[number], sides)
+                )
+        bounds = _bounds(parts)
+        for share, (old, new) in zip(
+            mixed, self._run(rewrite, mixed, "parting new rows from others"), strict=True
+        ):
+            mine = row_ids[slice(*bounds[share.number])][share.rows[0]]
+            start = 0
+            for part in old:
+                replaced.append((part, mine[start : start + part.rows]))
+                start += part.rows
+            added += new
+        view.require_parts(table, [*(part for part, _ in replaced), *added])
+        return view.stage.stage_upsert_parts(table, Deletions.of(deletions), replaced, added)
+
+    def _schema(self) -> bytes:
+        return bytes(self.kind.arrow_schema().serialize())
+
+
+_ROWS_IN_SHARE = 500_000
+
+
+def _bounds(parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """Where the rows of each part begin and end among all."""
+    ends = np.cumsum([part.rows for part in parts]).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _even(table: Table, rows: int) -> Iterator[list[int]]:
+    """The fragments of a table in groups of about so many rows."""
+    group: list[int] = []
+    count = 0
+    for fragment in table.fragments():
+        group.append(fragment.number)
+        count += fragment.rows
+        if count >= rows:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same columns under the schema of their type."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+# -- in other processes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """A part of which some rows go into one new part, others into another or nowhere."""
+
+    number: int
+    schema: bytes
+    where: VersionPlace
+    place: PartsPlace
+    part: Part
+    rows: tuple[np.ndarray, ...]
+
+
+def rewrite(share: _Rewriting) -> list[list[Part]]:
+    """Write rows of a part again, apart from each other."""
+    schema = pa.ipc.read_schema(pa.py_buffer(share.schema))
+    if any(map(is_blob, schema)):
+        whole = rows_of_part(share.where, share.part, schema)
+        return [
+            write_parts(share.place, schema, [whole.take(pa.array(rows))]) for rows in share.rows
+        ]
+    return [
+        write_parts(share.place, schema, list(_some(share.place, share.part, schema, rows)))
+        for rows in share.rows
+    ]
+
+
+def _some(
+    place: PartsPlace, part: Part, schema: pa.Schema, rows: np.ndarray
+) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in read_parts(place, [part], schema.names):
+        low, high = np.searchsorted(rows, [start, start + batch.num_rows])
+        if high > low:
+            kept = batch.take(pa.array(rows[low:high] - start))
+            yield _plain(kept.select(schema.names), schema)
+        start += batch.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacing:
+    """Some fragments of a table, and the rows that may replace theirs."""
+
+    where: VersionPlace
+    fragments: tuple[int, ...]
+    place: PartsPlace
+    parts: tuple[Part, ...]
+
+
+def replace(share: _Replacing) -> tuple[np.ndarray, np.ndarray, Deletions]:
+    """Mark what is replaced as deleted."""
+    ids = _ids(share.place, share.parts)
+    return replace_in(share.where, share.fragments, KEY, ids)
+
+
+@lru_cache(maxsize=1)
+def _ids(place: Any, parts: tuple[Part, ...]) -> pa.Array:
+    """The ids of all rows; a process that gets several shares reads them once."""
+    batches = [batch.column(KEY) for batch in read_parts(place, parts, [KEY])]
+    return pa.concat_arrays(batches) if batches else pa.array([], pa.string())

@@ -1,0 +1,88 @@
+"""One Spark per test process: a classic driver, and Spark Connect on the same Java."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.spark import SparkConfig, SparkEngine, open_spark
+
+ROOT = Path(__file__).parent.parent.parent
+
+SETTINGS = {
+    # The quick compiler only: tests start often and compute little.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    # The functions that tests send are in the modules of the tests.
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.tests.secret": "hush-7f3a \\ ü=:#\nand more",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_cache(pytestconfig: pytest.Config) -> Path:
+    """Where the class-data archive of the tests lies, from run to run."""
+    assert pytestconfig.cache is not None
+    return pytestconfig.cache.mkdir("omnigraph")
+
+
+@pytest.fixture(scope="session")
+def spark_config(spark_cache: Path) -> SparkConfig:
+    """Small, on this machine, two tasks at once."""
+    return SparkConfig(
+        master="local[2,4]", memory="1g", settings=SETTINGS, cache_dir=str(spark_cache)
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(spark_config: SparkConfig) -> Iterator[SparkEngine]:
+    """The classic session of this test process."""
+    with open_spark(spark_config) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def connect_server(spark: SparkEngine) -> str:
+    """The address of a Spark Connect server, in the Java of the classic session."""
+    assert spark.jvm is not None
+    java = spark.jvm.gateway.jvm
+    name = "org.apache.spark.sql.connect.service.SparkConnectService"
+    getattr(java, name).start(spark.session.sparkContext._jsc.sc())
+    port = getattr(getattr(java, f"{name}$"), "MODULE$").localPort()
+    return f"sc://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="session")
+def connect_session(connect_server: str) -> Iterator[Any]:
+    """A session that a user made on that server."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(connect_server).create()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def _connect_engine(connect_session: Any) -> Iterator[SparkEngine]:
+    with open_spark(session=connect_session) as engine:
+        yield engine
+
+
+@pytest.fixture
+def connect(_connect_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> SparkEngine:
+    """Spark Connect; while a test uses it, the functions of PySpark speak to it too."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    return _connect_engine
+
+
+@pytest.fixture(params=["classic", "connect"])
+def engine(request: pytest.FixtureRequest) -> SparkEngine:
+    """Both ways to reach Spark."""
+    name = "spark" if request.param == "classic" else "connect"
+    found: SparkEngine = request.getfixturevalue(name)
+    return found
