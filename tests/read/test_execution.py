@@ -382,6 +382,18 @@ def test_distinct_rows(graph):
     assert len(ask(graph, "match { $a: Thing $b: Thing } return { $a.tags }")) == 25
 
 
+def test_a_list_of_floats_does_not_hold_an_integer_that_is_none(tmp_path):
+    """2^53 + 1 would be rounded to 2^53."""
+    schema = "node N { k: String @key  x: [F64]? }"
+    with Graph.init(tmp_path / "floats.omni", schema, durability="os") as graph:
+        graph.load([{"type": "N", "data": {"k": "a", "x": [9007199254740992.0, 1.0]}}])
+        for number, count in ((2**53, 1), (2**53 + 1, 0), (1, 1)):
+            text = f"match {{ $n: N $n.x contains {number} }} return {{ $n.k }}"
+            assert len(ask(graph, text)) == count
+            text = f"match {{ $n: N not ($n.x contains {number}) }} return {{ $n.k }}"
+            assert len(ask(graph, text)) == 1 - count
+
+
 def test_a_list_of_unconnected_bindings_is_their_product(graph):
     rows = ask(graph, "match { $p: Person $c: Company } return { $p.name, $c.name }")
     assert len({tuple(row.values()) for row in rows}) == len(rows) == 8

@@ -161,9 +161,12 @@ def work_without_java(engine: SparkEngine, folder: Path) -> None:
     assert str(failure) == "waiting: Spark has ended"
     with suppress(SparkError):
         engine.tasks(work.double, [4], "doubling")
-    engine.close()
+    wait_until(lambda: not engine.is_alive)
     with open_spark(SparkConfig("local[1,4]", memory="1g")) as again:
         assert again.tasks(work.double, [4], "doubling") == [8]
+        # The handle of what has died takes nothing of the new one with it.
+        engine.close()
+        assert again.is_alive
 
 
 ENDINGS: dict[str, Callable[..., None]] = {

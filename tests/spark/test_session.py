@@ -13,6 +13,7 @@ import pytest
 
 from omnigraph.errors import Closed, InputError, SparkError, SparkUnavailable
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
+from omnigraph.spark.classic import start_classic
 from omnigraph.spark.launch import start_jvm
 from tests.spark import work
 from tests.spark.conftest import ROOT, SETTINGS
@@ -216,6 +217,12 @@ def test_a_wrong_address_is_an_error_of_the_input(remote):
 
     with pytest.raises(InputError, match="no address of a Spark Connect server"):
         connected(SparkConfig(remote=remote))
+
+
+def test_a_process_that_has_used_a_server_starts_no_driver_of_its_own(monkeypatch):
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(SparkError, match="cannot start Spark itself"):
+        start_classic(SparkConfig())
 
 
 def test_a_program_of_its_own_connects_and_leaves(connect_server: str):

@@ -67,7 +67,12 @@ def align(expr: typed.TypedExpr) -> typed.TypedExpr:
                 return _never(item)
             return typed.Membership(item, possible)
         case typed.Membership(item=typed.Constant() as item, options=options):
-            return typed.Membership(_value(item, options.type.element) or item, options)
+            own = options.type.element
+            value = _value(item, own)
+            if value is None and own.scalar.is_float:
+                # No float is equal to it; as a float it would be rounded to one.
+                value = typed.Constant(math.nan, own)
+            return typed.Membership(value or item, options)
         case _:
             return expr
 

@@ -111,6 +111,8 @@ class SparkConfig:
             "spark.master": self.effective_master,
             "spark.driver.memory": self.memory,
             "spark.ui.showConsoleProgress": "false",
+            # Otherwise Spark tells that a task is done only when something else happens.
+            "spark.ui.liveUpdate.period": "0",
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             **SQL_SETTINGS,
         }

@@ -107,9 +107,11 @@ class SharedIntake:
         self._remove_unused(store)
 
     def _remove_unused(self, store: GraphStore) -> None:
-        if not self._is_used:
-            with suppress(OmniGraphError):
-                for done in self._written:
+        """All of it, or where it may be part of a version, what was read again in other shares."""
+        kept = {id(done) for done in self._done} if self._is_used else set()
+        with suppress(OmniGraphError):
+            for done in self._written:
+                if id(done) not in kept:
                     for key, taken in done.tables.items():
                         discard_parts(store.datasets, self._places[key], taken.parts)
 

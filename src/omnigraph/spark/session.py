@@ -52,11 +52,18 @@ class _Driver:
         self.users = 0
         self._end = end
         self._process = os.getpid()
+        self._has_ended = False
+
+    def is_alive(self) -> bool:
+        """Whether it can still be asked: not ended, and its Java has not died."""
+        return not self._has_ended and (self.jvm is None or self.jvm.is_alive())
 
     def end(self) -> None:
         # A forked child has copies of the handles, not of Spark.
-        if self._process == os.getpid():
-            self._end()
+        if self._has_ended or self._process != os.getpid():
+            return
+        self._has_ended = True
+        self._end()
 
 
 _guard = threading.RLock()
@@ -92,6 +99,11 @@ class SparkEngine:
     def jvm(self) -> Jvm | None:
         """The Java beside this process, when we started it."""
         return self._open().jvm
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used; not after ``close``, nor when its Java has died."""
+        return self._driver is not None and self._driver.is_alive()
 
     @property
     def slots(self) -> int:
@@ -196,6 +208,8 @@ def open_spark(
     _refuse_without_pyspark()
     asked = config or SparkConfig()
     with _guard:
+        if _driver is not None and not _driver.is_alive():
+            _end(_driver)
         if session is not None:
             driver = _beside(session, asked)
         elif _driver is not None:
