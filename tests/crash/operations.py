@@ -6,7 +6,8 @@ built when this module is imported, because the zygote imports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from omnigraph import Graph
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
+from omnigraph.spark.load import shared_reading
 from omnigraph.write.load import spool
+from omnigraph.write.load.run import LoadMode, LoadOptions
+from omnigraph.write.load.target import LoadTarget, load_into
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -134,6 +138,35 @@ def merge_in_streams(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.load(_MERGED)
+
+
+def merge_in_shares(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The same as many processes do it: rows lie beside their tables before anything moves."""
+    graph, file = _with_file(root, durability)
+    yield
+    _load_in_shares(graph, file, "main")
+
+
+def merge_in_shares_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """On a branch that has no copy of the tables yet."""
+    graph, file = _with_file(root, durability)
+    yield
+    _load_in_shares(graph, file, BRANCH)
+
+
+def _with_file(root: Path, durability: str) -> tuple[Graph, str]:
+    file = root.with_suffix(".ndjson")
+    file.write_text("".join(f"{json.dumps(record)}\n" for record in _MERGED))
+    return Graph.open(root, durability=durability), str(file)
+
+
+def _load_in_shares(graph: Graph, file: str, branch: str) -> None:
+    def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
+        return [work(share) for share in shares]
+
+    reader = shared_reading(run, split_bytes=150)
+    target = LoadTarget(branch, actor="ana")
+    load_into(graph._store, graph.catalog, [file], LoadMode.MERGE, LoadOptions(), target, reader)
 
 
 # -- other writes, through the protocol -----------------------------------------------------------

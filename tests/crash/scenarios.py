@@ -229,6 +229,8 @@ WRITERS = (
     ),
     Scenario("merge several tables", operations.merge_several, befriended, ALL),
     Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
+    Scenario("merge in shares", operations.merge_in_shares, befriended, ALL),
+    Scenario("shares on a branch", operations.merge_in_shares_on_branch, branched, ALL),
     Scenario("ensure indexes", operations.ensure_indexes, plain, BOTH),
     Scenario("create a branch", operations.create_branch, plain, ("Person",)),
     Scenario("delete a branch", operations.delete_branch, forked, BOTH),

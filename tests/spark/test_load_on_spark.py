@@ -1,0 +1,107 @@
+"""Loads by the tasks of a real Spark: the same load, also when workers die of it."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.errors import LoadError, OmniGraphError
+from omnigraph.spark.load import shared_reading
+from omnigraph.write.load.run import LoadMode, LoadOptions
+from omnigraph.write.load.target import LoadTarget, load_into
+from tests.spark.dying import Dying
+from tests.spark.inputs import SCHEMA, content, load, make_files
+
+PEOPLE = 300
+
+
+def people(path, *more):
+    lines = [json.dumps({"type": "P", "data": {"name": f"p{n}"}}) for n in range(PEOPLE)]
+    lines += [
+        json.dumps({"edge": "K", "from": f"p{n}", "to": f"p{n + 1}"}) for n in range(PEOPLE - 1)
+    ]
+    path.write_text("\n".join([*lines, *more]) + "\n")
+    return path
+
+
+def files_of(graph):
+    return {path for path in graph.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_load_on_spark_is_a_load(seed, engine, tmp_path):
+    random = Random(seed)
+    files = make_files(random, tmp_path)
+    state, said = random.getstate(), []
+    for name, reader in (("one", None), ("many", shared_reading(engine.tasks, 500))):
+        random.setstate(state)
+        rejects = tmp_path / f"{name}.rejects"
+        with Graph.init(tmp_path / f"{name}.omni", SCHEMA, durability="os") as graph:
+            told = load(graph, files, random, reader, rejects)
+            kept = rejects.read_text() if rejects.exists() else None
+            said.append((told, kept, content(graph)))
+    assert said[0] == said[1]
+
+
+def test_files_go_through_the_handle(spark, tmp_path):
+    path = people(tmp_path / "people.ndjson")
+    seen = []
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+        receipt = graph.load(
+            path, engine="spark", spark=spark.session, progress=seen.append, idempotency_key="a"
+        )
+        assert (receipt.records, receipt.rejected) == (2 * PEOPLE - 1, 0)
+        assert seen[-1].phase == "writing"
+        again = graph.load(path, engine="spark", spark=spark.session, idempotency_key="a")
+        assert again.commit_id == receipt.commit_id
+        # The other engine sees that it is the same load.
+        assert graph.load(path, idempotency_key="a").commit_id == receipt.commit_id
+        assert len(graph.commits()) == 2
+        people(path, '{"type": "P", "data": {"name": "another"}}')
+        with pytest.raises(OmniGraphError, match="idempotency"):
+            graph.load(path, engine="spark", spark=spark.session, idempotency_key="a")
+
+
+@pytest.mark.parametrize(("how", "deaths"), [("killed", 1), ("killed", 2), ("disk full", 2)])
+def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path):
+    path = people(tmp_path / "people.ndjson")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def run(work, shares, label):
+        return spark.tasks(Dying(work, marks, deaths, how), shares, label)
+
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+        target, options = LoadTarget("main"), LoadOptions()
+        reader = shared_reading(run, 4_000)
+        receipt = load_into(
+            graph._store, graph.catalog, [str(path)], LoadMode.APPEND, options, target, reader
+        )
+        assert len(list(marks.iterdir())) == deaths
+        counts = {key: each.inserted for key, each in receipt.tables.items()}
+        assert counts == {"node:P": PEOPLE, "edge:K": PEOPLE - 1}
+        assert graph.snapshot().count("P") == PEOPLE
+        assert graph.snapshot().count("K") == PEOPLE - 1
+        assert len(graph.commits()) == 2
+
+
+def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
+    path = people(tmp_path / "people.ndjson", '{"type": "P", "data": {"name": 7}}')
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+        before = files_of(tmp_path / "g.omni")
+        with pytest.raises(LoadError, match=f"people.ndjson:{2 * PEOPLE}: ") as caught:
+            load_into(
+                graph._store,
+                graph.catalog,
+                [str(path)],
+                LoadMode.MERGE,
+                LoadOptions(),
+                LoadTarget("main"),
+                shared_reading(spark.tasks, 4_000),
+            )
+        assert caught.value.details["line"] == 2 * PEOPLE
+        assert files_of(tmp_path / "g.omni") == before
+        assert len(graph.commits()) == 1
