@@ -207,6 +207,7 @@ def test_ends_are_found_by_a_join_where_ids_do_not_fit(
     assert len(same(graph, session, text)) == 3
 
 
+@pytest.mark.slow
 def test_large_tables_are_shared_and_results_come_in_pieces(
     tmp_path, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
