@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from os import PathLike, fspath
 from pathlib import Path
@@ -47,6 +48,7 @@ from omnigraph.querying import (
 )
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.read.run import Surroundings
+from omnigraph.read.turns import in_turn
 from omnigraph.result import Result
 from omnigraph.settings import Settings
 from omnigraph.snapshots import GraphSnapshot
@@ -303,12 +305,15 @@ class Graph:
         """
         check_engine(engine)
         limits = Limits(timeout, max_rows, max_memory, cancel)
-        around, asked = self._reading(
-            source, name, params, branch, snapshot, commit, tag, version, at
-        )
-        target = _target(around.snapshot, branch, commit, tag)
-        started = self._spark.open(spark) if engine == "spark" else None
-        return run_query(around, asked, limits, target, started)
+        # Nothing that waits for a network, or for Spark, happens in turn.
+        is_near = self._store.root.is_local and engine != "spark"
+        with in_turn() if is_near else nullcontext():
+            around, asked = self._reading(
+                source, name, params, branch, snapshot, commit, tag, version, at
+            )
+            target = _target(around.snapshot, branch, commit, tag)
+            started = self._spark.open(spark) if engine == "spark" else None
+            return run_query(around, asked, limits, target, started)
 
     @public
     def explain(

@@ -31,6 +31,7 @@ from omnigraph.read.estimate import estimates
 from omnigraph.read.limits import Limits, Watch
 from omnigraph.read.run import Run, StepReport, Surroundings
 from omnigraph.read.strategy import Mode, TraversalSettings
+from omnigraph.read.turns import in_turn
 from omnigraph.result import EntityRef, Link, Result, ResultColumn
 from omnigraph.settings import Settings
 
@@ -93,11 +94,13 @@ def run_query(
         watch.check()
         if spark is None:
             batches = execute(Run(around, watch, outline), plan)
+            with in_turn():
+                first = next(batches, None)
         else:
             from omnigraph.spark.run_query import execute_on_spark
 
             batches = execute_on_spark(spark, around, plan, outline, watch)
-        first = next(batches, None)
+            first = next(batches, None)
     except BaseException:
         if spark is not None:
             spark.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
+from omnigraph.read.turns import leave_if_long
 
 MEMORY = 1 << 30
 """What the intermediate rows of one query may take unless the caller says otherwise."""
@@ -85,6 +86,7 @@ class Watch:
 
     def check(self) -> None:
         """Raise when the time is up or the query was cancelled; called between steps."""
+        leave_if_long()
         limits = self._limits
         if limits.cancel is not None and limits.cancel.is_set:
             raise Cancelled("the query was cancelled")

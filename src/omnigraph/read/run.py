@@ -27,6 +27,7 @@ from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource, row_width
 from omnigraph.read.strategy import TraversalSettings
+from omnigraph.read.turns import leave
 from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 # Fewer rows than this are not worth merging.
 _FEW = 256
 _ROW = "row~"
+# A step on more rows than this is mostly outside of Python.
+_MANY = 4_096
 
 
 @dataclass(slots=True)
@@ -200,6 +203,8 @@ class Run:
         """As ``pipeline``: where a step makes many rows, what is left of each block of them."""
         for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
             self.watch.check()
+            if frame.rows > _MANY:
+                leave()
             after = self._reported(step, frame, kept, weighted)
             if not isinstance(after, Frame):
                 for block in after:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.lang.query.checked import Direction
 from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.strategy import Choice, TraversalSettings, choose
+from omnigraph.read.turns import leave
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import Codes, one_array
@@ -71,6 +72,7 @@ class _Source:
         self._uses: dict[str, int] = {}
 
     def table(self) -> Table:
+        leave()
         self.reads += 1
         return self._store.table(self.pin)
 
