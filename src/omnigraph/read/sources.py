@@ -163,11 +163,7 @@ class NodeSource(_Source):
             return None
         if not index.held.has(name) and not self.is_worth_holding(name, len(numbers)):
             return None
-        found = index.held.codes(name)
-        positions = index.positions(numbers)
-        if len(positions) and positions.min() < 0:
-            return None
-        return Codes(found.codes[positions], found.size, found.null)
+        return index.codes(name, numbers)
 
     def _taken(
         self, index: NodeIndex, names: Sequence[str], numbers: Numbers

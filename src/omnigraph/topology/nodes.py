@@ -6,10 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.topology.held import HeldTable, RowIds
+from omnigraph.topology.held import Codes, HeldTable, RowIds
 from omnigraph.topology.ids import Ids, Numbers
 
 _ID = "id"
+# No code of a value, nor of null.
+_ABSENT = -2
 
 
 class NodeIndex:
@@ -21,6 +23,7 @@ class NodeIndex:
         self.numbers = held.numbers(_ID, ids)
         """The number of the node at each position."""
         self._positions = self._placed()
+        self._coded: dict[str, Numbers] = {}
 
     def _placed(self) -> Numbers:
         places = np.full(len(self.ids), -1, np.int32)
@@ -29,7 +32,8 @@ class NodeIndex:
 
     @property
     def nbytes(self) -> int:
-        return self.held.nbytes() + self._positions.nbytes
+        coded = sum(each.nbytes for each in list(self._coded.values()))
+        return self.held.nbytes() + self._positions.nbytes + coded
 
     def positions(self, numbers: npt.NDArray[np.integer]) -> Numbers:
         """The position of each number, -1 for those that this version does not have."""
@@ -39,6 +43,20 @@ class NodeIndex:
             self._positions = np.concatenate([self._positions, more])
         found: Numbers = self._positions[numbers]
         return found
+
+    def codes(self, name: str, numbers: npt.NDArray[np.integer]) -> Codes | None:
+        """Codes of a column for some numbers; none when a node is not there."""
+        found = self.held.codes(name)
+        by_number = self._coded.get(name)
+        if by_number is None or len(by_number) < len(self.ids):
+            places = self.positions(np.arange(len(self.ids)))
+            by_number = np.full(len(places), _ABSENT, np.int32)
+            by_number[places >= 0] = found.codes[places[places >= 0]]
+            self._coded[name] = by_number
+        codes: Numbers = by_number[numbers]
+        if len(codes) and codes.min() == _ABSENT:
+            return None
+        return Codes(codes, found.size, found.null)
 
     def row_ids(self, numbers: npt.NDArray[np.integer]) -> RowIds:
         """The row of each number; all of them must be there."""
