@@ -274,8 +274,11 @@ def ladybug_load(path: Path, place: Path) -> Cost:
                 edges.write(json.dumps({**ends, **record["data"]}) + "\n")
     base = ladybug.Database(str(place / "lady.db"))
     run = ladybug.Connection(base, num_threads=CORES).execute
-    run("INSTALL json")
-    run("LOAD EXTENSION json")
+    try:
+        run("INSTALL json")
+        run("LOAD EXTENSION json")
+    except RuntimeError:
+        raise RuntimeError("its extension for JSON cannot be had here") from None
     run("CREATE NODE TABLE Person(name STRING PRIMARY KEY, email STRING, age INT32, score DOUBLE, "
         "born DATE)")  # fmt: skip
     run("CREATE REL TABLE Knows(FROM Person TO Person, weight DOUBLE)")
