@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from omnigraph.write.load.files import SourceOptions, source_files
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.sources import LoadData
 from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.telling import telling
 
 if TYPE_CHECKING:
     from omnigraph.spark.handed import Handed
@@ -46,6 +47,10 @@ def run_load(loading: Loading, engine: str, spark: Handed) -> LoadReceipt:
     """Load on the engine that was asked for, or on the one that suits."""
     if engine not in ENGINES:
         raise InputError(f"'{engine}' is no load engine", hint=f"use one of {', '.join(ENGINES)}")
+    tell = loading.options.progress
+    if tell is not None:
+        guarded = replace(loading.options, progress=telling(loading.store.root.uri, tell))
+        loading = replace(loading, options=guarded)
     frames = _spark_frames(loading.data)
     if engine == "auto":
         engine = "spark" if frames else _chosen(loading, spark is not None)

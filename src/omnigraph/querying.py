@@ -60,6 +60,9 @@ class WarmSpark:
 
         usual = Settings.from_environ().spark_options()
         with self._lock:
+            if self._kept is not None and not self._kept.is_alive:
+                self._kept.close()
+                self._kept = None
             found = opened_spark(spark, usual)
             if self._kept is None and found.owns:
                 self._kept = opened_spark(spark, usual)

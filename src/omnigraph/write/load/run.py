@@ -28,7 +28,6 @@ from omnigraph.write.load.rejects import Rejects
 from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.sources import LoadData, read_data
 from omnigraph.write.load.spool import Spools
-from omnigraph.write.load.telling import telling
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator, Violation
 from omnigraph.write.validate.committed import any_present
@@ -58,7 +57,7 @@ _EFFECTS = {
 class LoadProgress:
     """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``.
 
-    Where many processes read, ``done`` of ``total`` shares are.
+    Where many processes work, ``done`` of ``total`` shares are, and further phases say at what.
     """
 
     phase: str
@@ -322,7 +321,7 @@ def reading(
     goal: Goal,
 ) -> Iterator[Load]:
     """Read everything; the rows live until the end of the block."""
-    progress = options.progress and telling(store.root.uri, options.progress)
+    progress = options.progress
     with _spool_folder() as folder, kept_in(options.rejects, data) as kept:
         sources = SourceOptions(options.form, options.types, kept)
         rejects = Rejects(options.max_rejects, None if kept is None else kept.keep)
