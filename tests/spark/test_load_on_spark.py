@@ -105,3 +105,15 @@ def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
         assert caught.value.details["line"] == 2 * PEOPLE
         assert files_of(tmp_path / "g.omni") == before
         assert len(graph.commits()) == 1
+
+
+def test_a_progress_callback_may_not_write(spark, tmp_path):
+    path = people(tmp_path / "people.ndjson")
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+
+        def write(_):
+            graph.load([{"type": "Q", "data": {}}])
+
+        with pytest.raises(OmniGraphError, match="progress"):
+            graph.load(path, engine="spark", spark=spark.session, progress=write)
+        assert len(graph.commits()) == 1
