@@ -152,7 +152,10 @@ def test_each_phase_is_safe_before_the_next_begins(traced: Traced, scenario: Sce
     """The sidecar before a table moves, the tables before the publish, that before the end."""
     disk = Disk()
     published, forks, moved = False, set(), set()
-    for step in traced(scenario):
+    steps = traced(scenario)
+    # Rows that were written again lie there until the end; no version names them.
+    removed = {step.paths[-1] for step in steps if step.call in REMOVALS}
+    for step in steps:
         path = step.paths[-1]
         if step.call.startswith("mkdir") and path.endswith("/_versions"):
             forks.add(path)
@@ -164,7 +167,7 @@ def test_each_phase_is_safe_before_the_next_begins(traced: Traced, scenario: Sce
                 assert any(map(is_sidecar, moved)), f"{step} came before the sidecar"
                 assert not [left for left in disk.unsafe("__recovery") if is_sidecar(left)]
         if is_version(step) and path.startswith("__manifest/"):
-            assert disk.unsafe("nodes", "edges") == []
+            assert set(disk.unsafe("nodes", "edges")) <= removed
             published = True
         if step.call in REMOVALS and is_sidecar(path):
             assert published

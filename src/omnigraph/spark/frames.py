@@ -139,7 +139,7 @@ class FrameIntake(SharedIntake):
 
     def _take(self, kind: Kind, answers: Sequence[Answer]) -> None:
         partitions = [answer.done() for answer in answers if not answer.failed]
-        self._written += [each.done for each in partitions]
+        self._note(each.done for each in partitions)
         for answer in answers:
             if answer.failed:
                 raise answer.error()

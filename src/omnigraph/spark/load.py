@@ -9,7 +9,7 @@ and the commit are those of ``write.load``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from os import PathLike, fspath
@@ -24,7 +24,7 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
 from omnigraph.spark.reading import Done, Locating, Reading, Share, locate_rows, read_share
 from omnigraph.spark.splits import SPLIT_BYTES, Split, splits_of
-from omnigraph.storage.parts import Part, PartsPlace, discard_parts, parts_place
+from omnigraph.storage.parts import Part, PartsPlace, parts_place
 from omnigraph.storage.table_types import TableRef
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -43,7 +43,7 @@ from omnigraph.write.load.run import (
     reading,
 )
 from omnigraph.write.load.sources import LoadData
-from omnigraph.write.parts import PartRows, Runner
+from omnigraph.write.parts import PartRows, PartsLedger, Runner
 from omnigraph.write.validate.violations import Violation
 
 if TYPE_CHECKING:
@@ -83,12 +83,10 @@ class SharedIntake:
         self._run = run
         self._places = places
         self._reading = Reading(text_of(catalog), places, strict_properties, allowed)
-        self._written: list[Done] = []
-        """Everything that was written, also what is not used."""
         self._splits = splits_of(files, split_bytes)
         self._done: list[Done] = []
         self._offsets: list[Offset] = []
-        self._is_used = False
+        self._ledger = PartsLedger()
 
     def read(self) -> None:
         """Have everything read; what cannot be taken is refused here."""
@@ -98,26 +96,13 @@ class SharedIntake:
 
     @contextmanager
     def kept_only_if_used(self, store: GraphStore) -> Iterator[None]:
-        """Remove what was written for a load that is never staged: refused, repeated, tried."""
+        """Remove in the end what was written and never staged."""
         try:
             yield
         except OmniGraphError:
-            self._remove_unused(store)
+            self._ledger.discard_unstaged(store.datasets)
             raise
-        self._remove_unused(store)
-
-    def _remove_unused(self, store: GraphStore) -> None:
-        """All of it, or where it may be part of a version, what was read again in other shares."""
-        kept = {id(done) for done in self._done} if self._is_used else set()
-        with suppress(OmniGraphError):
-            for done in self._written:
-                if id(done) not in kept:
-                    for key, taken in done.tables.items():
-                        discard_parts(store.datasets, self._places[key], taken.parts)
-
-    def use(self) -> None:
-        """From now on what was written may be part of a version."""
-        self._is_used = True
+        self._ledger.discard_unstaged(store.datasets)
 
     # -- reading -------------------------------------------------------------------------
 
@@ -141,8 +126,14 @@ class SharedIntake:
     def _read(self, splits: Sequence[Split]) -> list[Done]:
         shares = [Share(self._reading, split) for split in splits]
         done = self._run(read_share, shares, "reading")
-        self._written += done
+        self._note(done)
         return done
+
+    def _note(self, done: Iterable[Done]) -> None:
+        """What was written, whether or not it will be used."""
+        for each in done:
+            for key, taken in each.tables.items():
+                self._ledger.write(self._places[key], taken.parts)
 
     def _put_together(self) -> None:
         for each, offset in zip(self._done, self._offsets, strict=True):
@@ -178,7 +169,7 @@ class SharedIntake:
             parts,
             self._run,
             lambda rows: self._located(key, rows),
-            self.use,
+            self._ledger,
         )
 
     def _located(self, key: str, rows: Sequence[int]) -> list[int]:

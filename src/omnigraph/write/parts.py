@@ -7,7 +7,8 @@ replace others and some are new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -16,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.protocol import WriteView
-from omnigraph.errors import InternalError
+from omnigraph.errors import InternalError, OmniGraphError
 from omnigraph.storage.blobs import is_blob
+from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.inline import rows_of_part
 from omnigraph.storage.parts import (
     Deletions,
     Part,
     PartsPlace,
     VersionPlace,
+    discard_parts,
     read_parts,
     replace_in,
     write_parts,
@@ -48,6 +51,28 @@ Locate = Callable[[Sequence[int]], list[int]]
 """Where rows came from, by their numbers among all that were written."""
 
 
+class PartsLedger:
+    """All parts that were written for one write, and which of them some staged write names."""
+
+    def __init__(self) -> None:
+        self._written: list[tuple[PartsPlace, Part]] = []
+        self._staged: set[str] = set()
+
+    def write(self, place: PartsPlace, parts: Iterable[Part]) -> None:
+        self._written += [(place, part) for part in parts]
+
+    def stage(self, parts: Iterable[Part]) -> None:
+        """From now on these may be part of a version."""
+        self._staged.update(part.fragment for part in parts)
+
+    def discard_unstaged(self, datasets: Datasets) -> None:
+        """Remove what no version can name: refused, repeated, tried, or written again."""
+        with suppress(OmniGraphError):
+            for place, part in self._written:
+                if part.fragment not in self._staged:
+                    discard_parts(datasets, place, [part])
+
+
 class PartRows:
     """The rows of one type, in the order in which they came."""
 
@@ -60,14 +85,14 @@ class PartRows:
         parts: Sequence[Part],
         run: Runner,
         locate: Locate,
-        use: Callable[[], None] = lambda: None,
+        ledger: PartsLedger,
     ) -> None:
         self.kind = kind
         self._place = place
         self._parts = tuple(parts)
         self._run = run
         self._locate = locate
-        self._use = use
+        self._ledger = ledger
         self._left: np.ndarray | None = None
         """The rows that were not dropped, by their numbers; all of them when none was."""
         self._final: tuple[Part, ...] | None = self._parts
@@ -115,19 +140,24 @@ class PartRows:
         """Make a staged write of what is left."""
         if table.ref.path != self._place.path:
             raise InternalError(f"rows for '{self._place.path}' meet '{table.ref.path}'")
-        self._use()
         where = view.version_place(table)
         parts = self._kept(where)
+        if effect is Effect.UPSERT:
+            return self._stage_upsert(view, table, where, parts)
+        if effect not in (Effect.APPEND, Effect.OVERWRITE):
+            raise InternalError(f"parts cannot {effect}")
+        self._use(view, table, parts)
+        return view.stage.stage_parts(table, parts, replaces=effect is Effect.OVERWRITE)
+
+    def _use(self, view: WriteView, table: Table, parts: Sequence[Part]) -> None:
+        """Make sure of the parts that a staged write will name, and keep them from now on."""
         view.require_parts(table, parts)
-        match effect:
-            case Effect.APPEND:
-                return view.stage.stage_parts(table, parts, replaces=False)
-            case Effect.OVERWRITE:
-                return view.stage.stage_parts(table, parts, replaces=True)
-            case Effect.UPSERT:
-                return self._stage_upsert(view, table, where, parts)
-            case _:
-                raise InternalError(f"parts cannot {effect}")
+        self._ledger.stage(parts)
+
+    def _rewritten(self, shares: Sequence[_Rewriting], label: str) -> list[list[list[Part]]]:
+        done = self._run(rewrite, shares, label)
+        self._ledger.write(self._place, (part for sides in done for side in sides for part in side))
+        return done
 
     def _kept(self, where: VersionPlace) -> tuple[Part, ...]:
         """The parts without the rows that were dropped."""
@@ -144,7 +174,7 @@ class PartRows:
                     shares.append(
                         _Rewriting(number, self._schema(), where, self._place, part, (kept,))
                     )
-            done = self._run(rewrite, shares, "leaving out what was refused")
+            done = self._rewritten(shares, "leaving out what was refused")
             again = {share.number: parts for share, (parts,) in zip(shares, done, strict=True)}
             order = sorted({**untouched, **again})
             found = {**untouched, **again}
@@ -179,7 +209,7 @@ class PartRows:
                 )
         bounds = _bounds(parts)
         for share, (old, new) in zip(
-            mixed, self._run(rewrite, mixed, "parting new rows from others"), strict=True
+            mixed, self._rewritten(mixed, "parting new rows from others"), strict=True
         ):
             mine = row_ids[slice(*bounds[share.number])][share.rows[0]]
             start = 0
@@ -187,7 +217,7 @@ class PartRows:
                 replaced.append((part, mine[start : start + part.rows]))
                 start += part.rows
             added += new
-        view.require_parts(table, [*(part for part, _ in replaced), *added])
+        self._use(view, table, [*(part for part, _ in replaced), *added])
         return view.stage.stage_upsert_parts(table, Deletions.of(deletions), replaced, added)
 
     def _schema(self) -> bytes:
