@@ -57,6 +57,10 @@ class RowSource(Protocol):
     def is_large(self) -> bool:
         """Whether there are too many rows to be held at once."""
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the rules about a row alone were applied as the rows came."""
+
     def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
         """Some rows by their positions, which ascend."""
 
@@ -83,6 +87,10 @@ class TableRows:
 
     @property
     def is_large(self) -> bool:
+        return False
+
+    @property
+    def is_judged(self) -> bool:
         return False
 
     def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:

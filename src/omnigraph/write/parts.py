@@ -77,6 +77,7 @@ class PartRows:
     """The rows of one type, in the order in which they came."""
 
     is_large = True
+    is_judged = True
 
     def __init__(
         self,

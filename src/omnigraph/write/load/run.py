@@ -11,15 +11,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import pyarrow.compute as pc
-
 from omnigraph.commit.protocol import Prepared, WriteView
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, NodeType
-from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
 from omnigraph.write.load.files import SourceOptions
@@ -29,8 +25,7 @@ from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.sources import LoadData, read_data
 from omnigraph.write.load.spool import Spools
 from omnigraph.write.stage import stage_deltas
-from omnigraph.write.validate import Validator, Violation
-from omnigraph.write.validate.committed import any_present
+from omnigraph.write.validate import HeldKeys, Keys, Validator, Violation
 
 LOAD = "load"
 """The key in a commit's metadata of what a load was told beside its receipt."""
@@ -141,8 +136,10 @@ class Load:
         spools: Mapping[str, WaitingRows],
         progress: Progress | None = None,
         digest: Known | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._progress = progress
+        self._keys = keys or HeldKeys()
         self._digest = digest or intake.digest
         self._store = store
         self._catalog = catalog
@@ -154,8 +151,11 @@ class Load:
         self._spools = spools
         if mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id at all, and ids of our own never do.
-            for key in intake.given_ids:
-                _coalesce(self._spools[key])
+            # Of others that name one id the last counts.
+            for key in sorted(intake.given_ids):
+                dropped = self._keys.superseded(spools[key])
+                if len(dropped):
+                    spools[key].drop(dropped)
 
     @property
     def touches(self) -> frozenset[str]:
@@ -194,7 +194,7 @@ class Load:
     def prepare(self, view: WriteView) -> Prepared:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
-        validator = Validator(self._store, self._catalog, deltas)
+        validator = Validator(self._store, self._catalog, deltas, self._keys)
         if self._digest is not None:
             # Here and not before: of what is set aside the last is known only now.
             self.told[LOAD] = self.report()
@@ -209,9 +209,9 @@ class Load:
         self._tell("checking")
         while True:
             limit = None if self._intake.rejects.goes_on else 1
-            judged = Validator(self._store, self._catalog, self._deltas(snapshot)).judge(
-                snapshot, limit
-            )
+            deltas = self._deltas(snapshot)
+            validator = Validator(self._store, self._catalog, deltas, self._keys)
+            judged = validator.judge(snapshot, limit)
             if not judged.violations:
                 self._refuse_emptying()
                 return judged.consulted
@@ -268,19 +268,9 @@ class Load:
         """Whether some row has an id that is there; the same rows are not looked up twice."""
         seen = (pin, spool.num_rows)
         if self._looked_up.get(pin.table_key, (None, False))[0] != seen:
-            ids = spool.select([KEY])[KEY].combine_chunks()
-            self._looked_up[pin.table_key] = (seen, any_present(self._store.table(pin), ids))
+            met = self._keys.meets(self._store.table(pin), spool)
+            self._looked_up[pin.table_key] = (seen, met)
         return self._looked_up[pin.table_key][1]
-
-
-def _coalesce(spool: WaitingRows) -> None:
-    """Of rows that name one id the last counts."""
-    ids = spool.select([KEY])[KEY]
-    if len(pc.unique(ids)) == len(ids):
-        return
-    last: dict[str, int] = {row_id: row for row, row_id in enumerate(ids.to_pylist())}
-    kept = np.fromiter(last.values(), dtype=np.int64)
-    spool.drop(np.setdiff1d(np.arange(len(ids)), kept).tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,10 @@ class Spool:
     def is_large(self) -> bool:
         return self._writer is not None
 
+    @property
+    def is_judged(self) -> bool:
+        return True
+
     def drop(self, rows: Sequence[int]) -> None:
         """Forget rows by their present positions; the others move up."""
         self._left = np.delete(self._positions(), np.asarray(rows, dtype=np.int64))

@@ -18,11 +18,13 @@ from omnigraph.write.delta import Deltas
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.endpoints import added_edge_violations, removed_node_violations
+from omnigraph.write.validate.finding import Finder, Keys
+from omnigraph.write.validate.held_keys import HeldKeys
 from omnigraph.write.validate.unique import unique_violations
 from omnigraph.write.validate.values import value_violations
 from omnigraph.write.validate.violations import Violation
 
-__all__ = ["Judgement", "Validator", "Violation"]
+__all__ = ["HeldKeys", "Judgement", "Keys", "Validator", "Violation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,23 @@ class Judgement:
 class Validator:
     """Judges the deltas of one write against a snapshot."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, deltas: Deltas) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        deltas: Deltas,
+        keys: Keys | None = None,
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._deltas = {key: deltas[key] for key in sorted(deltas)}
+        self._keys = keys or HeldKeys()
 
     def judge(self, snapshot: Snapshot, limit: int | None = 1) -> Judgement:
         """The first violations, or all of them when there is no limit."""
         committed = Committed(self._store, snapshot, self._deltas)
-        found = tuple(islice(self._all(committed), limit))
+        finder = self._keys.finder(committed, self._deltas)
+        found = tuple(islice(self._all(finder), limit))
         return Judgement(found, committed.consulted)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
@@ -54,14 +64,14 @@ class Validator:
             raise judgement.violations[0].error()
         return judgement.consulted
 
-    def _all(self, committed: Committed) -> Iterator[Violation]:
+    def _all(self, finder: Finder) -> Iterator[Violation]:
         deltas = self._deltas
         for delta in deltas.values():
             yield from value_violations(delta)
         for delta in deltas.values():
-            yield from unique_violations(delta, committed)
+            yield from unique_violations(delta, finder)
         for delta in deltas.values():
-            yield from added_edge_violations(delta, deltas, committed)
-            yield from removed_node_violations(self._catalog, delta, deltas, committed)
+            yield from added_edge_violations(delta, finder)
+            yield from removed_node_violations(self._catalog, delta, finder)
         for delta in deltas.values():
-            yield from cardinality_violations(delta, deltas, committed)
+            yield from cardinality_violations(delta, finder)

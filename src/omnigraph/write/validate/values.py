@@ -28,13 +28,11 @@ def value_columns(kind: Kind) -> tuple[str, ...]:
 
 def value_violations(delta: TableDelta) -> Iterator[Violation]:
     """Every value of a delta that breaks a rule, rule by rule."""
-    if delta.rows is None:
+    if delta.rows is None or delta.rows.is_judged:
         return
     present = set(delta.rows.names)
     columns = [name for name in value_columns(delta.kind) if name in present]
-    # Ids of rows that stream were looked at as they came; they are not read once more for it.
-    if columns or not delta.rows.is_large:
-        yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
+    yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
 
 
 def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
