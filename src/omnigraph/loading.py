@@ -64,15 +64,20 @@ def run_load(loading: Loading, engine: str, spark: Handed) -> LoadReceipt:
         return load_into(*each, loading.target)
     from omnigraph.spark.frames import asking, frame_reading
     from omnigraph.spark.handed import opened_spark
+    from omnigraph.spark.joined_keys import KeyJoins
     from omnigraph.spark.load import shared_reading, task_runner
 
     progress = loading.options.progress
     if spark is None and frames:
         spark = frames[0].sparkSession
-    with opened_spark(spark, Settings.from_environ().spark_options()) as running:
+    settings = Settings.from_environ()
+    with opened_spark(spark, settings.spark_options()) as running:
         run = task_runner(running, progress)
-        is_framed = isinstance(loading.data, Mapping)
-        reader = frame_reading(asking(progress), run) if is_framed else shared_reading(run)
+        joins = KeyJoins.from_text(running, settings.spark_key_bytes)
+        if isinstance(loading.data, Mapping):
+            reader = frame_reading(asking(progress), run, joins=joins)
+        else:
+            reader = shared_reading(run, joins=joins)
         return load_into(*each, loading.target, reader)
 
 

@@ -71,6 +71,9 @@ class Settings:
     indexed_max_frontier: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")
     """More starts than this never go through an index; 1024 when empty."""
 
+    maintenance_concurrency: str = _text("OMNIGRAPH_MAINTENANCE_CONCURRENCY")
+    """How many shares of upkeep this process does at once; 8 when empty."""
+
     spark_master: str = _text("OMNIGRAPH_SPARK_MASTER")
     """Where Spark runs: a master such as ``spark://host:7077``; this machine when empty."""
 
@@ -82,6 +85,9 @@ class Settings:
 
     spark_archive: str = _text("OMNIGRAPH_SPARK_ARCHIVE")
     """Whether starts of Spark are made faster: ``auto`` (as when empty), ``build`` or ``off``."""
+
+    spark_key_bytes: str = _text("OMNIGRAPH_SPARK_KEY_BYTES")
+    """Of how many bytes of keys a load on Spark holds all; more are joined. 1 GiB when empty."""
 
     spark_python: str = _text("PYSPARK_PYTHON")
     """The Python of the workers of a cluster; the path of this one when empty."""

@@ -29,7 +29,7 @@ node Q { note: String? }
 edge K: P -> P { w: F64? }
 edge O: P -> Q @card(0..2)
 """
-_OWN_ID = re.compile("01[0-9A-Z]{24}")
+OWN_ID = re.compile("01[0-9A-Z]{24}")
 _ODD = (
     '{"type":"P"',
     '{"type": "Zed", "data": {}}',
@@ -117,7 +117,7 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
         receipt = load_into(*args) if reader is None else load_into(*args, reader)
     except OmniGraphError as error:
         said = (type(error).__name__, error.message, error.hint, str(error.details))
-        return tuple(_OWN_ID.sub("<id>", str(each)) for each in said)
+        return tuple(OWN_ID.sub("<id>", str(each)) for each in said)
     counts = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.tables.items()}
     return counts, receipt.records, receipt.rejected, receipt.ignored, receipt.branch_created
 
@@ -125,6 +125,6 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
 def content(graph: Graph) -> dict[str, list[str]]:
     """All rows of all branches as text, without the ids that were made up."""
     return {
-        branch: sorted(_OWN_ID.sub("<id>", line) for line in graph.export(branch=branch))
+        branch: sorted(OWN_ID.sub("<id>", line) for line in graph.export(branch=branch))
         for branch in graph.branches.list()
     }

@@ -84,7 +84,9 @@ def take_rows(reading: FrameReading, batches: Iterable[pa.RecordBatch]) -> Frame
     tables = {}
     rows = None
     for each in sinks:
-        tables[kind.table_key] = Taken(tuple(each.close()), kind.table_key in intake.given_ids)
+        tables[kind.table_key] = Taken(
+            tuple(each.close()), kind.table_key in intake.given_ids, each.key_bytes
+        )
         rows = each.numbers() if rejects.found else None
     done = Done(
         Split(reading.file, SourceFile(reading.name, "frame", reading.table_key)),

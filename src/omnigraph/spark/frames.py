@@ -31,6 +31,7 @@ from omnigraph.spark.frame_rows import (
     take_rows,
 )
 from omnigraph.spark.jobs import Report, run_watched
+from omnigraph.spark.joined_keys import KeyJoins
 from omnigraph.spark.load import Offset, SharedIntake, places_for
 from omnigraph.spark.reading import known_catalog
 from omnigraph.storage.parts import PartsPlace
@@ -110,8 +111,9 @@ class FrameIntake(SharedIntake):
         run: Runner,
         places: Mapping[str, PartsPlace],
         options: LoadOptions,
+        joins: KeyJoins | None = None,
     ) -> None:
-        super().__init__(catalog, [], rejects, run, places)
+        super().__init__(catalog, [], rejects, run, places, joins=joins)
         self._frames = frames
         self._options = options
         self._text = text_of(catalog)
@@ -177,7 +179,9 @@ class FrameIntake(SharedIntake):
         return found
 
 
-def frame_reading(ask: Ask, run: Runner, most_rows: int | None = None) -> Reader:
+def frame_reading(
+    ask: Ask, run: Runner, most_rows: int | None = None, joins: KeyJoins | None = None
+) -> Reader:
     """A reader of loads from frames, each of which is read by ``ask``."""
 
     @contextmanager
@@ -198,10 +202,11 @@ def frame_reading(ask: Ask, run: Runner, most_rows: int | None = None) -> Reader
                 run,
                 places_for(store, catalog, base, goal.branch),
                 options,
+                joins,
             )
             with intake.kept_only_if_used(store):
                 intake.read()
-                yield Load(store, catalog, mode, intake, intake.spools(), options.progress)
+                yield intake.load(store, base, mode, options.progress)
 
     return framed
 

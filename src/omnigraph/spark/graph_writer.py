@@ -12,6 +12,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.settings import Settings
 from omnigraph.spark.frames import asking, frame_reading, spark_frames
 from omnigraph.spark.handed import opened_spark
+from omnigraph.spark.joined_keys import KeyJoins
 from omnigraph.spark.load import task_runner
 from omnigraph.spark.opening import Moment, opened
 from omnigraph.spark.source import FORMAT, register
@@ -92,7 +93,9 @@ class SparkGraph:
             said["max_rejects"] = 0 if rejects is None else 2**63
         frames = spark_frames(data)
         session = self._spark or (frames[0].sparkSession if frames else None)
-        with opened_spark(session, Settings.from_environ().spark_options()) as running:
+        settings = Settings.from_environ()
+        with opened_spark(session, settings.spark_options()) as running:
+            joins = KeyJoins.from_text(running, settings.spark_key_bytes)
             return load_into(
                 here.store,
                 here.catalog,
@@ -100,7 +103,7 @@ class SparkGraph:
                 load_mode(mode),
                 LoadOptions(**said),
                 LoadTarget(branch, from_branch, **target),
-                frame_reading(asking(progress), task_runner(running, progress)),
+                frame_reading(asking(progress), task_runner(running, progress), joins=joins),
             )
 
     def read(

@@ -22,6 +22,7 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
+from omnigraph.spark.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.reading import Done, Locating, Reading, Share, locate_rows, read_share
 from omnigraph.spark.splits import SPLIT_BYTES, Split, splits_of
 from omnigraph.storage.parts import Part, PartsPlace, parts_place
@@ -49,6 +50,9 @@ from omnigraph.write.validate.violations import Violation
 if TYPE_CHECKING:
     from omnigraph.spark.session import SparkEngine
 
+_KEY_BYTES = 40
+"""About what the id of a row takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offset:
@@ -73,6 +77,7 @@ class SharedIntake:
         allowed: int = 0,
         digest: FilesDigest | None = None,
         split_bytes: int = SPLIT_BYTES,
+        joins: KeyJoins | None = None,
     ) -> None:
         self.files = [file.path for file in files]
         self.rejects = rejects
@@ -87,6 +92,8 @@ class SharedIntake:
         self._done: list[Done] = []
         self._offsets: list[Offset] = []
         self._ledger = PartsLedger()
+        self._joins = joins
+        self._joined: JoinedKeys | None = None
 
     def read(self) -> None:
         """Have everything read; what cannot be taken is refused here."""
@@ -146,6 +153,25 @@ class SharedIntake:
             if each.last is not None:
                 self.rejects.end(each.last.moved(path, offset.lines, offset.records))
 
+    def load(
+        self, store: GraphStore, base: Snapshot, mode: LoadMode, progress: Progress | None
+    ) -> Load:
+        """What was read as a load; keys that cannot be held are joined by Spark."""
+        if self._joins is not None:
+            size = self._key_bytes(base, mode)
+            self._joined = self._joins.for_keys(size, store.datasets)
+        rows = self.spools()
+        return Load(store, self._catalog, mode, self, rows, progress, keys=self._joined)
+
+    def _key_bytes(self, base: Snapshot, mode: LoadMode) -> int:
+        """What rules about sets have to look at; an overwrite also looks at what goes."""
+        tables = [item for each in self._done for item in each.tables.items()]
+        size = sum(taken.key_bytes for _, taken in tables)
+        if mode is LoadMode.OVERWRITE:
+            pins = (base.pin(key) for key in {key for key, _ in tables})
+            size += sum(pin.row_count * _KEY_BYTES for pin in pins if pin is not None)
+        return size
+
     # -- what a load asks for ------------------------------------------------------------
 
     @property
@@ -170,6 +196,7 @@ class SharedIntake:
             self._run,
             lambda rows: self._located(key, rows),
             self._ledger,
+            self._joined,
         )
 
     def _located(self, key: str, rows: Sequence[int]) -> list[int]:
@@ -246,7 +273,9 @@ def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner
     return run
 
 
-def shared_reading(run: Runner, split_bytes: int = SPLIT_BYTES) -> Reader:
+def shared_reading(
+    run: Runner, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
+) -> Reader:
     """A reader of loads that has the work done by ``run``."""
 
     @contextmanager
@@ -276,11 +305,11 @@ def shared_reading(run: Runner, split_bytes: int = SPLIT_BYTES) -> Reader:
                 allowed=options.max_rejects,
                 digest=FilesDigest([f.path for f in files]) if options.is_keyed else None,
                 split_bytes=split_bytes,
+                joins=joins,
             )
             with intake.kept_only_if_used(store):
                 intake.read()
-                rows = intake.spools()
-                yield Load(store, catalog, mode, intake, rows, options.progress)
+                yield intake.load(store, base, mode, options.progress)
 
     return shared
 

@@ -27,6 +27,7 @@ from omnigraph.write.load.rejects import CollectedRejects, Enough, Reject, file_
 from omnigraph.write.load.spool import PLACE
 from omnigraph.write.load.streams import opened
 from omnigraph.write.load.tables import read_parquet
+from omnigraph.write.validate import key_columns
 
 _HELD = 64 << 20
 _READ = 1 << 20
@@ -56,6 +57,8 @@ class Taken:
 
     parts: tuple[Part, ...]
     has_given_ids: bool
+    key_bytes: int = 0
+    """How much memory the columns take that rules about sets look at."""
 
     @property
     def rows(self) -> int:
@@ -95,7 +98,8 @@ def read_share(share: Share) -> Done:
     intake = Intake(catalog, sink, rejects, strict_properties=reading.strict_properties)
     position = _read(intake, split)
     tables = {
-        key: Taken(tuple(each.close()), key in intake.given_ids) for key, each in sinks.items()
+        key: Taken(tuple(each.close()), key in intake.given_ids, each.key_bytes)
+        for key, each in sinks.items()
     }
     return Done(
         split,
@@ -238,10 +242,13 @@ class PartSink:
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
         self._parts: list[Part] = []
+        self._keys = key_columns(kind)
+        self.key_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch.select(self._schema.names))
         self._size += batch.nbytes
+        self.key_bytes += sum(batch.column(name).nbytes for name in self._keys)
         if self._size > _HELD:
             self._write()
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import lance
@@ -218,15 +219,32 @@ def version_place(datasets: Datasets, table: Table) -> VersionPlace:
 
 def open_version(place: VersionPlace) -> Table:
     """The table in another process."""
-    options = None if place.options is None else dict(place.options)
     with lance_call("open", place.path):
-        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
-    return Table(TableRef(place.path), dataset)
+        return Table(TableRef(place.path), _dataset(place))
 
 
 def fragments_of(table: Table) -> list[tuple[int, int]]:
     """The fragments of a table and how many rows each has, as shares for other processes."""
     return [(each.number, each.rows) for each in table.fragments()]
+
+
+def addresses_in(
+    place: VersionPlace, fragments: Sequence[int], key: str
+) -> Iterator[tuple[int, pa.Table]]:
+    """The keys of the rows of some fragments, where they lie, and their row ids."""
+    with lance_call("read", place.path):
+        dataset = _dataset(place)
+        for number in fragments:
+            fragment: Any = dataset.get_fragment(number)
+            rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
+            homes = [rows[name].cast(pa.int64()) for name in (_ROW_ADDRESS, _ROW_ID)]
+            yield number, pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
+
+
+def delete_in(place: VersionPlace, number: int, addresses: np.ndarray) -> Deletions:
+    """Mark rows of a fragment as deleted, by where they lie."""
+    with lance_call("stage a delete from", place.path):
+        return _deleted(_dataset(place).get_fragment(number), addresses)
 
 
 def replace_in(
@@ -236,27 +254,32 @@ def replace_in(
 
     Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
     """
-    options = None if place.options is None else dict(place.options)
     positions, row_ids, done = [], [], []
-    with lance_call("stage a delete from", place.path):
-        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
-        for number in fragments:
-            fragment: Any = dataset.get_fragment(number)
-            rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
-            found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
-            hit = found.is_valid()
-            if not pc.any(hit).as_py():
-                continue
-            rows = rows.filter(hit)
-            positions.append(found.drop_null().to_numpy().astype(np.int64))
-            row_ids.append(rows[_ROW_ID].to_numpy().astype(np.int64))
-            done.append(_deleted(fragment, rows[_ROW_ADDRESS].to_numpy()))
+    for number, rows in addresses_in(place, fragments, key):
+        found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
+        hit = found.is_valid()
+        if not pc.any(hit).as_py():
+            continue
+        rows = rows.filter(hit)
+        positions.append(found.drop_null().to_numpy().astype(np.int64))
+        row_ids.append(rows[_ROW_ID].to_numpy())
+        done.append(delete_in(place, number, rows[_ROW_ADDRESS].to_numpy()))
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *positions]),
         np.concatenate([empty, *row_ids]),
         Deletions.of(done),
     )
+
+
+@lru_cache(maxsize=1)
+def _opened(uri: str, version: int, options: tuple[tuple[str, str], ...]) -> lance.LanceDataset:
+    """A process that works on several fragments of one table opens it once."""
+    return lance.dataset(uri, version=version, storage_options=dict(options) or None)
+
+
+def _dataset(place: VersionPlace) -> lance.LanceDataset:
+    return _opened(place.uri, place.version, tuple((place.options or {}).items()))
 
 
 def _deleted(fragment: Any, addresses: np.ndarray) -> Deletions:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,10 +41,28 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
+class _Piece(Protocol):
+    @property
+    def rows(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Piece)
+
+
 class Runner(Protocol):
     """Whoever has a function run on many shares; the results come in their order."""
 
     def __call__(self, work: Callable[[A], R], shares: Sequence[A], label: str) -> list[R]: ...
+
+
+Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]
+"""Positions of rows that replace others, the ids of those, and how they were marked as deleted."""
+
+
+class Replacer(Protocol):
+    """Whoever finds what is replaced where nobody can hold the ids."""
+
+    def replaced(self, where: VersionPlace, table: Table, rows: PartRows) -> list[Replaced]: ...
 
 
 Locate = Callable[[Sequence[int]], list[int]]
@@ -87,6 +105,7 @@ class PartRows:
         run: Runner,
         locate: Locate,
         ledger: PartsLedger,
+        replacer: Replacer | None = None,
     ) -> None:
         self.kind = kind
         self._place = place
@@ -94,15 +113,16 @@ class PartRows:
         self._run = run
         self._locate = locate
         self._ledger = ledger
-        self._left: np.ndarray | None = None
-        """The rows that were not dropped, by their numbers; all of them when none was."""
+        self._replacer = replacer
+        self._dropped = np.empty(0, np.int64)
+        """The rows that were set aside, by their numbers among all, which ascend."""
         self._final: tuple[Part, ...] | None = self._parts
 
     # -- reading -------------------------------------------------------------------------
 
     @property
     def num_rows(self) -> int:
-        return sum(part.rows for part in self._parts) if self._left is None else len(self._left)
+        return sum(part.rows for part in self._parts) - len(self._dropped)
 
     @property
     def names(self) -> Sequence[str]:
@@ -113,7 +133,18 @@ class PartRows:
         schema = pa.schema([known.field(name) for name in columns])
         batches = (batch.select(list(columns)) for batch in self._batches(columns))
         rows = pa.Table.from_batches((_plain(batch, schema) for batch in batches), schema)
-        return rows if self._left is None else rows.take(pa.array(self._left))
+        return rows.take(pa.array(self._numbers())) if len(self._dropped) else rows
+
+    def _numbers(self) -> np.ndarray:
+        """The rows that are left, by their numbers among all."""
+        every = np.arange(sum(part.rows for part in self._parts), dtype=np.int64)
+        return np.delete(every, self._dropped)
+
+    def numbers_of(self, rows: np.ndarray) -> np.ndarray:
+        """What number rows have among all, by their present positions."""
+        # Before the k-th dropped row, so many rows are left.
+        left_before = self._dropped - np.arange(len(self._dropped))
+        return rows + np.searchsorted(left_before, rows, side="right")
 
     def data(self) -> Data:
         return self.rows_at(np.arange(self.num_rows))
@@ -126,14 +157,41 @@ class PartRows:
 
     def places(self, rows: Sequence[int]) -> list[int]:
         """Where rows came from."""
-        wanted = np.asarray(rows, dtype=np.int64)
-        return self._locate((wanted if self._left is None else self._left[wanted]).tolist())
+        return self._locate(self.numbers_of(np.asarray(rows, dtype=np.int64)).tolist())
 
     def drop(self, rows: Sequence[int]) -> None:
         """Forget rows by their present positions; the others move up."""
-        left = np.arange(self.num_rows, dtype=np.int64) if self._left is None else self._left
-        self._left = np.delete(left, np.asarray(rows, dtype=np.int64))
+        more = self.numbers_of(np.asarray(rows, dtype=np.int64))
+        self._dropped = np.sort(np.concatenate([self._dropped, more]))
         self._final = None
+
+    def shares(self, rows: int) -> list[RowsShare]:
+        """What is left, in shares of about so many rows for other processes."""
+        found: list[RowsShare] = []
+        start = first = 0
+        for group in in_groups(self._parts, rows):
+            count = sum(part.rows for part in group)
+            low, high = np.searchsorted(self._dropped, [start, start + count])
+            dropped = self._dropped[low:high] - start
+            found.append(RowsShare(self._place, tuple(group), first, dropped))
+            start, first = start + count, first + count - len(dropped)
+        return found
+
+    def rows_of(self, positions: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a few rows, by their positions; other parts are not read."""
+        numbers = self.numbers_of(positions)
+        bounds = _bounds(self._parts)
+        homes = np.searchsorted([end for _, end in bounds], numbers, side="right")
+        known = self.kind.arrow_schema()
+        schema = pa.schema([known.field(name) for name in columns])
+        found = []
+        for home in np.unique(homes).tolist():
+            start, rows = bounds[home][0], np.unique(numbers[homes == home])
+            inside = rows - start
+            for batch in _some(self._place, self._parts[home], schema, inside):
+                found.append(batch)
+        order = np.searchsorted(np.unique(numbers), numbers)
+        return pa.Table.from_batches(found, schema).take(pa.array(order))
 
     # -- staging -------------------------------------------------------------------------
 
@@ -163,11 +221,10 @@ class PartRows:
     def _kept(self, where: VersionPlace) -> tuple[Part, ...]:
         """The parts without the rows that were dropped."""
         if self._final is None:
-            assert self._left is not None
             shares, untouched = [], {}
             for number, (start, end) in enumerate(_bounds(self._parts)):
-                low, high = np.searchsorted(self._left, [start, end])
-                kept = self._left[low:high] - start
+                low, high = np.searchsorted(self._dropped, [start, end])
+                kept = np.delete(np.arange(end - start), self._dropped[low:high] - start)
                 if len(kept) == end - start:
                     untouched[number] = (self._parts[number],)
                 elif len(kept):
@@ -185,13 +242,9 @@ class PartRows:
     def _stage_upsert(
         self, view: WriteView, table: Table, where: VersionPlace, parts: tuple[Part, ...]
     ) -> StagedTable | None:
-        shares = [
-            _Replacing(where, tuple(numbers), self._place, parts)
-            for numbers in _even(table, _ROWS_IN_SHARE)
-        ]
         row_ids = np.full(sum(part.rows for part in parts), NEW, np.int64)
         deletions = []
-        for positions, found, deleted in self._run(replace, shares, "finding what is replaced"):
+        for positions, found, deleted in self._replaced(where, table, parts):
             row_ids[positions] = found
             deletions.append(deleted)
         replaced: list[tuple[Part, np.ndarray]] = []
@@ -221,6 +274,17 @@ class PartRows:
         self._use(view, table, [*(part for part, _ in replaced), *added])
         return view.stage.stage_upsert_parts(table, Deletions.of(deletions), replaced, added)
 
+    def _replaced(
+        self, where: VersionPlace, table: Table, parts: tuple[Part, ...]
+    ) -> list[Replaced]:
+        if self._replacer is not None:
+            return self._replacer.replaced(where, table, self)
+        shares = [
+            _Replacing(where, tuple(numbers), self._place, parts)
+            for numbers in even(table, _ROWS_IN_SHARE)
+        ]
+        return self._run(replace, shares, "finding what is replaced")
+
     def _schema(self) -> bytes:
         return bytes(self.kind.arrow_schema().serialize())
 
@@ -234,13 +298,19 @@ def _bounds(parts: Sequence[Part]) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _even(table: Table, rows: int) -> Iterator[list[int]]:
+def even(table: Table, rows: int) -> Iterator[list[int]]:
     """The fragments of a table in groups of about so many rows."""
-    group: list[int] = []
+    for group in in_groups(table.fragments(), rows):
+        yield [fragment.number for fragment in group]
+
+
+def in_groups(pieces: Iterable[P], rows: int) -> Iterator[list[P]]:
+    """Pieces in their order, in groups of about so many rows."""
+    group: list[P] = []
     count = 0
-    for fragment in table.fragments():
-        group.append(fragment.number)
-        count += fragment.rows
+    for piece in pieces:
+        group.append(piece)
+        count += piece.rows
         if count >= rows:
             yield group
             group, count = [], 0
@@ -254,6 +324,34 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 # -- in other processes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowsShare:
+    """Some parts of a write, and what was set aside of them."""
+
+    place: PartsPlace
+    parts: tuple[Part, ...]
+    first: int
+    """The position of its first row among those that are left of the write."""
+    dropped: np.ndarray
+    """Numbers of rows among all of the share, which ascend."""
+
+
+def read_rows(
+    share: RowsShare, columns: Sequence[str]
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """Some columns of the rows of a share that are left, with their positions."""
+    start, first = 0, share.first
+    names = list(dict.fromkeys(columns))
+    for batch in read_parts(share.place, share.parts, names):
+        low, high = np.searchsorted(share.dropped, [start, start + batch.num_rows])
+        start += batch.num_rows
+        if high > low:
+            inside = share.dropped[low:high] - (start - batch.num_rows)
+            batch = batch.take(pa.array(np.delete(np.arange(batch.num_rows), inside)))
+        yield np.arange(first, first + batch.num_rows), batch
+        first += batch.num_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +402,7 @@ class _Replacing:
     parts: tuple[Part, ...]
 
 
-def replace(share: _Replacing) -> tuple[np.ndarray, np.ndarray, Deletions]:
+def replace(share: _Replacing) -> Replaced:
     """Mark what is replaced as deleted."""
     ids = _ids(share.place, share.parts)
     return replace_in(share.where, share.fragments, KEY, ids)

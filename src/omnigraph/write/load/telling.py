@@ -1,22 +1,22 @@
-"""While a load tells how far it is, whoever listens cannot write to the same graph.
+"""While a load or an upkeep tells how far it is, whoever listens cannot write to the same graph.
 
-The load holds its tables then, or is about to: a write from inside would wait for itself, or make
-the load judge all of its rows again.
+It holds its tables then, or is about to: a write from inside would wait for itself, or have all of
+the work done again.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeVar
 
 from omnigraph.errors import InputError
 
-if TYPE_CHECKING:
-    from omnigraph.write.load.run import LoadProgress, Progress
+P = TypeVar("P")
 
 
 class _Told(threading.local):
-    """The graphs whose loads are telling something in this thread."""
+    """The graphs of which something is being told in this thread."""
 
     def __init__(self) -> None:
         self.graphs: list[str] = []
@@ -25,10 +25,10 @@ class _Told(threading.local):
 _TOLD = _Told()
 
 
-def telling(uri: str, progress: Progress) -> Progress:
+def telling(uri: str, progress: Callable[[P], None]) -> Callable[[P], None]:
     """A progress callback that marks the graph while it runs."""
 
-    def tell(at: LoadProgress) -> None:
+    def tell(at: P) -> None:
         _TOLD.graphs.append(uri)
         try:
             progress(at)
@@ -42,6 +42,6 @@ def refuse_while_telling(uri: str) -> None:
     """Refuse a write that a progress callback of the same graph asks for."""
     if uri in _TOLD.graphs:
         raise InputError(
-            "a progress callback cannot write to the graph that is being loaded",
-            hint="keep what it says, and write when the load has returned",
+            "a progress callback cannot write to the graph that it tells of",
+            hint="keep what it says, and write when the call has returned",
         )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.delta import Deltas
+from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Deltas, Kind
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.endpoints import added_edge_violations, removed_node_violations
@@ -24,7 +25,7 @@ from omnigraph.write.validate.unique import unique_violations
 from omnigraph.write.validate.values import value_violations
 from omnigraph.write.validate.violations import Violation
 
-__all__ = ["HeldKeys", "Judgement", "Keys", "Validator", "Violation"]
+__all__ = ["HeldKeys", "Judgement", "Keys", "Validator", "Violation", "key_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,9 @@ class Validator:
             yield from removed_node_violations(self._catalog, delta, finder)
         for delta in deltas.values():
             yield from cardinality_violations(delta, finder)
+
+
+def key_columns(kind: Kind) -> tuple[str, ...]:
+    """The columns that some rule about sets of rows looks at."""
+    ends = ("src", "dst") if isinstance(kind, EdgeType) else ()
+    return tuple(dict.fromkeys((KEY, *ends, *chain.from_iterable(kind.unique))))

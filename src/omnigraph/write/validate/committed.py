@@ -46,7 +46,7 @@ class Committed:
         self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
     ) -> pa.Table:
         """The rows that have one of the values and stay, in their ``id`` and more columns."""
-        table = self._table(table_key)
+        table = self.staying(table_key)
         if table is None:
             return _nothing(columns)
         found = _lookup(table, column, values, columns)
@@ -59,33 +59,32 @@ class Committed:
         self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
     ) -> pa.Table | None:
         """The rows that have one of the values now, whatever the write does to them."""
-        self._seen.add(table_key)
-        pin = self._snapshot.pin(table_key)
-        if pin is None or not pin.row_count:
-            return None
-        return _lookup(self._store.table(pin), column, values, columns)
+        table = self.before(table_key)
+        return None if table is None else _lookup(table, column, values, columns)
 
     def everything(self, table_key: str, columns: Sequence[str]) -> pa.Table | None:
         """All rows of a table as they are, also those that a write replaces."""
-        pin = self._snapshot.pin(table_key)
-        self._seen.add(table_key)
-        if pin is None or not pin.row_count:
-            return None
-        return self._store.table(pin).read(columns)
+        table = self.before(table_key)
+        return None if table is None else table.read(columns)
 
     def present(self, table_key: str, ids: pa.Array) -> pa.Array:
         """Which of the ids have a row that stays."""
         found = self.matching(table_key, KEY, ids, [KEY])
         return found[KEY].combine_chunks() if found.num_rows else NO_IDS
 
-    def _table(self, table_key: str) -> Table | None:
-        """The table, or none when there are no rows, or none that stay."""
+    def before(self, table_key: str) -> Table | None:
+        """The table as it is, or none when it has no rows."""
         self._seen.add(table_key)
         pin = self._snapshot.pin(table_key)
+        return None if pin is None or not pin.row_count else self._store.table(pin)
+
+    def staying(self, table_key: str) -> Table | None:
+        """The same, or none when all rows are replaced."""
         delta = self._deltas.get(table_key)
-        if pin is None or not pin.row_count or (delta is not None and delta.replaces):
+        if delta is not None and delta.replaces:
+            self._seen.add(table_key)
             return None
-        return self._store.table(pin)
+        return self.before(table_key)
 
 
 def any_present(table: Table, ids: pa.Array) -> bool:
