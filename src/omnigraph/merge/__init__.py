@@ -1,0 +1,1 @@
+"""What differs between states of the graph, and how two of them become one."""

@@ -1,0 +1,213 @@
+"""What differs between two states of one table, by the ids of the rows.
+
+Only what changed since the two states parted is read. Where one state came from the other, Lance
+says which rows changed; two states of different branches are both compared with the one that they
+came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.snapshot import Pin
+from omnigraph.commit.store import GraphStore
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.merge.equal import same_values
+from omnigraph.storage.deltas import ROW_ID, all_rows, gone_since, rows_of, touched_since
+from omnigraph.storage.inline import BranchInfo
+from omnigraph.storage.table import Table
+from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables import KEY
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """Rows that differ, as they were and as they are, each in the order of their ids.
+
+    An id on both sides is a row that changed; none is there whose values are all the same.
+    """
+
+    before: pa.Table
+    after: pa.Table
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.before.num_rows and not self.after.num_rows
+
+    @cached_property
+    def ids(self) -> pa.Array:
+        """The ids of all rows that differ, in order."""
+        both = pa.concat_arrays([_ids(self.before), _ids(self.after)])
+        return pc.unique(both).take(pc.sort_indices(pc.unique(both)))
+
+    @cached_property
+    def inserted(self) -> pa.Array:
+        return _only(_ids(self.after), _ids(self.before))
+
+    @cached_property
+    def deleted(self) -> pa.Array:
+        return _only(_ids(self.before), _ids(self.after))
+
+    @cached_property
+    def updated(self) -> pa.Array:
+        ids = _ids(self.after)
+        return ids.filter(pc.is_in(ids, value_set=_ids(self.before)))
+
+    def reversed(self) -> TableChanges:
+        return TableChanges(self.after, self.before)
+
+
+def find_changes(
+    store: GraphStore, kind: NodeType | EdgeType, before: Pin | None, after: Pin | None
+) -> TableChanges:
+    """What differs between two states of the table of a type; none is a table without rows."""
+    return _Comparison(store, kind.arrow_schema()).between(before, after)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A version of a table on the branch that holds it."""
+
+    branch: str | None
+    version: int
+
+
+class _Comparison:
+    def __init__(self, store: GraphStore, schema: pa.Schema) -> None:
+        self._store = store
+        self._schema = schema
+
+    def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
+        if before is not None and after is not None and before.location == after.location:
+            if (before.branch, before.version) == (after.branch, after.version):
+                return self._settled(self._nothing(), self._nothing())
+            return self._related(before, after)
+        return self._settled(self._all(before), self._all(after))
+
+    def _all(self, pin: Pin | None) -> pa.Table:
+        if pin is None:
+            return self._nothing()
+        return all_rows(self._store.table(pin), self._schema)
+
+    def _nothing(self) -> pa.Table:
+        fields = [*self._schema, pa.field(ROW_ID, pa.int64())]
+        return pa.schema([field.with_nullable(True) for field in fields]).empty_table()
+
+    # -- states of one table -------------------------------------------------------------
+
+    def _related(self, before: Pin, after: Pin) -> TableChanges:
+        known: Mapping[str, BranchInfo] = {}
+        if before.branch is not None or after.branch is not None:
+            known = self._store.inline.branches(before.location)
+        path_before, path_after = _path(before, known), _path(after, known)
+        met = _meeting(path_before, path_after)
+        if met is None:
+            return self._settled(self._all(before), self._all(after))
+        there = self._table(before.location, met)
+        left = self._since(there, met, before, path_before)
+        right = self._since(there, met, after, path_after)
+        # A row that one side did not touch is there as it was when they parted.
+        was = pa.concat_tables([left.after, _without(right.before, left.ids)])
+        is_now = pa.concat_tables([right.after, _without(left.before, right.ids)])
+        return self._settled(was, is_now)
+
+    def _since(self, there: Table, met: _State, pin: Pin, path: list[_State]) -> TableChanges:
+        """What a state changed since the one that it came from."""
+        if met == _State(pin.branch, pin.version):
+            return TableChanges(self._nothing(), self._nothing())
+        table = self._store.table(pin)
+        touched = touched_since(table, met.version, self._schema)
+        row_ids = touched.rows[ROW_ID].to_numpy()
+        changed = np.setdiff1d(row_ids, touched.created)
+        gone = self._gone(met, pin, path)
+        before = rows_of(there, np.concatenate([changed, gone]), self._schema)
+        return TableChanges(before, touched.rows)
+
+    def _gone(self, met: _State, pin: Pin, path: list[_State]) -> np.ndarray:
+        """Rows of the state before that are not there any more, along the branches between."""
+        found = [np.empty(0, np.int64)]
+        born = np.empty(0, np.int64)
+        # The path leads back from the state; each of its steps begins where the next one ends.
+        steps = path[: path.index(_on(path, met.branch)) + 1]
+        start = met.version
+        for step in reversed(steps):
+            if step.version > start:
+                table = self._table(pin.location, step)
+                found.append(np.setdiff1d(gone_since(table, start), born))
+                if step is not steps[0]:
+                    touched = touched_since(table, start, pa.schema([self._schema.field(KEY)]))
+                    born = np.concatenate([born, touched.created])
+            start = step.version
+        return np.concatenate(found)
+
+    def _table(self, location: str, state: _State) -> Table:
+        return self._store.tables.open(TableRef(location, state.branch), state.version)
+
+    # -- what is left of it --------------------------------------------------------------
+
+    def _settled(self, before: pa.Table, after: pa.Table) -> TableChanges:
+        """In order, without the rows that are the same on both sides."""
+        before, after = _sorted(before), _sorted(after)
+        ids, others = _ids(before), _ids(after)
+        where = pc.index_in(ids, value_set=others)
+        rows = np.flatnonzero(where.is_valid().to_numpy(zero_copy_only=False))
+        if len(rows):
+            partners = where.drop_null().to_numpy()
+            one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
+            same = np.ones(len(rows), np.bool_)
+            for name in self._schema.names:
+                same &= same_values(_one(one[name]), _one(other[name]))
+            before = before.take(pa.array(np.delete(np.arange(len(ids)), rows[same])))
+            after = after.take(pa.array(np.delete(np.arange(len(others)), partners[same])))
+        return TableChanges(before, after)
+
+
+def _path(pin: Pin, known: Mapping[str, BranchInfo]) -> list[_State]:
+    """A state and those that its branches were forked from, back to main."""
+    path = [_State(pin.branch, pin.version)]
+    while path[-1].branch is not None:
+        info = known.get(path[-1].branch)
+        if info is None:
+            break
+        path.append(_State(info.parent, info.parent_version))
+    return path
+
+
+def _meeting(one: list[_State], other: list[_State]) -> _State | None:
+    """The newest state that two paths have in common."""
+    for step in one:
+        for candidate in other:
+            if step.branch == candidate.branch:
+                return _State(step.branch, min(step.version, candidate.version))
+    return None
+
+
+def _on(path: list[_State], branch: str | None) -> _State:
+    return next(step for step in path if step.branch == branch)
+
+
+def _ids(rows: pa.Table) -> pa.Array:
+    return _one(rows[KEY])
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+
+
+def _only(ids: pa.Array, others: pa.Array) -> pa.Array:
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))
+
+
+def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    return rows.take(pc.sort_indices(_ids(rows))).combine_chunks()

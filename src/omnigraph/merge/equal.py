@@ -1,0 +1,66 @@
+"""Which values of two columns are the same, exactly: null is no value, and NaN is itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+
+
+def same_values(one: pa.Array, other: pa.Array) -> Mask:
+    """For each position whether the two columns hold the same there.
+
+    >>> same_values(pa.array([1, None, 3]), pa.array([1, 2, None])).tolist()
+    [True, False, False]
+    >>> same_values(pa.array([[1.0], [], None]), pa.array([[1.0], None, None])).tolist()
+    [True, False, True]
+    """
+    valid, also = _valid(one), _valid(other)
+    same: Mask = valid == also
+    both = np.flatnonzero(valid & also)
+    if len(both):
+        inner = _same(one.take(pa.array(both)), other.take(pa.array(both)))
+        same[both] = inner
+    return same
+
+
+def _valid(column: pa.Array) -> Mask:
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _same(one: pa.Array, other: pa.Array) -> Mask:
+    """The same for columns without nulls."""
+    kind = one.type
+    if pa.types.is_fixed_size_list(kind):
+        return _in_rows(same_values(one.flatten(), other.flatten()), kind.list_size, len(one))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _same_lists(one, other)
+    if pa.types.is_floating(kind):
+        # The bits: zero and minus zero are written differently, and NaN is what it is.
+        width = {16: np.uint16, 32: np.uint32, 64: np.uint64}[kind.bit_width]
+        mine, theirs = _numbers(one).view(width), _numbers(other).view(width)
+        return np.asarray(mine == theirs)
+    return np.asarray(pc.equal(one, other).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.floating]:
+    return np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
+
+
+def _in_rows(same: Mask, size: int, rows: int) -> Mask:
+    return np.asarray(same.reshape(rows, size).all(axis=1)) if size else np.ones(rows, np.bool_)
+
+
+def _same_lists(one: pa.Array, other: pa.Array) -> Mask:
+    lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
+    same: Mask = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(same & (lengths > 0))
+    if len(rows):
+        mine = one.take(pa.array(rows)).flatten()
+        theirs = other.take(pa.array(rows)).flatten()
+        starts = np.concatenate([[0], np.cumsum(lengths[rows])[:-1]]).astype(np.int64)
+        same[rows] = np.logical_and.reduceat(same_values(mine, theirs), starts)
+    return same
