@@ -11,6 +11,14 @@ from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.names import normal_branch
 from omnigraph.maintain.indexes import IndexReport, ensure_indexes, index_report
+from omnigraph.merge.run import (
+    MergeOptions,
+    MergeReport,
+    Resolve,
+    merge_branches,
+    pick_commit,
+    revert_commit,
+)
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -39,6 +47,61 @@ class GraphBranches:
         self._graph._writable()
         settle(self._graph._store, full=False)
         Branches(self._graph._store).delete(name)
+
+    @public
+    def merge(
+        self,
+        source: str,
+        target: str = "main",
+        *,
+        resolve: Resolve = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        actor: str | None = None,
+    ) -> MergeReport:
+        """Bring what a branch changed into another, in one commit; conflicts refuse all of it.
+
+        ``resolve`` decides conflicts: ``"ours"`` (the target), ``"theirs"`` (the source), a choice
+        for each by its id, or a file of choices. With ``dry_run`` nothing is written, and the
+        report has every conflict.
+        """
+        options = MergeOptions(resolve, dry_run, actor or self._graph._actor, delete_branch)
+        contract = self._graph._checked() if dry_run else self._graph._writable()
+        return merge_branches(self._graph._store, contract.catalog, source, target, options)
+
+    @public
+    def revert(
+        self,
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: Resolve = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> MergeReport:
+        """Take back what a commit changed, by a new commit; what came after it stays.
+
+        What was changed again since is a conflict: ``"ours"`` leaves it, ``"theirs"`` takes the
+        state before the commit.
+        """
+        options = MergeOptions(resolve, dry_run, actor or self._graph._actor)
+        contract = self._graph._checked() if dry_run else self._graph._writable()
+        return revert_commit(self._graph._store, contract.catalog, commit, branch, options)
+
+    @public
+    def cherry_pick(
+        self,
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: Resolve = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> MergeReport:
+        """Make what a commit of any branch changed part of a branch, by a new commit."""
+        options = MergeOptions(resolve, dry_run, actor or self._graph._actor)
+        contract = self._graph._checked() if dry_run else self._graph._writable()
+        return pick_commit(self._graph._store, contract.catalog, commit, branch, options)
 
 
 class GraphTags:

@@ -90,10 +90,17 @@ class Prepared:
     rows: Sequence[Row] = ()
     met: Mapping[str, int] | None = None
     """How many rows the statements of a mutation met, for the receipt."""
+    always: bool = False
+    """Whether there is a commit even when it changes nothing."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.tables or self.registrations or self.tombstones or self.rows)
+        return not (self.moves or self.rows or self.always)
+
+    @property
+    def moves(self) -> bool:
+        """Whether something happens before the publish that a crash could leave half done."""
+        return bool(self.tables or self.registrations or self.tombstones)
 
 
 class WriteView:
@@ -348,7 +355,8 @@ class _Write:
             }
             self._intent = replace(self._intent, extra={**self._intent.extra, **keyed})
         sidecar = self._sidecar(prepared, snapshot)
-        self._store.sidecars.write(sidecar)
+        if prepared.moves:
+            self._store.sidecars.write(sidecar)
         reached(Failpoint.WRITE_AFTER_SIDECAR)
         try:
             committed = self._commit_tables(prepared, snapshot)

@@ -10,7 +10,7 @@ from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import StagedTable
 from omnigraph.storage.tables import KEY
 from omnigraph.storage.upserts import NEW, Replacement, row_ids_of
-from omnigraph.write.delta import Deltas, Effect, RowSource, TableDelta
+from omnigraph.write.delta import NO_IDS, Deltas, Effect, RowSource, TableDelta
 from omnigraph.write.parts import PartRows
 
 
@@ -39,6 +39,8 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
         case Effect.APPEND:
             return view.stage.stage_append(table, delta.rows.data())
         case Effect.UPSERT:
+            if len(delta.deleted):
+                return _stage_changes(view, table, delta.rows, delta.deleted)
             return _stage_upsert(view, table, delta.rows)
         case Effect.UPDATE:
             return view.stage.stage_update(table, delta.rows.data())
@@ -51,10 +53,18 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
 def _stage_upsert(view: WriteView, table: Table, rows: RowSource) -> StagedTable:
     if not rows.is_large:
         return view.stage.stage_upsert(table, rows.data())
+    return _stage_changes(view, table, rows, NO_IDS)
+
+
+def _stage_changes(
+    view: WriteView, table: Table, rows: RowSource, deleted: pa.Array
+) -> StagedTable:
+    """New rows, rows in the place of others, and deletions, as one write."""
     ids = rows.select([KEY])[KEY].combine_chunks()
     row_ids = row_ids_of(table, KEY, ids)
     there = row_ids != NEW
     known, new = np.flatnonzero(there), np.flatnonzero(~there)
-    replacement = Replacement(rows.rows_at(known), ids.filter(pa.array(there)), row_ids[there])
+    keys = pa.concat_arrays([ids.filter(pa.array(there)), deleted])
+    replacement = Replacement(rows.rows_at(known), keys, row_ids[there])
     added = rows.rows_at(new) if len(new) else None
     return view.stage.stage_upsert_streams(table, replacement, added)

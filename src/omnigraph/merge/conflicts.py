@@ -1,0 +1,247 @@
+"""Where two sides cannot both have their way, and what a user decides about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from omnigraph.errors import (
+    CardinalityViolation,
+    InputError,
+    MergeConflicts,
+    OmniGraphError,
+    OrphanEdge,
+    UniqueViolation,
+)
+from omnigraph.write.validate import Violation
+
+
+class ConflictKind(StrEnum):
+    """What kind of thing two sides disagree in."""
+
+    DIVERGENT_INSERT = "divergent_insert"
+    DIVERGENT_UPDATE = "divergent_update"
+    DELETE_VS_UPDATE = "delete_vs_update"
+    ORPHAN_EDGE = "orphan_edge"
+    UNIQUE_VIOLATION = "unique_violation"
+    CARDINALITY_VIOLATION = "cardinality_violation"
+    VALUE_CONSTRAINT_VIOLATION = "value_constraint_violation"
+
+
+OURS, THEIRS = "ours", "theirs"
+
+Values: TypeAlias = Mapping[str, Any]
+Choice: TypeAlias = str | Values
+"""A side, or the values that a row shall have."""
+
+_VIOLATIONS: tuple[tuple[type[OmniGraphError], ConflictKind], ...] = (
+    (OrphanEdge, ConflictKind.ORPHAN_EDGE),
+    (UniqueViolation, ConflictKind.UNIQUE_VIOLATION),
+    (CardinalityViolation, ConflictKind.CARDINALITY_VIOLATION),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One row that cannot be merged, as it was, as the target has it and as the source has it."""
+
+    table_key: str
+    row_id: str | None
+    kind: ConflictKind
+    message: str
+    properties: tuple[str, ...] = ()
+    base: Values | None = None
+    ours: Values | None = None
+    theirs: Values | None = None
+
+    @property
+    def conflict_id(self) -> str:
+        """What a resolution names it by."""
+        return f"{self.table_key}/{self.row_id}"
+
+    @property
+    def is_between_rows(self) -> bool:
+        """Whether a choice of a side settles it; what breaks a rule has to be mended."""
+        return self.kind in (
+            ConflictKind.DIVERGENT_INSERT,
+            ConflictKind.DIVERGENT_UPDATE,
+            ConflictKind.DELETE_VS_UPDATE,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "conflict_id": self.conflict_id,
+            "table_key": self.table_key,
+            "row_id": self.row_id,
+            "kind": self.kind.value,
+            "message": self.message,
+            "properties": list(self.properties),
+            "base": self.base,
+            "ours": self.ours,
+            "theirs": self.theirs,
+        }
+
+
+def of_violation(violation: Violation) -> Conflict:
+    """A rule that the merged graph would break."""
+    kind = next(
+        (kind for error, kind in _VIOLATIONS if issubclass(violation.error_class, error)),
+        ConflictKind.VALUE_CONSTRAINT_VIOLATION,
+    )
+    return Conflict(violation.table_key, violation.row_id, kind, violation.message)
+
+
+def in_order(conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
+    """By table, row and kind, whatever order they were found in."""
+    return tuple(
+        sorted(conflicts, key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
+    )
+
+
+_SCHEMA = pa.schema(
+    [
+        ("conflict_id", pa.string()),
+        ("table_key", pa.string()),
+        ("row_id", pa.string()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("properties", pa.list_(pa.string())),
+        ("base", pa.string()),
+        ("ours", pa.string()),
+        ("theirs", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts(Sequence[Conflict]):
+    """Conflicts in a fixed order, for programs and as a table."""
+
+    found: tuple[Conflict, ...] = ()
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.found[position]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Conflict]:
+        return iter(self.found)
+
+    def to_arrow(self) -> pa.Table:
+        """One row for each; the three states as JSON."""
+        rows = []
+        for conflict in self.found:
+            told = conflict.to_json()
+            for side in ("base", "ours", "theirs"):
+                told[side] = None if told[side] is None else as_json(told[side])
+            rows.append(told)
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """As lines of JSON, each with a place for a choice; such a file can be ``resolve``."""
+        lines = (as_json({**conflict.to_json(), "choice": None}) for conflict in self.found)
+        Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def error(self, source: str, target: str) -> MergeConflicts:
+        """The error of a merge that stops at them."""
+        first = "; ".join(conflict.message for conflict in self.found[:3])
+        more = f" and {len(self) - 3} more" if len(self) > 3 else ""
+        return MergeConflicts(
+            f"merging '{source}' into '{target}' has {len(self)} "
+            f"conflict{'s' if len(self) > 1 else ''}: {first}{more}",
+            hint=self._hint(),
+            details={"conflicts": [conflict.to_json() for conflict in self.found]},
+        )
+
+    def _hint(self) -> str:
+        if all(conflict.is_between_rows for conflict in self.found):
+            return "choose a side: resolve='ours' or 'theirs', or one for each conflict by its id"
+        return "mend on one branch what would break a rule, and merge again"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+class Resolution:
+    """What was decided about conflicts: one side for all, or a choice for each by its id."""
+
+    def __init__(self, given: str | Mapping[str, Choice] | PathLike[str] | None) -> None:
+        self._all: str | None = None
+        self._each: Mapping[str, Choice] = {}
+        self.used: dict[str, Choice] = {}
+        if given is None:
+            return
+        if isinstance(given, Mapping):
+            self._each = {str(key): _checked(str(key), choice) for key, choice in given.items()}
+        elif given in (OURS, THEIRS):
+            self._all = str(given)
+        else:
+            self._each = _from_file(Path(given))
+
+    def choice(self, conflict: Conflict) -> Choice | None:
+        """What shall become of a conflict; none when nothing was said."""
+        found = self._each.get(conflict.conflict_id, self._all)
+        if found is not None:
+            self.used[conflict.conflict_id] = found
+        return found
+
+    def check_used(self) -> None:
+        """A choice about something else is a mistake of whoever made it."""
+        for key in self._each:
+            if key not in self.used:
+                raise InputError(
+                    f"there is no conflict '{key}'",
+                    hint="preview the merge to see the ids of its conflicts",
+                    details={"conflict_id": key},
+                )
+
+
+def _checked(key: str, choice: Any) -> Choice:
+    if isinstance(choice, Mapping) or choice in (OURS, THEIRS):
+        return choice  # type: ignore[no-any-return]
+    raise InputError(
+        f"the choice for '{key}' is '{choice}'",
+        hint="choose 'ours', 'theirs', or give the values that the row shall have",
+        details={"conflict_id": key},
+    )
+
+
+def _from_file(path: Path) -> dict[str, Choice]:
+    """Lines of JSON as ``Conflicts.write`` makes them, or one object of choices by ids."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"'{path}' is neither 'ours' nor 'theirs' nor a file that can be read",
+            hint="pass a side, a mapping, or the path of a file with choices",
+        ) from error
+    found: dict[str, Choice] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            told = json.loads(line)
+            key, choice = told["conflict_id"], told["choice"]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{path}:{number}: a line is a JSON object with conflict_id and choice",
+                details={"file": str(path), "line": number},
+            ) from None
+        if choice is not None:
+            found[str(key)] = _checked(str(key), choice)
+    return found

@@ -1,0 +1,86 @@
+"""What a merge would do: table by table, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph.commit.receipts import TableCounts
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.merge.changes import find_changes
+from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
+from omnigraph.merge.rows import MergedRows, merge_rows
+from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
+from omnigraph.write.validate import Validator
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """The changes of one side since a base, on top of another side."""
+
+    deltas: dict[str, TableDelta]
+    counts: dict[str, TableCounts]
+    conflicts: Conflicts
+    consulted: dict[str, int]
+    validator: Validator
+
+
+def changed_tables(catalog: Catalog, base: Snapshot, source: Snapshot) -> dict[str, Kind]:
+    """The types whose tables the source has another version of than the base."""
+    kinds: Iterable[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
+    found = {kind.table_key: kind for kind in kinds}
+    return {
+        key: found[key] for key in sorted(found) if _place(base.pin(key)) != _place(source.pin(key))
+    }
+
+
+def plan_merge(
+    store: GraphStore,
+    catalog: Catalog,
+    base: Snapshot,
+    source: Snapshot,
+    target: Snapshot,
+    resolution: Resolution,
+) -> MergePlan:
+    """Bring the changes from base to source onto the target; what cannot be is a conflict."""
+    deltas: dict[str, TableDelta] = {}
+    counts: dict[str, TableCounts] = {}
+    conflicts: list[Conflict] = []
+    for key, kind in changed_tables(catalog, base, source).items():
+        if _place(source.pin(key)) == _place(target.pin(key)):
+            continue
+        theirs = find_changes(store, kind, base.pin(key), source.pin(key))
+        if theirs.is_empty:
+            continue
+        ours = find_changes(store, kind, base.pin(key), target.pin(key))
+        merged = merge_rows(kind, theirs, ours, resolution)
+        conflicts += merged.conflicts
+        if not merged.is_empty:
+            deltas[key] = _delta(kind, merged)
+            counts[key] = TableCounts(
+                merged.new.num_rows, merged.changed.num_rows, len(merged.deleted)
+            )
+    validator = Validator(store, catalog, deltas)
+    judged = validator.judge(target, None)
+    conflicts += [of_violation(violation) for violation in judged.violations]
+    return MergePlan(deltas, counts, Conflicts(in_order(conflicts)), judged.consulted, validator)
+
+
+def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
+    schema = kind.arrow_schema()
+    deleted = merged.deleted.cast(pa.string())
+    if not merged.new.num_rows and not merged.changed.num_rows:
+        return TableDelta(kind, Effect.DELETE, None, deleted)
+    rows = pa.concat_tables([merged.new, merged.changed]).cast(schema).combine_chunks()
+    if not merged.changed.num_rows and not len(deleted):
+        # Ids that are new to the target need no look at its table.
+        return TableDelta(kind, Effect.APPEND, TableRows(rows), new_ids=True)
+    return TableDelta(kind, Effect.UPSERT, TableRows(rows), deleted)
+
+
+def _place(pin: Pin | None) -> tuple[str, int, str | None] | None:
+    return None if pin is None else (pin.location, pin.version, pin.branch)

@@ -1,0 +1,300 @@
+"""The rule for rows: what one side changed is taken, what both changed must agree.
+
+Two sides that changed different properties of one row are both taken; the same property changed
+differently is a conflict, and so is a row that one deleted and the other changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.types import PropType, Scalar
+from omnigraph.merge.changes import TableChanges
+from omnigraph.merge.conflicts import OURS, THEIRS, Choice, Conflict, ConflictKind, Resolution
+from omnigraph.merge.equal import Mask, same_values
+from omnigraph.merge.images import image
+from omnigraph.storage.tables import KEY
+from omnigraph.write.convert import convert_column
+from omnigraph.write.delta import Kind
+
+ENDS = ("src", "dst")
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """What a merge does to the table of the target, and where it cannot."""
+
+    new: pa.Table
+    """Rows that the target has not."""
+    changed: pa.Table
+    """Rows in the place of those that the target has under their ids."""
+    deleted: pa.Array
+    conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new.num_rows or self.changed.num_rows or len(self.deleted))
+
+
+def merge_rows(
+    kind: Kind, source: TableChanges, target: TableChanges, resolution: Resolution
+) -> MergedRows:
+    """Bring two sets of changes since one state together, on top of the target."""
+    both = source.ids.filter(pc.is_in(source.ids, value_set=target.ids))
+    alone = _alone(kind, source, both)
+    if not len(both):
+        return _once(kind, alone, target)
+    three = _Three(kind, source, target, both)
+    settled = three.settled(resolution)
+    return _once(kind, _joined(alone, settled), target)
+
+
+def _alone(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
+    """What only the source changed."""
+    schema = _loose(kind)
+
+    def some(ids: pa.Array) -> pa.Table:
+        wanted = ids.filter(pc.invert(pc.is_in(ids, value_set=both)))
+        rows = source.after.filter(pc.is_in(source.after[KEY], value_set=wanted))
+        return rows.select(schema.names).cast(schema)
+
+    deleted = source.deleted.filter(pc.invert(pc.is_in(source.deleted, value_set=both)))
+    return MergedRows(some(source.inserted), some(source.updated), deleted)
+
+
+def _joined(one: MergedRows, other: MergedRows) -> MergedRows:
+    return MergedRows(
+        pa.concat_tables([one.new, other.new]),
+        pa.concat_tables([one.changed, other.changed]),
+        pa.concat_arrays([one.deleted, other.deleted]),
+        (*one.conflicts, *other.conflicts),
+    )
+
+
+class _Three:
+    """Rows that both sides changed, in three states side by side; absent ones are all null."""
+
+    def __init__(
+        self, kind: Kind, source: TableChanges, target: TableChanges, ids: pa.Array
+    ) -> None:
+        self._kind = kind
+        self._ids = ids
+        self._names = kind.arrow_schema().names
+        # Both sides have changed these rows since the same state: either knows how they were.
+        self._base, self._was = _aligned(source.before, ids, self._names)
+        self._theirs, self._is_theirs = _aligned(source.after, ids, self._names)
+        self._ours, self._is_ours = _aligned(target.after, ids, self._names)
+
+    def settled(self, resolution: Resolution) -> MergedRows:
+        differ = self._differing()
+        agreed = (self._is_ours == self._is_theirs) & ~differ["any"]
+        combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~differ["clash"]
+        open_rows = np.flatnonzero(~agreed & ~combined)
+        taken = self._mixed(differ, np.flatnonzero(combined))
+        found = MergedRows(taken.slice(0, 0), taken, self._ids.slice(0, 0))
+        return _joined(found, self._decided(open_rows, differ, resolution))
+
+    def _differing(self) -> dict[str, Any]:
+        """Column by column: what each side changed, and where they clash."""
+        mine: dict[str, Mask] = {}
+        theirs: dict[str, Mask] = {}
+        clash: dict[str, Mask] = {}
+        apart: dict[str, Mask] = {}
+        for name in self._names:
+            base, ours, other = self._base[name], self._ours[name], self._theirs[name]
+            mine[name] = ~same_values(base, ours)
+            theirs[name] = ~same_values(base, other)
+            apart[name] = ~same_values(ours, other)
+            clash[name] = mine[name] & theirs[name] & apart[name]
+        return {
+            "theirs": theirs,
+            "each": clash,
+            "apart": apart,
+            "clash": np.logical_or.reduce(list(clash.values())),
+            "any": np.logical_or.reduce(list(apart.values())),
+        }
+
+    def _mixed(self, differ: dict[str, Any], rows: np.ndarray) -> pa.Table:
+        """What the source changed, and everything else as the target has it."""
+        columns = [
+            pc.if_else(
+                pa.array(differ["theirs"][name][rows]),
+                self._theirs[name].take(pa.array(rows)),
+                self._ours[name].take(pa.array(rows)),
+            )
+            if _is_choosable(self._ours[name].type)
+            else _chosen(self._theirs[name], self._ours[name], differ["theirs"][name], rows)
+            for name in self._names
+        ]
+        return pa.Table.from_arrays(columns, schema=_loose(self._kind))
+
+    # -- conflicts -----------------------------------------------------------------------
+
+    def _decided(
+        self, rows: np.ndarray, differ: dict[str, Any], resolution: Resolution
+    ) -> MergedRows:
+        new: list[dict[str, pa.Array]] = []
+        changed: list[dict[str, pa.Array]] = []
+        deleted: list[str] = []
+        conflicts: list[Conflict] = []
+        for row in rows.tolist():
+            conflict = self._conflict(row, differ)
+            choice = resolution.choice(conflict)
+            if choice is None:
+                conflicts.append(conflict)
+                continue
+            result = self._resolved(row, differ, conflict, choice)
+            if result is not None:
+                (changed if self._is_ours[row] else new).append(result)
+            elif self._is_ours[row]:
+                deleted.append(self._ids[row].as_py())
+        return MergedRows(
+            self._table(new), self._table(changed), pa.array(deleted, pa.string()), tuple(conflicts)
+        )
+
+    def _conflict(self, row: int, differ: dict[str, Any]) -> Conflict:
+        row_id = self._ids[row].as_py()
+        key = self._kind.table_key
+        base = image(self._base, row) if self._was[row] else None
+        ours = image(self._ours, row) if self._is_ours[row] else None
+        theirs = image(self._theirs, row) if self._is_theirs[row] else None
+        names: tuple[str, ...] = ()
+        if ours is None or theirs is None:
+            who = "target" if ours is None else "source"
+            kind = ConflictKind.DELETE_VS_UPDATE
+            text = f"{key} '{row_id}' was changed, and the {who} deleted it"
+        else:
+            clashes = differ["apart"] if base is None else differ["each"]
+            names = tuple(name for name in self._names if clashes[name][row])
+            is_new = base is None
+            kind = ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE
+            what = "inserted" if is_new else "changed"
+            text = f"{key} '{row_id}' was {what} on both sides, differing in {', '.join(names)}"
+        return Conflict(key, row_id, kind, text, names, base, ours, theirs)
+
+    def _resolved(
+        self, row: int, differ: dict[str, Any], conflict: Conflict, choice: Choice
+    ) -> dict[str, pa.Array] | None:
+        """The row as it shall be, each column with one value; none when it shall not be."""
+        if not isinstance(choice, Mapping):
+            return self._side(row, differ, conflict, choice)
+        start = self._side(row, differ, conflict, OURS)
+        if start is None:
+            start = self._side(row, differ, conflict, THEIRS)
+        assert start is not None
+        return start | _values(self._kind, conflict, choice)
+
+    def _side(
+        self, row: int, differ: dict[str, Any], conflict: Conflict, side: str
+    ) -> dict[str, pa.Array] | None:
+        """One side where they clash; what only one of them changed is taken from it."""
+        chosen, there = (
+            (self._ours, self._is_ours) if side == OURS else (self._theirs, self._is_theirs)
+        )
+        if not there[row]:
+            return None
+        found = {}
+        for name in self._names:
+            column = chosen[name]
+            if conflict.kind is ConflictKind.DIVERGENT_UPDATE and not differ["each"][name][row]:
+                column = (self._theirs if differ["theirs"][name][row] else self._ours)[name]
+            found[name] = column.slice(row, 1)
+        return found
+
+    def _table(self, rows: list[dict[str, pa.Array]]) -> pa.Table:
+        schema = _loose(self._kind)
+        if not rows:
+            return schema.empty_table()
+        columns = [pa.concat_arrays([row[name] for row in rows]) for name in schema.names]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _loose(kind: Kind) -> pa.Schema:
+    """The columns of a type without a word on nulls, which the validator judges."""
+    return pa.schema([field.with_nullable(True) for field in kind.arrow_schema()])
+
+
+def _is_choosable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind)
+
+
+def _chosen(theirs: pa.Array, ours: pa.Array, mask: Mask, rows: np.ndarray) -> pa.Array:
+    """As ``if_else``, which does not take lists."""
+    both = pa.concat_arrays([theirs, ours])
+    return both.take(pa.array(np.where(mask[rows], rows, rows + len(theirs))))
+
+
+def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str, pa.Array], Mask]:
+    """Columns of rows in the order of ids, null where there is no row, and where there is one."""
+    where = pc.index_in(ids, value_set=rows[KEY].combine_chunks())
+    there = where.is_valid().to_numpy(zero_copy_only=False)
+    columns = {name: rows[name].combine_chunks().take(where) for name in names}
+    return columns, there
+
+
+def _values(kind: Kind, conflict: Conflict, choice: Mapping[str, Any]) -> dict[str, pa.Array]:
+    """The values that somebody chose, each as a column of one."""
+    found = {}
+    for name, value in choice.items():
+        is_end = isinstance(kind, EdgeType) and name in ENDS
+        key = kind.key if isinstance(kind, NodeType) else ()
+        if name in key or (name not in kind.properties and not is_end):
+            why = "is its key" if name in key else f"{kind.name} has not"
+            raise InputError(
+                f"the choice for '{conflict.conflict_id}' names '{name}', which {why}",
+                details={"conflict_id": conflict.conflict_id, "property": name},
+            )
+        type_ = PropType(Scalar.STRING) if is_end else kind.properties[name].type
+        column, problems = convert_column(name, type_, [value])
+        if problems or (value is None and not type_.nullable):
+            said = problems[0].message if problems else "it is required"
+            raise ValueConversionError(
+                f"the choice for '{conflict.conflict_id}': {kind.name}.{name}: {said}",
+                details={"conflict_id": conflict.conflict_id, "property": name},
+            )
+        found[name] = column
+    return found
+
+
+# -- the same edge from both sides ----------------------------------------------------------------
+
+
+def _once(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
+    """Without edges that the target made too, where only one may lead from here to there."""
+    if not isinstance(kind, EdgeType) or ENDS not in kind.unique or not merged.new.num_rows:
+        return merged
+    mine = target.after.filter(pc.is_in(target.after[KEY], value_set=target.inserted))
+    if not mine.num_rows:
+        return merged
+    names = [name for name in kind.arrow_schema().names if name != KEY]
+    known: dict[tuple[str, str], int] = {
+        ends: row
+        for row, ends in enumerate(
+            zip(mine["src"].to_pylist(), mine["dst"].to_pylist(), strict=True)
+        )
+    }
+    pairs = [
+        (row, known[ends])
+        for row, ends in enumerate(
+            zip(merged.new["src"].to_pylist(), merged.new["dst"].to_pylist(), strict=True)
+        )
+        if ends in known
+    ]
+    if not pairs:
+        return merged
+    rows, partners = (pa.array(side) for side in zip(*pairs, strict=True))
+    one, other = merged.new.take(rows), mine.take(partners)
+    same = np.logical_and.reduce(
+        [same_values(one[n].combine_chunks(), other[n].combine_chunks()) for n in names]
+    )
+    dropped = rows.to_numpy()[same]
+    left = np.delete(np.arange(merged.new.num_rows), dropped)
+    return replace(merged, new=merged.new.take(pa.array(left)))

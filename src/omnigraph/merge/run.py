@@ -1,0 +1,266 @@
+"""Merging a branch into another, and taking one commit back or over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from os import PathLike
+from typing import Any, TypeAlias
+
+from omnigraph.commit.branches import Branches, refuse_while_schema_changes
+from omnigraph.commit.history import History
+from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.receipts import Receipt, TableCounts
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.merge.ancestry import Ancestry
+from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
+from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
+from omnigraph.write.stage import stage_deltas
+
+Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
+
+MERGE, REVERTS, PICKS = "merge", "reverts", "picks"
+"""Keys in the metadata of a commit: what was decided, and which commit was taken back or over."""
+
+_one_at_a_time = threading.Lock()
+
+
+class Outcome(StrEnum):
+    """What became of a merge."""
+
+    UP_TO_DATE = "already_up_to_date"
+    FAST_FORWARD = "fast_forward"
+    MERGED = "merged"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """What a merge did, or would do."""
+
+    outcome: Outcome
+    source: str
+    target: str
+    base: str | None
+    """The commit from which the two have parted."""
+    commit_id: str | None = None
+    """None when nothing was committed."""
+    version: int = 0
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    conflicts: Conflicts = field(default_factory=Conflicts)
+    """Only a preview has some: a merge that has conflicts is refused."""
+    resolved: Mapping[str, Choice] = field(default_factory=dict)
+
+    @property
+    def is_clean(self) -> bool:
+        return not len(self.conflicts)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOptions:
+    """What a caller may say about a merge."""
+
+    resolve: Resolve = None
+    dry_run: bool = False
+    actor: str | None = None
+    delete_branch: bool = False
+
+
+class _Changes:
+    """The changes between two states, to be brought onto the newest of a branch."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        base: Snapshot,
+        source: Snapshot,
+        names: tuple[str, str],
+        options: MergeOptions,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._base = base
+        self._source = source
+        self._names = names
+        self._options = options
+        self.resolution = Resolution(options.resolve)
+        self.told: dict[str, Any] = {}
+        self.target: Snapshot | None = None
+        self.plan: MergePlan | None = None
+
+    @property
+    def touches(self) -> frozenset[str]:
+        return frozenset(changed_tables(self._catalog, self._base, self._source))
+
+    def planned(self, target: Snapshot) -> MergePlan:
+        self.resolution = Resolution(self._options.resolve)
+        found = plan_merge(
+            self._store, self._catalog, self._base, self._source, target, self.resolution
+        )
+        self.resolution.check_used()
+        self.target, self.plan = target, found
+        return found
+
+    def prepare(self, view: WriteView) -> Prepared:
+        plan = self.planned(view.snapshot)
+        if len(plan.conflicts):
+            raise plan.conflicts.error(*self._names)
+        if self.resolution.used:
+            self.told[MERGE] = {"resolved": dict(self.resolution.used)}
+        staged = stage_deltas(view, plan.deltas)
+        return Prepared(staged, plan.consulted, plan.validator.check, always=True)
+
+
+def merge_branches(
+    store: GraphStore, catalog: Catalog, source: str, target: str, options: MergeOptions
+) -> MergeReport:
+    """Merge one branch into another; conflicts refuse everything."""
+    from_branch, into = normal_branch(source), normal_branch(target)
+    if from_branch == into:
+        raise InputError("branch_merge requires distinct source and target branches")
+    refuse_while_schema_changes(store)
+    with _one_at_a_time:
+        report = _merged(store, catalog, from_branch, into, options)
+    if options.delete_branch and not options.dry_run and from_branch is not None:
+        Branches(store).delete(from_branch)
+    return report
+
+
+def _merged(
+    store: GraphStore,
+    catalog: Catalog,
+    source: str | None,
+    target: str | None,
+    options: MergeOptions,
+) -> MergeReport:
+    theirs, ours = store.manifest(source).current(), store.manifest(target).current()
+    head, onto = _head(theirs), _head(ours)
+    names = (branch_label(source), branch_label(target))
+    ancestry = Ancestry(store)
+    if ancestry.is_ancestor(head, onto):
+        return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
+    base, state = ancestry.base(head, onto)
+    changes = _Changes(store, catalog, state, theirs, names, options)
+    report = MergeReport(Outcome.MERGED, *names, base.commit_id)
+    if options.dry_run:
+        plan = changes.planned(ours)
+        report = replace(report, conflicts=plan.conflicts, version=ours.manifest_version)
+    else:
+        request = WriteRequest(
+            WriterKind.BRANCH_MERGE,
+            target,
+            changes.touches,
+            changes.prepare,
+            strict=True,
+            actor=options.actor,
+            merged_parent=head,
+            extra=changes.told,
+        )
+        receipt = commit_write(store, request)
+        report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
+    assert changes.plan is not None
+    assert changes.target is not None
+    ahead = Outcome.FAST_FORWARD if _head(changes.target) == base.commit_id else Outcome.MERGED
+    return replace(
+        report,
+        outcome=ahead,
+        tables=changes.plan.counts,
+        resolved=dict(changes.resolution.used),
+    )
+
+
+def _head(snapshot: Snapshot) -> str:
+    return "" if snapshot.head is None else snapshot.head.commit_id
+
+
+# -- one commit -----------------------------------------------------------------------------------
+
+
+def revert_commit(
+    store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
+) -> MergeReport:
+    """Take back what a commit changed, by a new commit; what came after it stays."""
+    history = History(store)
+    commit = history.commit(commit_id)
+    before = _before(history, commit.parent, commit_id)
+    state = history.snapshot_of(commit_id)
+    return _replayed(store, catalog, state, before, branch, options, {REVERTS: commit_id})
+
+
+def pick_commit(
+    store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
+) -> MergeReport:
+    """Make what a commit of any branch changed part of a branch, by a new commit."""
+    history = History(store)
+    commit = history.commit(commit_id)
+    before = _before(history, commit.parent, commit_id)
+    state = history.snapshot_of(commit_id)
+    return _replayed(store, catalog, before, state, branch, options, {PICKS: commit_id})
+
+
+def _before(history: History, parent: str | None, commit_id: str) -> Snapshot:
+    if parent is None:
+        raise InputError(
+            f"commit '{commit_id}' is the first of the graph",
+            hint="there is nothing before it to compare with",
+            details={"commit_id": commit_id},
+        )
+    return history.snapshot_of(parent)
+
+
+def _replayed(
+    store: GraphStore,
+    catalog: Catalog,
+    base: Snapshot,
+    source: Snapshot,
+    branch: str,
+    options: MergeOptions,
+    extra: Mapping[str, Any],
+) -> MergeReport:
+    into = normal_branch(branch)
+    refuse_while_schema_changes(store)
+    names = (str(next(iter(extra.values()))), branch_label(into))
+    changes = _Changes(store, catalog, base, source, names, options)
+    changes.told.update(extra)
+    report = MergeReport(Outcome.MERGED, *names, _head(base))
+    if options.dry_run:
+        now = store.manifest(into).current()
+        plan = changes.planned(now)
+        return replace(
+            report,
+            conflicts=plan.conflicts,
+            tables=plan.counts,
+            version=now.manifest_version,
+            outcome=Outcome.MERGED if plan.deltas or len(plan.conflicts) else Outcome.UP_TO_DATE,
+        )
+
+    def prepare(view: WriteView) -> Prepared:
+        # Unlike a merge, a commit that changes nothing here is none.
+        return replace(changes.prepare(view), always=False)
+
+    request = WriteRequest(
+        WriterKind.MUTATION,
+        into,
+        changes.touches,
+        prepare,
+        strict=True,
+        actor=options.actor,
+        extra=changes.told,
+    )
+    receipt: Receipt = commit_write(store, request)
+    assert changes.plan is not None
+    return replace(
+        report,
+        outcome=Outcome.MERGED if receipt.commit_id else Outcome.UP_TO_DATE,
+        commit_id=receipt.commit_id,
+        version=receipt.version,
+        tables=changes.plan.counts,
+        resolved=dict(changes.resolution.used),
+    )
