@@ -269,7 +269,9 @@ def _values(kind: Kind, conflict: Conflict, choice: Mapping[str, Any]) -> dict[s
 
 def _once(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
     """Without edges that the target made too, where only one may lead from here to there."""
-    if not isinstance(kind, EdgeType) or ENDS not in kind.unique or not merged.new.num_rows:
+    if not isinstance(kind, EdgeType) or not merged.new.num_rows:
+        return merged
+    if not any(set(columns) == set(ENDS) for columns in kind.unique):
         return merged
     mine = target.after.filter(pc.is_in(target.after[KEY], value_set=target.inserted))
     if not mine.num_rows:

@@ -1,0 +1,412 @@
+"""What merging does beyond the pairs of the truth table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.errors import BranchNotFound, Conflict, InputError, MergeConflicts
+from omnigraph.merge.run import Outcome
+
+SCHEMA = """
+node P {
+    name: String @key
+    age: I32?
+    city: String?
+    mail: String? @unique
+    seen: DateTime?
+    born: Date?
+    tags: [String]?
+    spot: Vector(2)?
+    photo: Blob?
+    @range(age, 0..150)
+}
+edge K: P -> P { w: I32? }
+edge Once: P -> P { w: I32?  @unique(src, dst) }
+edge Boss: P -> P @card(0..1)
+"""
+M, FF, UTD = Outcome.MERGED, Outcome.FAST_FORWARD, Outcome.UP_TO_DATE
+
+
+def person(name, **data):
+    return {"type": "P", "data": {"name": name, **data}}
+
+
+def edge(kind, source, target, **data):
+    return {"edge": kind, "from": source, "to": target, "data": data}
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        graph.load([person(name, age=30, city="Bern") for name in ("ana", "ben", "cy")])
+        graph.branches.create("work")
+        yield graph
+
+
+def row(graph, name, branch="main"):
+    return graph.entity_at("P", name, branch)
+
+
+def edit(graph, branch, name, **values):
+    """Set properties of a person, leaving the others as they are."""
+    known = {k: v for k, v in row(graph, name, branch).items() if k not in ("id", "photo")}
+    known["seen"] = known["seen"] and known["seen"].isoformat()
+    known["born"] = known["born"] and known["born"].isoformat()
+    graph.load([person(**{**known, **values})], branch=branch)
+
+
+def conflicts(graph, **options):
+    with pytest.raises(MergeConflicts) as caught:
+        graph.branches.merge("work", **options)
+    return caught.value.details["conflicts"]
+
+
+# -- properties -----------------------------------------------------------------------------------
+
+
+def test_changes_of_different_properties_are_both_kept(graph):
+    edit(graph, "work", "ana", city="Rome", tags=["x"])
+    edit(graph, "main", "ana", age=31)
+    assert graph.branches.merge("work").outcome is M
+    found = row(graph, "ana")
+    assert (found["age"], found["city"], found["tags"]) == (31, "Rome", ["x"])
+
+
+def test_a_conflict_names_the_properties_and_the_three_states(graph):
+    edit(graph, "work", "ana", age=31, city="Rome")
+    edit(graph, "main", "ana", age=32, tags=["x"])
+    (found,) = conflicts(graph)
+    assert found["properties"] == ["age"]
+    assert [found[side]["age"] for side in ("base", "ours", "theirs")] == [30, 32, 31]
+    assert found["conflict_id"] == "node:P/ana"
+
+
+def test_null_is_not_an_empty_text_nor_an_empty_list(graph):
+    edit(graph, "work", "ana", city="", tags=[])
+    edit(graph, "main", "ana", city=None)
+    (found,) = conflicts(graph)
+    assert found["properties"] == ["city"]
+    assert (found["ours"]["city"], found["theirs"]["city"]) == (None, "")
+
+
+def test_moments_days_vectors_and_blobs_arrive_as_they_are(graph):
+    values = {
+        "seen": "2024-05-01T10:11:12.345Z",
+        "born": "1990-02-03",
+        "spot": [0.5, -1.5],
+        "photo": "base64:aGk=",
+    }
+    graph.load([person("ana", age=30, city="Bern", **values)], branch="work")
+    edit(graph, "main", "ben", age=1)
+    assert graph.branches.merge("work").outcome is M
+    assert row(graph, "ana") == row(graph, "ana", "work")
+    assert (
+        row(graph, "ana")["seen"]
+        .isoformat(timespec="milliseconds")
+        .startswith("2024-05-01T10:11:12.345")
+    )
+    assert graph.read_blob("P", "ana", "photo") == b"hi"
+
+
+def test_rows_that_a_merge_does_not_touch_keep_their_stamps(graph):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ben", age=31)
+    stamps = "_row_last_updated_at_version"
+    before = dict(_stamps(graph, stamps))
+    graph.branches.merge("work")
+    after = dict(_stamps(graph, stamps))
+    assert after.pop("ana") > before.pop("ana")
+    assert after == before
+
+
+def _stamps(graph, name):
+    pin = graph._store.manifest(None).current().pin("node:P")
+    table = graph._store.table(pin).read(["id", name])
+    return zip(table["id"].to_pylist(), table[name].to_pylist(), strict=True)
+
+
+# -- edges ----------------------------------------------------------------------------------------
+
+
+def test_the_same_edge_from_both_sides_is_one_where_only_one_may_be(graph):
+    for branch in ("main", "work"):
+        graph.load([edge("Once", "ana", "ben", w=1), edge("K", "ana", "ben")], branch=branch)
+    graph.branches.merge("work")
+    snapshot = graph.snapshot()
+    assert snapshot.read("Once").num_rows == 1
+    assert snapshot.read("K").num_rows == 2
+
+
+def test_an_edge_that_differs_is_a_conflict_where_only_one_may_be(graph):
+    graph.load([edge("Once", "ana", "ben", w=1)])
+    graph.load([edge("Once", "ana", "ben", w=2)], branch="work")
+    (found,) = conflicts(graph)
+    assert found["kind"] == "unique_violation"
+
+
+# -- rules ----------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_in_order(graph):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ana", age=32)
+    graph.load([person("new", mail="m@"), edge("Boss", "ben", "cy")], branch="work")
+    graph.load([person("other", mail="m@"), edge("Boss", "ben", "ana")])
+    graph.load([edge("K", "cy", "ben")])
+    graph.mutate('query q() { delete P where name = "cy" }', branch="work")
+    found = [(each["table_key"], each["kind"]) for each in conflicts(graph)]
+    assert found == [
+        ("edge:K", "orphan_edge"),
+        ("node:P", "divergent_update"),
+        ("node:P", "unique_violation"),
+    ]
+    preview = graph.branches.merge("work", dry_run=True)
+    assert [(each.table_key, each.kind) for each in preview.conflicts] == found
+    assert preview.conflicts.to_arrow().num_rows == 3
+
+
+def test_too_many_edges_from_both_sides_are_a_conflict(graph):
+    graph.load([edge("Boss", "ben", "cy")], branch="work")
+    graph.load([edge("Boss", "ben", "ana")])
+    (found,) = conflicts(graph)
+    assert (found["kind"], found["row_id"]) == ("cardinality_violation", "ben")
+
+
+# -- resolutions ----------------------------------------------------------------------------------
+
+
+def clash(graph):
+    edit(graph, "work", "ana", age=31, city="Rome")
+    edit(graph, "main", "ana", age=32)
+    graph.mutate('query q() { delete P where name = "ben" }')
+    edit(graph, "work", "ben", age=77)
+
+
+@pytest.mark.parametrize(
+    ("choice", "age", "ben"), [("ours", 32, None), ("theirs", 31, 77)], ids=["ours", "theirs"]
+)
+def test_one_side_for_all_conflicts(graph, choice, age, ben):
+    clash(graph)
+    report = graph.branches.merge("work", resolve=choice)
+    assert set(report.resolved.values()) == {choice}
+    # What only one side changed is kept whoever wins.
+    assert (row(graph, "ana")["age"], row(graph, "ana")["city"]) == (age, "Rome")
+    assert (row(graph, "ben") or {}).get("age") == ben
+
+
+def test_a_choice_for_each_conflict_or_values(graph):
+    clash(graph)
+    choices = {"node:P/ana": {"age": 40, "tags": ["both"]}, "node:P/ben": "theirs"}
+    report = graph.branches.merge("work", resolve=choices)
+    found = row(graph, "ana")
+    assert (found["age"], found["city"], found["tags"]) == (40, "Rome", ["both"])
+    assert row(graph, "ben")["age"] == 77
+    assert report.resolved == choices
+    extra = graph._store.manifest(None).current().head.extra
+    assert extra["merge"] == {"resolved": choices}
+
+
+def test_choices_come_from_a_file_that_a_preview_wrote(graph, tmp_path):
+    clash(graph)
+    preview = graph.branches.merge("work", dry_run=True)
+    path = tmp_path / "conflicts.jsonl"
+    preview.conflicts.write(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["conflict_id"] for line in lines] == ["node:P/ana", "node:P/ben"]
+    path.write_text("\n".join(json.dumps({**line, "choice": "theirs"}) for line in lines))
+    graph.branches.merge("work", resolve=path)
+    assert row(graph, "ana")["age"] == 31
+
+
+@pytest.mark.parametrize(
+    ("resolve", "message"),
+    [
+        ({"node:P/zed": "ours"}, "no conflict 'node:P/zed'"),
+        ({"node:P/ana": "mine"}, "the choice for 'node:P/ana' is 'mine'"),
+        ({"node:P/ana": {"height": 1}}, "which P has not"),
+        ({"node:P/ana": {"name": "eve"}}, "which is its key"),
+        ({"node:P/ana": {"age": "old"}}, "is not an I32"),
+        ("both", "neither 'ours' nor 'theirs'"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_refused(graph, resolve, message):
+    clash(graph)
+    before = graph.commits()
+    choices = {"node:P/ben": "ours", **resolve} if isinstance(resolve, dict) else resolve
+    with pytest.raises(Exception, match=message):
+        graph.branches.merge("work", resolve=choices)
+    assert graph.commits() == before
+
+
+# -- histories ------------------------------------------------------------------------------------
+
+
+def test_merges_that_cross_find_what_both_have_in_common(graph):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ben", age=31)
+    graph.branches.create("kept", "work")
+    graph.branches.merge("main", "work")
+    graph.branches.merge("kept", "main")
+    edit(graph, "work", "cy", age=33)
+    edit(graph, "main", "cy", city="Oslo")
+    assert graph.branches.merge("work", "main").outcome is M
+    assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [31, 31, 33]
+    assert row(graph, "cy")["city"] == "Oslo"
+    assert graph.branches.merge("main", "work").outcome is FF
+
+
+def test_two_branches_that_merged_the_same_third_one(graph):
+    graph.branches.create("other")
+    graph.branches.create("third")
+    graph.load([person("dee", age=1)], branch="third")
+    graph.branches.merge("third", "work")
+    graph.branches.merge("third", "other")
+    edit(graph, "work", "dee", age=2)
+    edit(graph, "other", "dee", city="Oslo")
+    graph.branches.merge("work", "other")
+    assert (row(graph, "dee", "other")["age"], row(graph, "dee", "other")["city"]) == (2, "Oslo")
+
+
+def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
+    graph.branches.create("other")
+    graph.branches.create("third")
+    graph.load([person("dee", age=1)], branch="third")
+    for branch in ("work", "other"):
+        graph.branches.merge("third", branch)
+    graph.branches.delete("third")
+    edit(graph, "work", "dee", age=2)
+    edit(graph, "other", "dee", city="Oslo")
+    (found,) = conflicts(graph, target="other")
+    assert (found["kind"], found["properties"]) == ("divergent_insert", ["age", "city"])
+
+
+def test_changes_since_the_last_merge_are_merged_again(graph):
+    for age in (31, 32, 33):
+        edit(graph, "work", "ana", age=age)
+        edit(graph, "main", "ben", age=age)
+        assert graph.branches.merge("work").outcome is M
+        assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (age, age)
+
+
+def test_the_same_change_on_both_sides_is_a_merge_that_changes_nothing(graph):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ana", age=31)
+    before = graph.snapshot()
+    report = graph.branches.merge("work")
+    assert (report.outcome, report.tables) == (M, {})
+    commit = graph.commits()[0]
+    assert (commit.commit_id, commit.merged_parent) == (
+        report.commit_id,
+        graph.commits("work")[0].commit_id,
+    )
+    assert graph.snapshot().read("P").equals(before.read("P"))
+
+
+def test_a_merge_after_the_table_was_compacted(graph):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ben", age=31)
+    for branch in (None, "work"):
+        pin = graph._store.manifest(branch).current().pin("node:P")
+        assert pin is not None
+    graph.maintenance.optimize()
+    graph.branches.merge("work")
+    assert [row(graph, name)["age"] for name in ("ana", "ben")] == [31, 31]
+
+
+def test_the_merged_branch_goes_when_asked(graph):
+    edit(graph, "work", "ana", age=31)
+    report = graph.branches.merge("work", delete_branch=True, actor="rev")
+    assert graph.branches.list() == ["main"]
+    commit = graph.commit(report.commit_id)
+    assert (commit.actor, commit.merged_parent is not None) == ("rev", True)
+
+
+def test_a_preview_writes_nothing(graph, tmp_path):
+    edit(graph, "work", "ana", age=31)
+    graph.load([person("eve")], branch="work")
+    files = {path for path in tmp_path.rglob("*") if path.is_file()}
+    report = graph.branches.merge("work", dry_run=True)
+    assert (report.outcome, report.commit_id, report.is_clean) == (FF, None, True)
+    counts = report.tables["node:P"]
+    assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error", "message"),
+    [
+        ("work", "work", InputError, "requires distinct source and target"),
+        ("main", "main", InputError, "requires distinct source and target"),
+        ("none", "main", BranchNotFound, "none"),
+        ("work", "none", BranchNotFound, "none"),
+        ("__x", "main", Exception, "__x"),
+    ],
+)
+def test_branches_that_cannot_be_merged(graph, source, target, error, message):
+    with pytest.raises(error, match=message):
+        graph.branches.merge(source, target)
+
+
+def test_a_writer_on_the_target_meanwhile_is_a_conflict_and_then_a_clean_retry(graph, monkeypatch):
+    from omnigraph.merge import run
+
+    edit(graph, "work", "ana", age=31)
+    planned, calls = run.plan_merge, []
+
+    def and_somebody_writes(*arguments):
+        found = planned(*arguments)
+        if not calls:
+            calls.append(1)
+            edit(graph, "main", "ben", age=44)
+        return found
+
+    monkeypatch.setattr(run, "plan_merge", and_somebody_writes)
+    with pytest.raises(Conflict):
+        graph.branches.merge("work")
+    assert row(graph, "ana")["age"] == 30
+    assert graph.branches.merge("work").outcome is M
+    assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (31, 44)
+
+
+# -- one commit -----------------------------------------------------------------------------------
+
+
+def test_a_commit_is_taken_back_and_what_came_after_stays(graph):
+    edit(graph, "main", "ana", age=31)
+    wrong = graph.load([person("eve"), person("ben", age=99, city="Bern")]).commit_id
+    edit(graph, "main", "cy", age=33)
+    report = graph.branches.revert(wrong)
+    assert report.outcome is M
+    assert row(graph, "eve") is None
+    assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [31, 30, 33]
+    assert graph._store.manifest(None).current().head.extra["reverts"] == wrong
+    assert graph.branches.revert(wrong).outcome is UTD
+
+
+def test_what_was_changed_again_is_a_conflict_of_a_revert(graph):
+    wrong = graph.load([person("ben", age=99, city="Bern")]).commit_id
+    edit(graph, "main", "ben", age=50)
+    with pytest.raises(MergeConflicts):
+        graph.branches.revert(wrong)
+    graph.branches.revert(wrong, resolve="theirs")
+    assert row(graph, "ben")["age"] == 30
+
+
+def test_a_commit_of_another_branch_is_taken_over(graph):
+    first = graph.load([person("eve", age=1)], branch="work").commit_id
+    graph.load([person("fay", age=2)], branch="work")
+    report = graph.branches.cherry_pick(first)
+    assert report.tables["node:P"].inserted == 1
+    assert row(graph, "eve")["age"] == 1
+    assert row(graph, "fay") is None
+    # A later merge of the branch brings the rest.
+    graph.branches.merge("work")
+    assert row(graph, "fay")["age"] == 2
+
+
+def test_the_first_commit_cannot_be_taken_back(graph):
+    with pytest.raises(InputError, match="first of the graph"):
+        graph.branches.revert(graph.commits()[-1].commit_id)
