@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from omnigraph.addresses import durability_of, root_of
 from omnigraph.arguments import public
+from omnigraph.changing import GraphChanges
 from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, open_contract, settle
@@ -28,12 +30,14 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
+from omnigraph.embedding import GraphEmbeddings
 from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
 from omnigraph.loading import Loading, run_export, run_load
+from omnigraph.maintaining import GraphMaintenance
 from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
 from omnigraph.querying import (
@@ -54,7 +58,6 @@ from omnigraph.settings import Settings
 from omnigraph.snapshots import GraphSnapshot
 from omnigraph.storage.derived import DerivedFiles
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.roots import Root, parse_root
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 from omnigraph.write.append import Append, Rows
@@ -134,7 +137,7 @@ class Graph:
         source = source_of(schema, "<schema>").text
         # Before anything is made: a schema that is wrong leaves nothing behind.
         compile_schema(source)
-        store = GraphStore(_root(uri, storage_options), _durability(durability), create=True)
+        store = GraphStore(root_of(uri, storage_options), durability_of(durability), create=True)
         return cls(store, init_graph(store, source, force=force), "rw", actor, embedding)
 
     @classmethod
@@ -156,7 +159,7 @@ class Graph:
         """
         if mode not in ("rw", "r"):
             raise InputError(f"'{mode}' is no mode", hint="use 'rw' or 'r'")
-        store = GraphStore(_root(uri, storage_options), _durability(durability))
+        store = GraphStore(root_of(uri, storage_options), durability_of(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
         graph = cls(store, contract, mode, actor, embedding)
         graph.recovered = tuple(recovered)
@@ -221,6 +224,18 @@ class Graph:
     @property
     def indexes(self) -> GraphIndexes:
         return GraphIndexes(self)
+
+    @property
+    def changes(self) -> GraphChanges:
+        return GraphChanges(self)
+
+    @property
+    def embeddings(self) -> GraphEmbeddings:
+        return GraphEmbeddings(self)
+
+    @property
+    def maintenance(self) -> GraphMaintenance:
+        return GraphMaintenance(self)
 
     @public
     def commits(self, branch: str = "main") -> list[Commit]:
@@ -571,18 +586,3 @@ def _target(snapshot: Snapshot, branch: str, commit: str | None, tag: str | None
     if commit is not None or tag is not None:
         return {"snapshot": str(commit or tag)}
     return {"branch": branch_label(snapshot.branch)}
-
-
-def _root(uri: str | PathLike[str], options: Mapping[str, str] | None) -> Root:
-    address = fspath(uri)
-    if address.startswith("s3://"):
-        known = Settings.from_environ().storage_options()
-        return parse_root(address, {**known, **(options or {})})
-    return parse_root(address, options)
-
-
-def _durability(value: Durability | str) -> Durability:
-    try:
-        return Durability(value)
-    except ValueError:
-        raise InputError(f"'{value}' is no durability", hint="use 'disk' or 'os'") from None

@@ -56,13 +56,18 @@ class Export:
             for batch in self._batches(kind, pin):
                 yield from encoder.lines(batch)
 
-    def write_lines(self, path: Path) -> int:
-        """Write a file of JSON lines, compressed if it ends in .gz or .zst; gives how many."""
+    def write_lines(self, path: Path, last: str | None = None) -> int:
+        """Write a file of JSON lines, compressed if it ends in .gz or .zst; gives how many.
+
+        A last line is not counted: it says that the file is whole.
+        """
         count = 0
         with replaced_file(path) as write:
             for line in self.lines():
                 write(f"{line}\n".encode())
                 count += 1
+            if last is not None:
+                write(f"{last}\n".encode())
         return count
 
     def write_parquet(self, folder: Path) -> int:

@@ -1,0 +1,149 @@
+"""The state that two sides of a merge came from.
+
+Mostly that is the state of one commit. Merges that crossed leave several commits that both sides
+have and of which none came before another; taking one of them would undo what only the others
+have. Then they are merged first, and the result is what both sides are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import Conflict
+from omnigraph.merge.ancestry import Ancestry
+from omnigraph.merge.changes import TableChanges, apart, find_changes, unsure_rows
+from omnigraph.merge.conflicts import Resolution
+from omnigraph.merge.rows import MergedRows, merge_rows
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """What merging two states makes, which no commit has."""
+
+    one: State
+    other: State
+    common: State | None
+    """What these two came from."""
+    commits: frozenset[str]
+    _found: dict[str, TableChanges] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The state of a commit, or the one that a branch shows."""
+
+    snapshot: Snapshot
+    commits: frozenset[str] = frozenset()
+
+
+State: TypeAlias = Committed | Crossed
+
+
+def common_state(ancestry: Ancestry, source: str, target: str) -> tuple[str, State]:
+    """What two commits came from, and the nearest commit that it is made of."""
+    commits = ancestry.common([source], [target])
+    if not commits:
+        raise Conflict("branches have no common ancestor", hint="load the data of one instead")
+    state = _state(ancestry, commits)
+    assert state is not None
+    return commits[0], state
+
+
+def _state(ancestry: Ancestry, commits: list[str]) -> State | None:
+    states: list[State] = []
+    for commit in commits:
+        snapshot = ancestry.state(commit)
+        assert snapshot is not None
+        states.append(Committed(snapshot, frozenset({commit})))
+
+    def merged(one: State, other: State) -> State:
+        before = ancestry.common(sorted(one.commits), sorted(other.commits))
+        return Crossed(one, other, _state(ancestry, before), one.commits | other.commits)
+
+    return reduce(merged, states) if states else None
+
+
+def places(state: State, table_key: str) -> set[tuple[str, int, str | None] | None]:
+    """Every version of a table that a state is made of."""
+    return {_place(snapshot.pin(table_key)) for snapshot in _snapshots(state)}
+
+
+def _snapshots(state: State) -> Iterator[Snapshot]:
+    if isinstance(state, Committed):
+        yield state.snapshot
+    else:
+        yield from _snapshots(state.one)
+        yield from _snapshots(state.other)
+
+
+def _place(pin: Pin | None) -> tuple[str, int, str | None] | None:
+    return None if pin is None else (pin.location, pin.version, pin.branch)
+
+
+# -- changes between states -----------------------------------------------------------------------
+
+
+def changes_between(
+    store: GraphStore, kind: Kind, before: State | None, after: State
+) -> TableChanges:
+    """What differs in the table of a type; before none there were no rows."""
+    if isinstance(before, Crossed):
+        return apart(kind, _made(store, kind, before), _to(store, kind, before.one, after))
+    return _to(store, kind, before, after)
+
+
+def _to(store: GraphStore, kind: Kind, before: State | None, after: State) -> TableChanges:
+    if isinstance(after, Crossed):
+        back = changes_between(store, kind, before, after.one).reversed()
+        return apart(kind, back, _made(store, kind, after))
+    if isinstance(before, Crossed):
+        return changes_between(store, kind, before, after)
+    key = kind.table_key
+    start = None if before is None else before.snapshot.pin(key)
+    return find_changes(store, kind, start, after.snapshot.pin(key))
+
+
+def _made(store: GraphStore, kind: Kind, state: Crossed) -> TableChanges:
+    """What the merged state has that the first of the two has not."""
+    found = state._found.get(kind.table_key)
+    if found is None:
+        theirs = changes_between(store, kind, state.common, state.other)
+        ours = changes_between(store, kind, state.common, state.one)
+        found = _merged(kind, theirs, ours)
+        state._found[kind.table_key] = found
+    return found
+
+
+def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChanges:
+    made = merge_rows(kind, theirs, ours, Resolution(None))
+    ids = pa.concat_arrays([_ids(made.new), _ids(made.changed), made.deleted])
+    before = pa.concat_tables(
+        [_some(ours.after, ids), _without(_some(theirs.before, ids), ours.ids)]
+    )
+    names = kind.arrow_schema().names
+    after = [table.select(names) for table in (made.new, made.changed)]
+    # Both sides have settled these, each in its way: nobody knows what they would agree on.
+    open_ids = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
+    return unsure_rows(kind, TableChanges(before, pa.concat_tables(after)), open_ids, ours.after)
+
+
+def _ids(rows: pa.Table | MergedRows) -> pa.Array:
+    return pa.concat_arrays([pa.array([], pa.string()), *rows[KEY].chunks])
+
+
+def _some(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows[KEY], value_set=ids))
+
+
+def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
