@@ -171,6 +171,25 @@ class Feed:
                 hint="read that commit to its end with the same filter first",
             )
 
+    def behind(self, cursor: Cursor) -> list[CommitRow]:
+        """The commits behind a cursor, oldest first."""
+        self._check(cursor)
+        return [row for row, _ in self._behind(cursor)]
+
+    def told(self, commit_id: str, most: int) -> tuple[CommitRow, Iterator[list[Change]]]:
+        """All changes of one commit of the branch, in pieces of at most so many."""
+        parent: CommitRow | None = None
+        for row in self.chain():
+            if row.commit_id == commit_id:
+                return row, self._pieces(self._changes(row, parent), most)
+            parent = row
+        raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
+
+    def _pieces(self, found: list[tuple[Kind, TableChanges]], most: int) -> Iterator[list[Change]]:
+        for kind, each in found:
+            for start in range(0, count_of(each, self._wanted), most):
+                yield changes_of(kind, each, self._wanted, start, most)
+
     # -- commits -------------------------------------------------------------------------
 
     def _behind(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:

@@ -1,4 +1,4 @@
-"""The data source ``omnigraph`` of Spark: types of a graph as frames, frames and streams into it.
+"""The data source ``omnigraph`` of Spark: types as frames, changes as a stream, and writing both.
 
 The classes that Spark wants are made when it is registered, since only then PySpark is needed.
 They hold no rule: reading is ``source_reader``, writing ``source_writer``. Filters are an option
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.closest import closest
+from omnigraph.merge.feed import BEGINNING
+from omnigraph.spark.feed_reader import COLUMNS, FeedPlan
 from omnigraph.spark.opening import Moment, opened
 from omnigraph.spark.source_reader import TypeScan, plan_scan
 from omnigraph.spark.source_writer import COMMIT_ROWS, TypeWrite, plan_write
@@ -38,6 +40,7 @@ READ_OPTIONS = (
     "filter",
     "partitions",
 )
+FEED_OPTIONS = ("branch", "start", "kinds", "types", "ops", "max_commits")
 STREAM_OPTIONS = (
     "type",
     "mode",
@@ -83,6 +86,27 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
             # A table without rows has one partition that says nothing.
             return self.scan.read(partition.value) if partition.value else iter(())
 
+    class FeedReader(datasource.DataSourceStreamReader):
+        def __init__(self, plan: FeedPlan) -> None:
+            self.plan = plan
+
+        def initialOffset(self) -> dict[str, str]:  # noqa: N802
+            with _hinting():
+                return self.plan.first()
+
+        def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:  # noqa: N802
+            with _hinting():
+                return self.plan.latest(start)
+
+        def partitions(
+            self, start: dict[str, str], end: dict[str, str]
+        ) -> list[datasource.InputPartition]:
+            with _hinting():
+                return [datasource.InputPartition(each) for each in self.plan.commits(start, end)]
+
+        def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+            return self.plan.read(partition.value)
+
     class Writer(datasource.DataSourceArrowWriter):
         def __init__(self, plan: TypeWrite) -> None:
             self.plan = plan
@@ -123,11 +147,14 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
 
         def schema(self) -> StructType:
             # Spark keeps this object for the frame: what is found here stays what it is.
+            if "type" not in self.options:
+                return COLUMNS  # type: ignore[return-value]
             with _hinting():
                 self._scan, struct = _plan_scan(self.options, storage)
             return struct
 
         def reader(self, schema: StructType) -> datasource.DataSourceReader:
+            _needed(self.options, "type")
             if self._scan is None:
                 raise InputError(
                     "the columns of a graph are known", hint="give no schema; choose by columns"
@@ -137,6 +164,12 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
         def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
             with _hinting():
                 return Writer(_plan_write(self.options, overwrite, storage))
+
+        def streamReader(  # noqa: N802
+            self, schema: StructType
+        ) -> datasource.DataSourceStreamReader:
+            with _hinting():
+                return FeedReader(_plan_feed(self.options, storage))
 
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
@@ -195,6 +228,30 @@ def _plan_scan(
         names,
         options.get("filter"),
         _number(options, "partitions", least=1),
+    )
+
+
+def _plan_feed(options: MutableMapping[str, str], storage: Mapping[str, str] | None) -> FeedPlan:
+    if "type" in options:
+        raise InputError(
+            "a stream of a graph is its change feed, not the rows of a type",
+            hint="choose by the option types; read a type with spark.read",
+        )
+    _check(options, FEED_OPTIONS, is_stream=True)
+
+    def several(name: str) -> tuple[str, ...] | None:
+        value = options.get(name)
+        return None if value is None else tuple(each.strip() for each in value.split(","))
+
+    return FeedPlan(
+        _needed(options, "path"),
+        options.get("branch", "main"),
+        options.get("start", BEGINNING),
+        several("kinds"),
+        several("types"),
+        several("ops"),
+        _number(options, "max_commits"),
+        storage,
     )
 
 

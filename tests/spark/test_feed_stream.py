@@ -1,0 +1,91 @@
+"""The change feed of a graph as a stream of Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.spark import SparkEngine, register
+
+SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P"
+
+
+def person(name: str, **data: Any) -> dict[str, Any]:
+    return {"type": "P", "data": {"name": name, **data}}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = Graph.init(tmp_path / "g.omni", SCHEMA, durability="os")
+    graph.load([person("ana", age=1), person("ben"), {"edge": "K", "from": "ana", "to": "ben"}])
+    return graph
+
+
+def follow(session: Any, graph: Graph, folder: Path, **options: str) -> list[dict[str, Any]]:
+    """Read what is new into files, and give all that was read so far."""
+    query = (
+        session.readStream.format("omnigraph")
+        .options(**options)
+        .load(graph.uri)
+        .writeStream.format("json")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "out"))
+    )
+    query.awaitTermination()
+    lines = [
+        json.loads(line)
+        for path in (folder / "out").glob("*.json")
+        for line in path.read_text().splitlines()
+    ]
+    return sorted(lines, key=lambda line: (line["version"], line["table_key"], line["id"]))
+
+
+def test_a_stream_tells_every_change_once_also_after_a_restart(
+    spark: SparkEngine, graph: Graph, tmp_path: Path
+):
+    register(spark.session)
+    first = follow(spark.session, graph, tmp_path, types="P")
+    assert [(row["id"], row["op"]) for row in first] == [("ana", "insert"), ("ben", "insert")]
+    graph.load([person("ana", age=2)], actor="ada")
+    graph.mutate('query q() { delete P where name = "ben" }')
+    later = follow(spark.session, graph, tmp_path, types="P")
+    assert later[:2] == first
+    assert [(row["id"], row["op"], row.get("actor")) for row in later[2:]] == [
+        ("ana", "update", "ada"),
+        ("ben", "delete", None),
+    ]
+    assert json.loads(later[2]["before"])["age"] == 1
+    assert json.loads(later[2]["after"])["age"] == 2
+    assert follow(spark.session, graph, tmp_path, types="P") == later
+    told = [change.id for change in graph.changes.poll(types=["P"]).changes]
+    assert sorted(told) == sorted(row["id"] for row in later)
+
+
+def test_a_stream_over_connect_from_now_on(connect: SparkEngine, graph: Graph, tmp_path: Path):
+    register(connect.session)
+    start = f"after:{graph.commits()[0].commit_id}"
+    graph.load([person("cy")])
+    found = follow(connect.session, graph, tmp_path, start=start, max_commits="1")
+    assert [(row["id"], row["op"]) for row in found] == [("cy", "insert")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"type": "P"}, "change feed"),
+        ({"typs": "P"}, "did you mean 'types'"),
+        ({"types": "Zed"}, "no type 'Zed'"),
+        ({"start": "soon"}, "no start of a change feed"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    options: dict[str, str], message: str, spark: SparkEngine, graph: Graph, tmp_path: Path
+):
+    register(spark.session)
+    with pytest.raises(Exception, match=message):
+        follow(spark.session, graph, tmp_path, **options)
