@@ -155,6 +155,8 @@ def _deleting(where: VersionPlace) -> Callable[[pa.Table], pa.Table]:
 class JoinedFinder:
     """The rules over one snapshot, each as one question to Spark."""
 
+    at_once = 1
+
     def __init__(self, keys: JoinedKeys, committed: Committed, deltas: Deltas) -> None:
         if any(len(delta.deleted) for delta in deltas.values()):
             raise InternalError("Spark joins the keys of loads, which delete nothing by id")

@@ -49,6 +49,9 @@ class Crowd:
 class Finder(Protocol):
     """Looks at the rows of one write and at those that are there."""
 
+    at_once: int
+    """How many questions it takes at the same time, from several threads."""
+
     def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         """Rows that have the id of an earlier row of the delta."""
 

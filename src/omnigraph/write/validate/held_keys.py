@@ -41,6 +41,8 @@ class HeldKeys:
 class HeldFinder:
     """Works on columns, never row by row unless something is wrong."""
 
+    at_once = 2
+
     def __init__(self, committed: Committed, deltas: Deltas) -> None:
         self._committed = committed
         self._deltas = deltas
