@@ -1,0 +1,179 @@
+"""Repair: tables whose newest version is not the one that the graph shows.
+
+Somebody wrote to a table past the graph. What was written is judged by its transactions: upkeep
+that changed no row may be taken over when confirmed, anything else only by force. Data is never
+rewritten; what is published is the version that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from omnigraph.commit.names import branch_label, table_lease
+from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.recovery import Recovery
+from omnigraph.commit.rows import VersionRow
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import InputError, OmniGraphError, RecoveryRequired
+from omnigraph.storage.transactions import operations_between
+
+ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
+
+_UPKEEP = frozenset({"Rewrite", "ReserveFragments"})
+"""Operations of Lance that change no row."""
+
+
+class Drift(StrEnum):
+    """What the transactions past a pin say."""
+
+    NONE = "no_drift"
+    MAINTENANCE = "verified_maintenance"
+    SUSPICIOUS = "suspicious"
+    UNVERIFIABLE = "unverifiable"
+
+
+class Action(StrEnum):
+    """What was done about a table."""
+
+    NO_OP = "no_op"
+    PREVIEW = "preview"
+    HEALED = "healed"
+    FORCED = "forced"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepair:
+    """One table: where the graph has it, where it is, and what became of that."""
+
+    table_key: str
+    manifest_version: int
+    lance_head_version: int
+    classification: Drift
+    action: Action
+    operations: tuple[str, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table_key": self.table_key,
+            "manifest_version": self.manifest_version,
+            "lance_head_version": self.lance_head_version,
+            "classification": self.classification.value,
+            "action": self.action.value,
+            "operations": list(self.operations),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """All tables of a branch, by their keys."""
+
+    branch: str
+    confirm: bool
+    force: bool
+    tables: tuple[TableRepair, ...]
+    manifest_version: int | None = None
+    """None when nothing was published."""
+    commit_id: str | None = None
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The tables that only force would take as they are."""
+        return tuple(each.table_key for each in self.tables if each.action is Action.REFUSED)
+
+
+def repair(
+    store: GraphStore, branch: str | None, *, confirm: bool = False, force: bool = False
+) -> RepairReport:
+    """Look for drift, and publish what may be published when confirmed."""
+    if force and not confirm:
+        raise InputError("force needs confirm", hint="pass confirm=True too")
+    recovery = Recovery(store)
+    recovery.heal()
+    left = store.sidecars.list()
+    if left:
+        raise RecoveryRequired(
+            f"an interrupted write is still to be settled ({left[0]})",
+            hint="reopen the graph read-write, then repair",
+        )
+    snapshot = store.manifest(branch).current()
+    own = [pin for pin in snapshot.pins.values() if pin.branch == branch]
+    label = branch_label(branch)
+    if not confirm:
+        tables = tuple(_judged(store, pin, confirm=False, force=False) for pin in own)
+        return RepairReport(label, confirm, force, tables)
+    leases = [table_lease(pin.table_key, branch) for pin in own]
+    with store.leases.held(leases, store.patience.lease):
+        now = store.manifest(branch).current()
+        pins = [pin for pin in now.pins.values() if pin.branch == branch]
+        tables = tuple(_judged(store, pin, confirm=True, force=force) for pin in pins)
+        return _published(store, now, RepairReport(label, confirm, force, tables))
+
+
+def _judged(store: GraphStore, pin: Pin, *, confirm: bool, force: bool) -> TableRepair:
+    head, error = pin.version, None
+    try:
+        head = store.tables.head(pin.ref, pin.version)
+        operations = operations_between(store.datasets, pin.ref, pin.version, head)
+        found = _classified(operations)
+    except OmniGraphError as failure:
+        operations, found, error = (), Drift.UNVERIFIABLE, failure.message
+    action = _action(found, confirm=confirm, force=force and error is None)
+    return TableRepair(pin.table_key, pin.version, head, found, action, operations, error)
+
+
+def _classified(operations: Iterable[str]) -> Drift:
+    known = set(operations)
+    if not known:
+        return Drift.NONE
+    if "" in known:
+        return Drift.UNVERIFIABLE
+    return Drift.MAINTENANCE if known <= _UPKEEP else Drift.SUSPICIOUS
+
+
+def _action(found: Drift, *, confirm: bool, force: bool) -> Action:
+    if found is Drift.NONE:
+        return Action.NO_OP
+    if not confirm:
+        return Action.PREVIEW
+    if found is Drift.MAINTENANCE:
+        return Action.HEALED
+    return Action.FORCED if force else Action.REFUSED
+
+
+def _published(store: GraphStore, snapshot: Snapshot, report: RepairReport) -> RepairReport:
+    """The versions that are there become those that the graph shows, all in one commit."""
+    taken = [t for t in report.tables if t.action in (Action.HEALED, Action.FORCED)]
+    if not taken:
+        return report
+    actor = FORCED_ACTOR if any(t.action is Action.FORCED for t in taken) else ACTOR
+    rows, expected = [], {}
+    for table in taken:
+        pin = snapshot.pins[table.table_key]
+        state = store.tables.open(pin.ref, table.lance_head_version)
+        info = store.datasets.info(pin.ref, table.lance_head_version)
+        metadata = {} if info is None else info.to_json()
+        rows.append(
+            VersionRow(
+                table.table_key, table.lance_head_version, pin.branch, state.count(), metadata
+            )
+        )
+        expected[table.table_key] = pin.version
+    intent = CommitIntent(new_ulid(), snapshot.branch, now_micros(), actor)
+    manifest = store.manifest(snapshot.branch)
+    done = store.publisher.publish(manifest, Publication(expected, rows, commit=intent))
+    return RepairReport(
+        report.branch,
+        report.confirm,
+        report.force,
+        report.tables,
+        done.version,
+        intent.commit_id,
+    )
