@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
+    from omnigraph.embed.job import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
     from omnigraph.graph import Graph
     from omnigraph.lang.schema import compile_schema
     from omnigraph.maintain.indexes import IndexReport, IndexState
+    from omnigraph.maintain.optimize import OptimizeReport
+    from omnigraph.maintaining import OptimizeProgress
     from omnigraph.plan import compile_query
     from omnigraph.querying import Explanation
     from omnigraph.read.limits import Cancel
@@ -60,6 +63,9 @@ __all__ = [
     "Explanation",
     "Cancel",
     "EmbeddingConfig",
+    "EmbeddingReport",
+    "EmbeddingStatus",
+    "EmbeddingProgress",
     "Receipt",
     "LoadReceipt",
     "LoadMode",
@@ -70,6 +76,8 @@ __all__ = [
     "Recovered",
     "IndexReport",
     "IndexState",
+    "OptimizeReport",
+    "OptimizeProgress",
     "Durability",
     "compile_schema",
     "compile_query",
@@ -101,6 +109,9 @@ _LAZY = {
     "Explanation": "omnigraph.querying",
     "Cancel": "omnigraph.read.limits",
     "EmbeddingConfig": "omnigraph.embed",
+    "EmbeddingReport": "omnigraph.embed.job",
+    "EmbeddingStatus": "omnigraph.embed.job",
+    "EmbeddingProgress": "omnigraph.embed.job",
     "Receipt": "omnigraph.commit.receipts",
     "LoadReceipt": "omnigraph.commit.receipts",
     "LoadMode": "omnigraph.write.load.run",
@@ -111,6 +122,8 @@ _LAZY = {
     "Recovered": "omnigraph.commit.recovery",
     "IndexReport": "omnigraph.maintain.indexes",
     "IndexState": "omnigraph.maintain.indexes",
+    "OptimizeReport": "omnigraph.maintain.optimize",
+    "OptimizeProgress": "omnigraph.maintaining",
     "Durability": "omnigraph.storage.durable",
     "compile_schema": "omnigraph.lang.schema",
     "compile_query": "omnigraph.plan",

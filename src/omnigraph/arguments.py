@@ -168,5 +168,9 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "types": _names,
     "load.types": _types_of_files,
     "columns": _names,
+    "properties": _names,
+    "resume": _path,
+    "requests_per_minute": _number,
+    "tokens_per_minute": _number,
     "progress": _function,
 }

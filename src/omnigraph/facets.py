@@ -10,6 +10,7 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.schema_history import schema_at
 from omnigraph.maintain.indexes import IndexReport, ensure_indexes, index_report
 from omnigraph.merge.run import (
     MergeOptions,
@@ -150,7 +151,7 @@ class GraphIndexes:
         contract = self._graph._checked()
         store = self._graph._store
         snapshot = store.manifest(normal_branch(branch)).current()
-        return index_report(store, contract.catalog, snapshot)
+        return index_report(store, schema_at(store, contract, snapshot), snapshot)
 
     @public
     def ensure(self, branch: str = "main", actor: str | None = None) -> IndexReport:

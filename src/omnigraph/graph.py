@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from omnigraph.addresses import durability_of, root_of
 from omnigraph.arguments import public
 from omnigraph.changing import GraphChanges
-from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import Commit, History, Tags
-from omnigraph.commit.lifecycle import init_graph, open_contract, settle
+from omnigraph.commit.lifecycle import init_graph, let_writers_in, open_contract, settle
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.recovery import Recovered
 from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_history import schema_at
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.embedding import GraphEmbeddings
 from omnigraph.errors import Closed, InputError, ReadOnly
+from omnigraph.evolving import GraphSchema
 from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
@@ -209,7 +210,8 @@ class Graph:
     @property
     def catalog(self) -> Catalog:
         """The types of the schema."""
-        return self._checked().catalog
+        contract = self._checked()
+        return schema_at(self._store, contract, self._store.manifest(None).current())
 
     # -- history -------------------------------------------------------------------------
 
@@ -228,6 +230,10 @@ class Graph:
     @property
     def changes(self) -> GraphChanges:
         return GraphChanges(self)
+
+    @property
+    def schema(self) -> GraphSchema:
+        return GraphSchema(self)
 
     @property
     def embeddings(self) -> GraphEmbeddings:
@@ -265,7 +271,7 @@ class Graph:
         """
         contract = self._checked()
         found = self._find(branch, commit, tag, version, at)
-        return GraphSnapshot(self._store, contract.catalog, found)
+        return GraphSnapshot(self._store, schema_at(self._store, contract, found), found)
 
     def _find(
         self,
@@ -344,8 +350,9 @@ class Graph:
     ) -> Explanation:
         """How a query would run; with ``profile`` it does, and every step says what it took."""
         if not profile:
-            catalog = self._checked().catalog
+            contract = self._checked()
             snapshot = self._store.manifest(normal_branch(branch)).current()
+            catalog = schema_at(self._store, contract, snapshot)
             return explain_plan(
                 self._around(catalog, snapshot), self._plans.any(catalog, source, name)
             )
@@ -365,15 +372,16 @@ class Graph:
         at: datetime | None,
     ) -> tuple[Surroundings, Asked]:
         contract = self._checked()
-        prepared = self._plans.read(contract.catalog, source, name)
-        asked = Asked(prepared, convert_params(prepared.plan.params, params))
         if snapshot is not None:
             if (commit, tag, version, at) != (None, None, None, None):
                 raise InputError("pass a snapshot, or say which one, not both")
             found = self._own(snapshot)
         else:
             found = self._find(branch, commit, tag, version, at)
-        return self._around(contract.catalog, found), asked
+        catalog = schema_at(self._store, contract, found)
+        prepared = self._plans.read(catalog, source, name)
+        asked = Asked(prepared, convert_params(prepared.plan.params, params))
+        return self._around(catalog, found), asked
 
     def _own(self, snapshot: GraphSnapshot) -> Snapshot:
         if not isinstance(snapshot, GraphSnapshot):
@@ -402,7 +410,8 @@ class Graph:
         """One node or edge with all of its columns, as it was; none when it was not there."""
         contract = self._checked()
         found = self._find(branch, commit, tag, version, at)
-        return GraphSnapshot(self._store, contract.catalog, found).entity(type_name, entity_id)
+        catalog = schema_at(self._store, contract, found)
+        return GraphSnapshot(self._store, catalog, found).entity(type_name, entity_id)
 
     # -- writing -------------------------------------------------------------------------
 
@@ -438,6 +447,7 @@ class Graph:
             if_commit=if_commit,
             idempotency_key=idempotency_key,
             fingerprint=fingerprint(plan, given) if idempotency_key else None,
+            schema_hash=contract.schema_hash,
         )
         return commit_write(self._store, request)
 
@@ -502,6 +512,7 @@ class Graph:
             batch.touches,
             batch.prepare,
             actor=actor or self._actor,
+            schema_hash=contract.schema_hash,
         )
         return commit_write(self._store, request)
 
@@ -531,9 +542,10 @@ class Graph:
         """
         contract = self._checked()
         found = self._find(branch, commit, tag, version)
-        job = Export(self._store, contract.catalog, found, types)
+        catalog = schema_at(self._store, contract, found)
+        job = Export(self._store, catalog, found, types)
         if engine == "spark":
-            return run_export(job, contract.catalog, dest, format, spark)
+            return run_export(job, catalog, dest, format, spark)
         if engine != "local":
             raise InputError(f"'{engine}' is no export engine", hint="use local or spark")
         if format == "parquet":
@@ -576,9 +588,8 @@ class Graph:
         if self._mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
         refuse_while_telling(self.uri)
-        contract = self._checked()
-        refuse_while_schema_changes(self._store)
-        return contract
+        let_writers_in(self._store)
+        return self._checked()
 
 
 def _target(snapshot: Snapshot, branch: str, commit: str | None, tag: str | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.errors import Conflict, IntegrityError, NotFound, OmniGraphError
+from omnigraph.errors import Conflict, InputError, IntegrityError, NotFound, OmniGraphError
 from omnigraph.graph import Graph
 
 Result = dict[str, Any]
@@ -223,6 +223,78 @@ def write_branch(uri: str, options: dict[str, str], branch: str, name: str, time
         except OmniGraphError:
             continue
         tally["lost"] += row not in found["name"].to_pylist()
+    return tally
+
+
+@work
+def apply_schemas(uri: str, options: dict[str, str], schemas: list[str]) -> Result:
+    """Apply schemas in turn, each until it is the schema or somebody else's is."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "applied": 0}
+    wait_for_go()
+    for schema in schemas:
+
+        def act(schema: str = schema) -> None:
+            tally["applied"] += graph.schema.apply(schema).applied
+
+        while not attempt(tally, act):
+            if "failed" in tally:
+                return tally
+    return tally
+
+
+@work
+def append_anyhow(
+    uri: str, options: dict[str, str], kinds: list[str], name: str, times: int
+) -> Result:
+    """Append to a type under whatever name it has at the moment."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "names": []}
+    wait_for_go()
+    for number in range(times):
+        row = f"{name}-{number}"
+        kind = next(each for each in kinds if each in graph.catalog.node_types)
+        try:
+            graph.append({kind: pa.table({"name": [row]})})
+        except InputError:
+            # It was renamed between the look and the write.
+            continue
+        except Conflict as error:
+            tally.setdefault("refused", []).append(error.code)
+            continue
+        except OmniGraphError as error:
+            tally.setdefault("failed", []).append(error.to_json())
+            continue
+        tally["names"].append(row)
+    return tally
+
+
+@work
+def read_anyhow(uri: str, options: dict[str, str], kinds: list[str], until: str) -> Result:
+    """Read a type under whatever name a snapshot has for it, until somebody says so."""
+    graph = open_graph(uri, options)
+    tally: Result = {"reads": 0, "seen": []}
+    wait_for_go()
+    seen = 0
+    while not any(tag.name == until for tag in graph.tags.list()):
+        snapshot = graph.snapshot()
+        kind = next(each for each in kinds if f"node:{each}" in snapshot.tables)
+        count = snapshot.read(kind, ["name"]).num_rows
+        assert seen <= count == snapshot.count(kind)
+        seen = count
+        tally["reads"] += 1
+        if kind not in tally["seen"]:
+            tally["seen"].append(kind)
+    return tally
+
+
+@work
+def tag_when_done(
+    uri: str, options: dict[str, str], schemas: list[str], tag: str, times: int
+) -> Result:
+    """Apply two schemas by turns, then say that it is over."""
+    tally = apply_schemas(uri, options, schemas * times)
+    open_graph(uri, options).tags.create(tag)
     return tally
 
 

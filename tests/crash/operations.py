@@ -29,13 +29,21 @@ edge Knows: Person -> Person
 edge WorksAt: Person -> Company
 """
 BRANCH = "feat"
+TALL = SCHEMA.replace("age: I32?", "age: I32?  height: F64?")
+HUMAN = SCHEMA.replace("Person", "Human").replace("node Human", 'node Human @rename_from("Person")')
+STRICT = SCHEMA.replace("age: I32?", "age: I32?  @range(age, 0..)")
+OTHERS = (
+    SCHEMA.replace("node Company { name: String @key }", "node City { name: String @key }")
+    .replace("edge WorksAt: Person -> Company", "edge LivesIn: Person -> City")
+    .replace("age: I32?", "age: I64")
+)
 
 
 def rows(table: str, *names: str) -> dict[str, pa.Table]:
     """Rows of one type; an edge goes from the first person to itself, or to the first company."""
-    if table == "Person":
+    if table in ("Person", "Human"):
         return {table: pa.table({"name": list(names), "age": pa.array([len(names)] * len(names))})}
-    if table == "Company":
+    if table in ("Company", "City"):
         return {table: pa.table({"name": list(names)})}
     end = "Ada" if table == "Knows" else "Acme"
     ends = {"src": ["Ada"] * len(names), "dst": [end] * len(names)}
@@ -243,6 +251,31 @@ def _staged(view: WriteView, stage: Callable[..., Any]) -> Prepared:
     return Prepared(staged)
 
 
+# -- branches that come together ------------------------------------------------------------------
+
+
+def merge_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """What the branch inserted, changed and deleted in all tables, into main."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.branches.merge(BRANCH)
+
+
+def merge_into_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The same the other way."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.branches.merge("main", BRANCH)
+
+
+def revert(root: Path, durability: str = "disk") -> Iterator[None]:
+    """Take back the last commit but one."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    wrong = graph.commits()[1].commit_id
+    yield
+    graph.branches.revert(wrong)
+
+
 # -- the rest -------------------------------------------------------------------------------------
 
 
@@ -250,6 +283,52 @@ def ensure_indexes(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, durability=durability)
     yield
     graph.indexes.ensure()
+
+
+def optimize(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.maintenance.optimize(engine="local")
+
+
+def optimize_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.maintenance.optimize(BRANCH, engine="local")
+
+
+def apply_property(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(TALL)
+
+
+def apply_rename(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A type, which two edge types name."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(HUMAN)
+
+
+def apply_drop(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A property goes for good."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(SCHEMA, allow_data_loss=True)
+
+
+def apply_constraint(root: Path, durability: str = "disk") -> Iterator[None]:
+    """No table moves."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(STRICT)
+
+
+def apply_types(root: Path, durability: str = "disk") -> Iterator[None]:
+    """Two types come, two go, and a number of a third is widened and required."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(OTHERS, values={"Person.age": 0})
 
 
 def create_branch(root: Path, durability: str = "disk") -> Iterator[None]:

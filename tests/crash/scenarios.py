@@ -123,6 +123,85 @@ def in_many_parts(root: Path, crash: Harness) -> None:
             graph.append(rows("Person", f"p{number}"))
 
 
+def worn(root: Path, crash: Harness) -> None:
+    """Tables in several parts, with rows deleted and changed; indexes that know some, or none."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.indexes.ensure()
+        graph.append(rows("WorksAt", "w1"))
+        for name in ("Carl", "Dora"):
+            graph.append(rows("Person", name) | rows("Knows", f"k of {name}"))
+        graph.mutate('query leave() { delete Person where name = "Carl" }')
+        graph.load([{"type": "Person", "data": {"name": "Bob", "age": 77}}])
+
+
+def worn_on_a_branch(root: Path, crash: Harness) -> None:
+    """The same on the branch, which has its copies of the tables."""
+    branched(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        for name in ("Carl", "Dora"):
+            graph.append(rows("Person", name) | rows("Knows", f"k of {name}"), branch=BRANCH)
+
+
+_DIVERGED = (
+    {"type": "Person", "data": {"name": "Ada", "age": 36}},
+    {"type": "Person", "data": {"name": "Carl", "age": 20}},
+    {"type": "Company", "data": {"name": "Beta"}},
+    {"edge": "Knows", "from": "Ada", "to": "Carl", "data": {"id": "k7"}},
+    {"edge": "WorksAt", "from": "Carl", "to": "Beta", "data": {"id": "w7"}},
+)
+
+
+def ahead(root: Path, crash: Harness) -> None:
+    """The branch has inserted, changed and deleted in all tables; its parent has not moved."""
+    befriended(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.branches.create(BRANCH)
+        graph.load(_DIVERGED, branch=BRANCH)
+        graph.mutate('query leave() { delete Person where name = "Bob" }', branch=BRANCH)
+
+
+def diverged(root: Path, crash: Harness) -> None:
+    """The same, and both have changed one table in different rows and others alike."""
+    ahead(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.load([{"type": "Company", "data": {"name": "Beta"}}])
+        graph.append(rows("Person", "Dora"))
+
+
+def agreeing(root: Path, crash: Harness) -> None:
+    """Both sides have made the same change."""
+    branched(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        for branch in ("main", BRANCH):
+            graph.append(rows("Person", "Carl"), branch=branch)
+
+
+def behind(root: Path, crash: Harness) -> None:
+    """The branch has no table of its own, and its parent has moved on."""
+    befriended(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.branches.create(BRANCH)
+        graph.load(_DIVERGED)
+        graph.mutate('query leave() { delete Person where name = "Bob" }')
+
+
+def mistaken(root: Path, crash: Harness) -> None:
+    """A commit that has to be taken back, and one after it."""
+    befriended(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.load(_DIVERGED)
+        graph.append(rows("Person", "Dora"))
+
+
+def tall(root: Path, crash: Harness) -> None:
+    """People have a height, which they can lose again."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.schema.apply(operations.TALL)
+        graph.mutate('query m() { update Person set { height: 1.8 } where name = "Ada" }')
+
+
 def died(crash: Harness, operation: Operation, root: Path, point: Failpoint) -> None:
     assert crash.kill_at_failpoint(operation, root, point).killed
 
@@ -231,10 +310,22 @@ WRITERS = (
     Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
     Scenario("merge in shares", operations.merge_in_shares, befriended, ALL),
     Scenario("shares on a branch", operations.merge_in_shares_on_branch, branched, ALL),
+    Scenario("three-way merge", operations.merge_branch, diverged, ALL),
+    Scenario("fast-forward", operations.merge_branch, ahead, ALL),
+    Scenario("merge into a branch", operations.merge_into_branch, behind, ALL),
+    Scenario("merge without a change", operations.merge_branch, agreeing, ("Person",)),
+    Scenario("revert", operations.revert, mistaken, ALL),
     Scenario("ensure indexes", operations.ensure_indexes, plain, BOTH),
+    Scenario("optimize", operations.optimize, worn, (*BOTH, "WorksAt")),
+    Scenario("optimize on a branch", operations.optimize_on_branch, worn_on_a_branch, BOTH),
     Scenario("create a branch", operations.create_branch, plain, ("Person",)),
     Scenario("delete a branch", operations.delete_branch, forked, BOTH),
     Scenario("create a tag", operations.create_tag, plain, ("Person",)),
+    Scenario("apply a property", operations.apply_property, plain, BOTH),
+    Scenario("apply a rename", operations.apply_rename, plain, ("Person", "Human", "Knows")),
+    Scenario("apply a hard drop", operations.apply_drop, tall, BOTH),
+    Scenario("apply a constraint", operations.apply_constraint, plain, BOTH),
+    Scenario("apply other types", operations.apply_types, plain, ("Person", "Company", "City")),
     Scenario("lose the publish", operations.lose_the_publish, plain, BOTH),
     Scenario("publish that compacts", operations.append_one, in_many_parts, ("Person",)),
 )

@@ -20,11 +20,12 @@ from tests.crash import operations
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that users can see of a graph: by branch its rows and indexes, and the tags."""
+    """All that users can see of a graph: by branch its rows and indexes, tags, and the schema."""
 
     rows: Mapping[str, Mapping[str, Sequence[tuple[Any, ...]]]]
     indexes: Mapping[str, Sequence[str]]
     tags: Sequence[str]
+    schema: str
 
     @classmethod
     def of(cls, graph: Graph) -> State:
@@ -33,6 +34,7 @@ class State:
             {branch: _rows(graph, branch) for branch in branches},
             {branch: _indexes(graph, branch) for branch in branches},
             [tag.name for tag in graph.tags.list()],
+            graph.catalog.schema_hash,
         )
 
 
@@ -93,9 +95,13 @@ class Survival:
             if branch not in graph.branches.list():
                 graph.branches.create(branch)
             rows = {}
-            for name in self.touched:
+            for name in set(self.touched) & set(self._types(graph)):
                 rows |= operations.rows(name, f"next on {branch}")
             graph.append(rows, branch=branch)
+
+    @staticmethod
+    def _types(graph: Graph) -> list[str]:
+        return [*graph.catalog.node_types, *graph.catalog.edge_types]
 
 
 def files_of(root: Path) -> dict[str, tuple[int, int]]:
@@ -113,6 +119,7 @@ def files_of(root: Path) -> dict[str, tuple[int, int]]:
 def check_tidy(graph: Graph, root: Path) -> None:
     """No sidecar, no lease that is held, nothing audited twice, every head pinned, one chain."""
     left = [path.name for path in (root / "__recovery").glob("*.json")]
+    left += [path.name for path in root.glob("*.staging")]
     assert left == []
     for lease in (root / "__recovery").glob("*.lease"):
         with lease.open() as file:

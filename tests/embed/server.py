@@ -19,6 +19,12 @@ class Provider:
     answers: list[Any] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text that was sent, in the words of OpenAI."""
+        return [text for _, _, body in list(self.requests) for text in body["input"]]
 
     def answer(self, body: Any) -> Any:
         step = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -44,18 +50,21 @@ def provider(*answers: Any) -> Iterator[Provider]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             state.requests.append((self.path, dict(self.headers), body))
-            answer = state.answer(body)
+            with state.lock:
+                answer = state.answer(body)
             if isinstance(answer, Hang):
                 state.released.wait()
                 return
             if isinstance(answer, Drop):
                 self.close_connection = True
                 return
-            status, content = answer if isinstance(answer, tuple) else (200, answer)
+            status, content, *headers = answer if isinstance(answer, tuple) else (200, answer)
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             if status in (301, 302, 307, 308):
                 self.send_header("Location", f"{state.url}/elsewhere")
+            for name, value in headers[0].items() if headers else ():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -84,7 +93,17 @@ def openai(vector: Callable[[str, int], list[float]]) -> Callable[[Any], Any]:
             {"index": position, "embedding": vector(text, body["dimensions"])}
             for position, text in enumerate(body["input"])
         ]
-        return {"data": data[::-1]}
+        tokens = sum(map(len, body["input"]))
+        return {"data": data[::-1], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+    return answer
+
+
+def refusing(word: str, good: Callable[[Any], Any], status: int = 400) -> Callable[[Any], Any]:
+    """Refuses every request that has a text with some word in it."""
+
+    def answer(body: Any) -> Any:
+        return (status, {}) if any(word in text for text in body["input"]) else good(body)
 
     return answer
 
@@ -95,5 +114,15 @@ def gemini(vector: Callable[[str, int], list[float]]) -> Callable[[Any], Any]:
     def answer(body: Any) -> Any:
         text = body["content"]["parts"][0]["text"]
         return {"embedding": {"values": vector(text, body["outputDimensionality"])}}
+
+    return answer
+
+
+def gemini_batch(vector: Callable[[str, int], list[float]]) -> Callable[[Any], Any]:
+    """An answer of Gemini to many texts at once."""
+    one = gemini(vector)
+
+    def answer(body: Any) -> Any:
+        return {"embeddings": [one(request)["embedding"] for request in body["requests"]]}
 
     return answer

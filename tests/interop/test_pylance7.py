@@ -164,6 +164,25 @@ def pending(graph):
     }
 
 
+@pytest.mark.parametrize("branch", ["main", "review/x"])
+def test_it_reads_and_writes_what_an_optimize_made_and_the_other_way_round(
+    shared, other_program, branch
+):
+    for number in range(3):
+        shared.append(people(**{f"o{number}-{branch[:2]}": number}), branch=branch)
+    delete_people(shared, f"o1-{branch[:2]}", branch=None if branch == "main" else branch)
+    before = names(shared, branch)
+    for theirs in ("Jon", "Kim"):
+        report = shared.maintenance.optimize(branch)
+        assert report.table("node:Person").committed
+        assert other_program("look", shared.uri, branch)["tables"]["node:Person"]["ids"] == before
+        other_program("write", shared.uri, branch, f"{theirs}-{branch[:2]}", new_ulid())
+        before = sorted([*before, f"{theirs}-{branch[:2]}"])
+        assert names(shared, branch) == before
+    assert shared.maintenance.optimize(branch).table("node:Person").committed
+    assert names(shared, branch) == before
+
+
 def test_we_open_and_write_a_graph_that_it_made(tmp_path, other_program):
     path = tmp_path / "theirs.omni"
     made = other_program("create", path)
@@ -177,7 +196,8 @@ def test_we_open_and_write_a_graph_that_it_made(tmp_path, other_program):
         graph.branches.create("review")
         graph.append(people(Dan=50), branch="review")
         delete_people(graph, "Bob", branch="review")
-        graph.indexes.ensure()
+        graph.maintenance.optimize()
+        graph.maintenance.optimize("review")
     theirs = other_program("look", path)["tables"]
     assert theirs["node:Person"] == {"ids": ["Ada", "Bob", "Cy"], "stable": True}
     assert len(theirs["edge:Knows"]["ids"]) == 1

@@ -258,6 +258,71 @@ def test_merges_that_cross_find_what_both_have_in_common(graph):
     assert graph.branches.merge("main", "work").outcome is FF
 
 
+def cross(graph):
+    """Each side merges what the other was before: two states that both have, neither newer."""
+    graph.branches.create("kept", "work")
+    graph.branches.merge("main", "work")
+    graph.branches.merge("kept", "main")
+
+
+@pytest.mark.parametrize(("source", "target"), [("work", "main"), ("main", "work")])
+@pytest.mark.parametrize("branch", ["main", "work"])
+def test_what_is_taken_back_after_merges_that_crossed_stays_so(graph, branch, source, target):
+    """One of the two states alone would say that only the other side has changed it."""
+    edit(graph, "main", "ana", age=31)
+    edit(graph, "work", "ben", age=31)
+    cross(graph)
+    edit(graph, branch, "ana", age=30)
+    edit(graph, branch, "ben", age=30)
+    graph.branches.merge(source, target)
+    assert [row(graph, name, target)["age"] for name in ("ana", "ben")] == [30, 30]
+
+
+def test_what_was_deleted_after_merges_that_crossed_does_not_come_back(graph):
+    graph.load([person("eve", age=1)])
+    edit(graph, "work", "ben", age=31)
+    cross(graph)
+    graph.mutate('query q() { delete P where name = "eve" }')
+    graph.branches.merge("work")
+    assert row(graph, "eve") is None
+    graph.branches.merge("main", "work")
+    assert row(graph, "eve", "work") is None
+
+
+def test_two_sides_that_settled_a_conflict_differently_have_one_again(graph):
+    edit(graph, "main", "ana", age=31)
+    edit(graph, "work", "ana", age=32)
+    graph.branches.create("kept", "work")
+    graph.branches.merge("main", "work", resolve="ours")
+    graph.branches.merge("kept", "main", resolve="ours")
+    (found,) = conflicts(graph)
+    assert (found["kind"], found["properties"], found["base"]) == (
+        "divergent_update",
+        ["age"],
+        None,
+    )
+    assert (found["ours"]["age"], found["theirs"]["age"]) == (31, 32)
+    graph.branches.merge("work", resolve="theirs")
+    assert row(graph, "ana")["age"] == 32
+
+
+def test_the_newest_common_state_counts_not_the_one_that_is_fewest_steps_away(graph):
+    """Both have merged a young branch of the old state, from which it is two steps to there."""
+    edit(graph, "main", "ana", age=31)
+    for name in ("one", "other"):
+        graph.branches.create(name, "work")
+        graph.load([person(name)], branch=name)
+    graph.branches.create("late")
+    for age in range(40, 45):
+        edit(graph, "main", "ben", age=age)
+        edit(graph, "late", "cy", age=age)
+    graph.branches.merge("one", "main")
+    graph.branches.merge("other", "late")
+    edit(graph, "late", "ana", age=30)
+    graph.branches.merge("late")
+    assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [30, 44, 44]
+
+
 def test_two_branches_that_merged_the_same_third_one(graph):
     graph.branches.create("other")
     graph.branches.create("third")

@@ -19,7 +19,7 @@ from omnigraph.spark import SparkEngine, SparkGraph
 from tests.spark.inputs import content
 
 _OWN_ID = re.compile("01[0-9A-Z]{24}")
-SEEDS = 12
+SEEDS = 4
 MORE_SEEDS = 200
 SCHEMA = """
 node Person {

@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import LoadError, OmniGraphError
+from omnigraph.errors import LoadError, OmniGraphError, StorageFull
 from omnigraph.spark.load import shared_reading
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into
+from tests.faults.disks import small_disk
 from tests.spark.dying import Dying
 from tests.spark.inputs import SCHEMA, content, load, make_files
 
@@ -31,7 +32,7 @@ def files_of(graph):
     return {path for path in graph.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_load_on_spark_is_a_load(seed, engine, tmp_path):
     random = Random(seed)
     files = make_files(random, tmp_path)
@@ -65,7 +66,10 @@ def test_files_go_through_the_handle(spark, tmp_path):
             graph.load(path, engine="spark", spark=spark.session, idempotency_key="a")
 
 
-@pytest.mark.parametrize(("how", "deaths"), [("killed", 1), ("killed", 2), ("disk full", 2)])
+@pytest.mark.parametrize(
+    ("how", "deaths"),
+    [("killed", 1), pytest.param("killed", 2, marks=pytest.mark.slow), ("disk full", 2)],
+)
 def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path):
     path = people(tmp_path / "people.ndjson")
     marks = tmp_path / "marks"
@@ -105,6 +109,24 @@ def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
         assert caught.value.details["line"] == 2 * PEOPLE
         assert files_of(tmp_path / "g.omni") == before
         assert len(graph.commits()) == 1
+
+
+def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
+    path = people(tmp_path / "people.ndjson")
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk") as disk:
+        place = disk.top / "g.omni"
+        with Graph.init(place, SCHEMA) as graph:
+            target, options = LoadTarget("main"), LoadOptions()
+            data = (graph._store, graph.catalog, [str(path)], LoadMode.APPEND, options, target)
+            before = files_of(place)
+            # Enough for the marker and the first shares.
+            with disk.only(pages=6), pytest.raises(StorageFull):
+                load_into(*data, shared_reading(spark.tasks, 4_000))
+            assert files_of(place) == before
+            assert len(graph.commits()) == 1
+            load_into(*data, shared_reading(spark.tasks, 4_000))
+            assert graph.snapshot().count("P") == PEOPLE
 
 
 def test_a_progress_callback_may_not_write(spark, tmp_path):

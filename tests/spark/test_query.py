@@ -15,9 +15,11 @@ from omnigraph.errors import (
     LimitExceeded,
     QueryTimeout,
     RowLimitExceeded,
+    SparkError,
     StorageError,
 )
-from omnigraph.spark import SparkEngine
+from omnigraph.spark import SparkEngine, run_query
+from omnigraph.spark.failures import ROWS_LOST, Remote
 from omnigraph.spark.query import edges, result, sources
 from omnigraph.spark.query.frame import Driver
 from tests.read.test_execution import SCHEMA as VALUES
@@ -56,27 +58,29 @@ STEPS = [
     "match { $p: Person } return { $p.name, $p.age }",
     'match { $p: Person { name: "bob" } } return { $p }',
     'match { $p: Person $p.age > 26 $p.name starts_with "c" } return { $p.name }',
-    "match { $p: Person $c: Company } return { $p, $c } order { $c.name desc, $p.age } limit 5",
     "match { $a: Person $a knows $b } return { $a.name, $b.name }",
-    "match { $a: Person $b knows $a $b.age >= 30 } return { $a.name, $b.name }",
-    "match { $a: Person $a <knows> $b } return { $a.name, $b.name }",
     WALK,
-    "match { $a: Person $a <knows>{2,4} $b $b.age > 20 } return { $a.name, $b.name }",
     "match { $a: Person $a worksAt{2,3} $c } return { $a.name, $c.name }",
     "match { $a: Person $a $k:knows $b } return { $a.name, $k.since, $k } order { $k.since }",
-    "match { $a: Person $a $k:<knows> $b $k.weight > 0.5 } return { $a, $b, $k.weight }",
-    "match { $a: Person $a knows $b $b knows $c $c knows $a } return { $a, $b, $c }",
     "match { $a: Person $a knows{1,2} $b $b likes $a } return { $a, $b }",
-    "match { $a: Person $a $k:<knows> $a } return { $a.name, $k.weight }",
     "match { $a: Person $a knows $_ $a likes $_ } return { $a.name }",
-    "match { $a: Person $a worksAt $c $c about $t $t part $u } return { $a, $c, $t, $u }",
     "match { $p: Person not { $p knows $_ } } return { $p.name }",
-    "match { $p: Person not { $_ knows $p } } return { $p.name }",
-    "match { $p: Person $p knows $q not { $q likes $p } } return { $p.name, $q.name }",
     "match { $p: Person not { $p knows $q not { $q likes $p } } } return { $p.name }",
-    "match { $p: Person not { $p knows{1,3} $q $q.age > $p.age } } return { $p.name }",
     "match { $p: Person $c: Company not { $p worksAt $c } } return { $p, $c }",
     "match { $p: Person $p knows $q ($q.age > 30) is null } return { $p, $q.age > 30 as u }",
+]
+MORE_STEPS = [
+    "match { $p: Person $c: Company } return { $p, $c } order { $c.name desc, $p.age } limit 5",
+    "match { $a: Person $b knows $a $b.age >= 30 } return { $a.name, $b.name }",
+    "match { $a: Person $a <knows> $b } return { $a.name, $b.name }",
+    "match { $a: Person $a <knows>{2,4} $b $b.age > 20 } return { $a.name, $b.name }",
+    "match { $a: Person $a $k:<knows> $b $k.weight > 0.5 } return { $a, $b, $k.weight }",
+    "match { $a: Person $a knows $b $b knows $c $c knows $a } return { $a, $b, $c }",
+    "match { $a: Person $a $k:<knows> $a } return { $a.name, $k.weight }",
+    "match { $a: Person $a worksAt $c $c about $t $t part $u } return { $a, $c, $t, $u }",
+    "match { $p: Person not { $_ knows $p } } return { $p.name }",
+    "match { $p: Person $p knows $q not { $q likes $p } } return { $p.name, $q.name }",
+    "match { $p: Person not { $p knows{1,3} $q $q.age > $p.age } } return { $p.name }",
 ]
 GROUPS = [
     "match { $a: Person } return { count($a) as n, avg($a.age) as m, max($a.name) as l }",
@@ -98,6 +102,11 @@ def test_steps(graph: Graph, session: Any):
     assert [text for text, count in zip(STEPS, counts, strict=True) if not count] == [
         text for text in STEPS if "worksAt{2,3}" in text
     ]
+
+
+@pytest.mark.slow
+def test_more_steps(graph: Graph, session: Any):
+    assert all(all_same(graph, session, MORE_STEPS))
 
 
 def test_groups(graph: Graph, session: Any):
@@ -160,12 +169,10 @@ def test_an_empty_type_and_an_empty_result(values: Graph, session: Any):
 
 def test_both_ways_to_reach_spark(graph: Graph, engine: SparkEngine):
     session = quick_session(engine)
-    assert len(same(graph, session, WALK)) == 10
-    grouped = "match { $a: Person $a knows $b } return { $a, count($b) as n } order { n desc }"
-    text = grouped.replace("$a, count", "$a.name, count")
-    assert same(graph, session, text)[0] == ("cat", 2)
-    assert len(same(graph, session, "match { $p: Person } return { $p } limit 4")) == 4
-    without = "match { $p: Person not { $p knows $_ } } return { $p.name }"
+    assert len(same(graph, session, WALK.replace("{1,3}", "{1,2}"))) == 9
+    grouped = "match { $a: Person $a knows $b } return { $a.name, count($b) as n } order { n desc }"
+    assert same(graph, session, grouped)[0] == ("cat", 2)
+    without = "match { $p: Person not { $p knows $_ } } return { $p.name } limit 4"
     assert same(graph, session, without) == [("eve",), ("fay",)]
 
 
@@ -205,6 +212,20 @@ def test_ends_are_found_by_a_join_where_ids_do_not_fit(
     assert len(same(graph, session, WALK)) == 10
     text = "match { $a: Person $a $k:worksAt $c } return { $a, $c, $k.role }"
     assert len(same(graph, session, text)) == 3
+
+
+def test_walks_over_tables_of_several_parts(
+    tmp_path, session: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Each part is a share of its own: Spark then knows less of what it has computed."""
+    monkeypatch.setattr(sources, "_SHARE_ROWS", 1)
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        for name in ("ann", "bob", "cat"):
+            graph.append({"Person": pa.table({"name": [name]})})
+        ends = {"from": ["ann", "bob", "cat"], "to": ["bob", "cat", "cat"]}
+        graph.load({"Knows": pa.table(ends)})
+        text = "match { $a: Person $a knows{1,2} $b } return { $a.name, $b.name }"
+        assert len(same(graph, session, text)) == 4
 
 
 @pytest.mark.slow
@@ -279,6 +300,58 @@ def test_a_query_is_cancelled_while_it_runs(
     cancel.set()
     running.join(60)
     assert told == ["the query was cancelled"]
+
+
+def _losing(real: Any, after: int, losses: int) -> Any:
+    """Rows that are lost behind some of their batches, so many times."""
+    left = [losses]
+
+    def rows(*args: Any) -> Any:
+        for number, batch in enumerate(real(*args)):
+            if left[0] and number == after:
+                left[0] -= 1
+                lost = SparkError("query: executors of the cluster were lost")
+                raise lost from Remote(f"[{ROWS_LOST}] Checkpoint block rdd_7_0 not found!")
+            yield batch
+
+    return rows
+
+
+ORDERED = "match { $p: Person } return { $p.name } order { $p.name }"
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "losses", "is_given"),
+    [
+        (ORDERED, 0, 3, True),
+        (ORDERED, 2, 3, True),
+        (ORDERED, 0, 4, False),
+        ("match { $p: Person } return { $p.name }", 0, 1, True),
+        ("match { $p: Person } return { $p.name }", 2, 1, False),
+        (f"{ORDERED} limit 4 offset 1", 0, 1, True),
+    ],
+)
+def test_a_query_whose_rows_are_lost_starts_again(
+    text: str,
+    after: int,
+    losses: int,
+    is_given: bool,
+    graph: Graph,
+    session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Unless some were given that cannot be told from those to come."""
+
+    def one_by_one(*args: Any) -> Any:
+        table = pa.table({"p.name": sorted(["ann", "bob", "cat", "dan", "eve", "fay"])})
+        return iter(table.to_batches(max_chunksize=1))
+
+    monkeypatch.setattr(run_query, "_rows", _losing(one_by_one, after, losses))
+    if is_given:
+        same(graph, session, text)
+    else:
+        with pytest.raises(SparkError, match="were lost"):
+            same(graph, session, text)
 
 
 def test_what_a_worker_cannot_read_is_told_as_by_the_embedded_engine(tmp_path, session: Any):

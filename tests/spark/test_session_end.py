@@ -39,6 +39,7 @@ def test_closed_nothing_is_left_and_nothing_said(config):
         assert ended(child) == (0, "", "")
 
 
+@pytest.mark.slow  # A load of which the program is killed shows it too, in test_driver_dies.
 def test_killed_in_the_middle_of_a_job_nothing_is_left(config):
     with Child(config, "work_for_ever") as child:
         wait_until(lambda: working(child))

@@ -14,7 +14,7 @@ from omnigraph import Graph
 from omnigraph.spark.load import shared_reading
 from tests.spark.inputs import SCHEMA, content, in_process, load, make_files
 
-SEEDS = 60
+SEEDS = 25
 MORE_SEEDS = 2_000
 
 

@@ -235,8 +235,8 @@ WRONG_READS: list[tuple[dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("options", "message"), WRONG_READS)
 def test_a_wrong_read_is_refused(graph: Graph, options: dict[str, str], message: str):
+    source = source_class()({"path": graph.uri, **options})
     with pytest.raises(OmniGraphError) as caught:
-        source = source_class()({"path": graph.uri, **options})
         source.reader(source.schema())
     assert message in caught.value.message
 

@@ -93,8 +93,9 @@ def is_passing(path: str) -> bool:
 
 
 def is_version(step: Step) -> bool:
-    """Whether a step makes a version of a dataset visible."""
-    return step.call in RENAMES | LINKS and step.paths[-1].endswith(".manifest")
+    """Whether a step makes a version of a dataset visible; one with a d is in no history."""
+    name = PurePosixPath(step.paths[-1]).name
+    return step.call in RENAMES | LINKS and name.endswith(".manifest") and name[0] != "d"
 
 
 def is_sidecar(path: str) -> bool:

@@ -9,9 +9,16 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing, VersionMismatch
+from omnigraph.storage.compaction import (
+    compact,
+    compacting,
+    part_states,
+    stage_before_indexes,
+)
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.parts import version_place
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table_types import Change, IndexKind, IndexSpec, TableRef
 from omnigraph.storage.tables import TableStore
@@ -60,6 +67,13 @@ def content(store, version):
     return dict(zip(table["id"].to_pylist(), table["age"].to_pylist(), strict=True))
 
 
+def compacted(store, table):
+    parts = [part.number for part in part_states(table)]
+    done = compact(compacting(table, version_place(store._datasets, table), parts))
+    (staged,) = stage_before_indexes(table, [], [], [done])
+    return staged
+
+
 STAGES = {
     Change.APPEND: lambda store, table: store.stage_append(table, rows(cy=50)),
     Change.UPSERT: lambda store, table: store.stage_upsert(table, rows(bo=41, cy=50)),
@@ -71,6 +85,8 @@ STAGES = {
     Change.INDEX: lambda store, table: store.stage_indexes(
         table, [IndexSpec("age", IndexKind.EQUALITY)]
     )[0],
+    Change.COMPACT: lambda store, table: compacted(store, table),
+    Change.SETTINGS: lambda store, table: stage_before_indexes(table, ["none"], [], [])[0],
 }
 RESULTS = {
     Change.APPEND: ({"ana": 30, "bo": 40, "cy": 50}, (1, 0, 0)),
@@ -79,6 +95,8 @@ RESULTS = {
     Change.OVERWRITE: ({"dee": 1}, (1, 0, 2)),
     Change.DELETE: ({"ana": 30}, (0, 0, 1)),
     Change.INDEX: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    Change.COMPACT: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    Change.SETTINGS: ({"ana": 30, "bo": 40}, (0, 0, 0)),
 }
 
 
@@ -96,7 +114,7 @@ def test_a_staged_write_moves_nothing_until_it_is_committed(store, change):
     assert not store.landed(staged, 2)
 
 
-@pytest.mark.parametrize("change", [Change.APPEND, Change.UPSERT, Change.INDEX])
+@pytest.mark.parametrize("change", [Change.APPEND, Change.UPSERT, Change.INDEX, Change.COMPACT])
 def test_a_commit_that_lance_rebased_is_reported_as_lost(store, change):
     late = STAGES[change](store, store.open(REF, 2))
     store.commit_staged(store.stage_append(store.open(REF, 2), rows(eve=1)))

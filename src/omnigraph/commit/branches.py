@@ -22,6 +22,7 @@ from omnigraph.commit.names import (
     table_lease,
 )
 from omnigraph.commit.rows import MAIN
+from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import (
@@ -32,10 +33,11 @@ from omnigraph.errors import (
     Conflict,
     InputError,
     OmniGraphError,
-    SchemaChanging,
     StorageError,
 )
 from omnigraph.storage.inline import BranchInfo
+
+__all__ = ["Branches", "refuse_while_schema_changes"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class Branches:
         origin = normal_branch(source)
         store = self._store
         with store.leases.held([BRANCHES_LEASE], store.patience.lease) as held:
-            refuse_while_schema_changes(store)
+            refuse_while_schema_changes(store, "branch create")
             known = self._known()
             _check_name_is_free(branch, known)
             version = store.manifest(origin).current().manifest_version
@@ -154,14 +156,6 @@ class Branches:
                 reclaim_fork(self._store, pin.table_key, pin.location, branch)
             except OmniGraphError as error:
                 _LOG.warning("the fork '%s' of '%s' stays: %s", branch, pin.location, error)
-
-
-def refuse_while_schema_changes(store: GraphStore) -> None:
-    """A schema apply announces itself by a branch of the manifest."""
-    if store.objects.head(branch_reference(SCHEMA_LOCK)) is not None:
-        raise SchemaChanging(
-            "a schema apply is under way", hint="repeat when it is done, or reopen read-write"
-        )
 
 
 def _check_name_is_free(branch: str, known: dict[str, BranchInfo]) -> None:

@@ -83,6 +83,13 @@ class Failpoint(StrEnum):
     RECOVERY_AFTER_DELETE = "recovery.after_delete"
     """The sidecar is gone; the leases are still held."""
 
+    SCHEMA_BEFORE_STAGING = "schema.before_staging"
+    """The tables of a schema apply have moved; none of its files is written."""
+    SCHEMA_AFTER_STAGING = "schema.after_staging"
+    """Its files stand beside the live ones; nothing is published."""
+    SCHEMA_BEFORE_CLEANUP = "schema.before_cleanup"
+    """The new schema is in force; data that is to be lost is still there."""
+
     STAGING_BEFORE_PROMOTE = "staging.before_promote"
     """Staged schema files are complete and about to replace the live ones."""
     STAGING_BETWEEN_RENAMES = "staging.between_renames"
@@ -90,6 +97,13 @@ class Failpoint(StrEnum):
 
     INDEXES_AFTER_STAGE = "indexes.after_stage"
     """Index files are built; no table names them."""
+
+    OPTIMIZE_BEFORE_COMPACTION = "optimize.before_compaction"
+    """What is to be rewritten and indexed is decided; nothing is written."""
+    OPTIMIZE_AFTER_COMPACTION = "optimize.after_compaction"
+    """Rows are written again; no version names them."""
+    OPTIMIZE_AFTER_STAGE = "optimize.after_stage"
+    """The indexes over them are built too; no table has moved."""
 
 
 Hook = Callable[[Failpoint], None]

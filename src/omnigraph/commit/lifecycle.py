@@ -14,6 +14,12 @@ from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
 from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, to_arrow
 from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_lock import (
+    is_locked,
+    is_ours,
+    refuse_while_schema_changes,
+    release,
+)
 from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
@@ -151,6 +157,13 @@ def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
     return recovered
 
 
+def let_writers_in(store: GraphStore) -> None:
+    """Refuse while a schema apply lives; one that died is settled first, without a restart."""
+    if is_locked(store):
+        settle(store, full=False)
+        refuse_while_schema_changes(store)
+
+
 def _reconcile(store: GraphStore) -> None:
     """Decide about staging files, unless they belong to a schema apply that lives."""
     with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
@@ -168,10 +181,15 @@ def _reconcile(store: GraphStore) -> None:
 def _remove_abandoned_lock(store: GraphStore) -> None:
     """A schema apply that died holding its lock branch would keep every writer out for ever."""
     found = store.objects.head(branch_reference(SCHEMA_LOCK))
-    if found is None or time.time() - found.modified.timestamp() < _ABANDONED_SECONDS:
+    if found is None:
+        return
+    is_old = time.time() - found.modified.timestamp() >= _ABANDONED_SECONDS
+    if not is_old and not is_ours(store):
         return
     with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
-        store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+        kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
+        if WriterKind.SCHEMA_APPLY not in kinds:
+            release(store)
 
 
 def _initialized(store: GraphStore) -> AlreadyInitialized:

@@ -40,9 +40,12 @@ from omnigraph.commit.rows import (
     ROLLED_BACK,
     CommitRow,
     Row,
+    SchemaRow,
     TableRow,
     TombstoneRow,
+    VersionRow,
 )
+from omnigraph.commit.schema_staging import SchemaStaging
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, Tombstone, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -56,12 +59,14 @@ from omnigraph.errors import (
     OutcomePending,
     PublishContention,
     RecoveryRequired,
+    SchemaChanging,
     StorageError,
     StorageMissing,
     StorageUnavailable,
     StorageUnknown,
     VersionMismatch,
 )
+from omnigraph.lang.schema import Catalog
 from omnigraph.storage.leases import Held
 from omnigraph.storage.parts import Part, VersionPlace, require_parts, version_place
 from omnigraph.storage.table import Table
@@ -92,6 +97,12 @@ class Prepared:
     """How many rows the statements of a mutation met, for the receipt."""
     always: bool = False
     """Whether there is a commit even when it changes nothing."""
+    created: Sequence[VersionRow] = ()
+    """The pins of tables that are registered and were made on the way, where no one sees them."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """Tables that go on under another key, by the one they have."""
+    schema: NextSchema | None = None
+    """The schema that the graph has from this write on."""
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +111,16 @@ class Prepared:
     @property
     def moves(self) -> bool:
         """Whether something happens before the publish that a crash could leave half done."""
-        return bool(self.tables or self.registrations or self.tombstones)
+        return bool(self.tables or self.registrations or self.tombstones or self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class NextSchema:
+    """A schema on its way: what stands in the manifest about it, and its files."""
+
+    source: str
+    catalog: Catalog
+    rows: Sequence[SchemaRow]
 
 
 class WriteView:
@@ -165,6 +185,10 @@ class WriteRequest:
     """Only once on this branch: a repeat is told what the first call was told."""
     fingerprint: str | None = None
     """What tells this write from another under the same key."""
+    schema_hash: str | None = None
+    """The schema that the writer knows; under another it is refused."""
+    waits: bool = False
+    """Whether nothing is staged before the leases are held."""
 
 
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
@@ -251,7 +275,7 @@ class _Write:
             return first
         check_head(seen.head, request.if_commit)
         prepared = None
-        if self._is_owned(seen):
+        if self._is_owned(seen) and not request.waits:
             prepared = self._prepare(seen, may_fork=False)
             if prepared.is_empty:
                 return self._nothing(prepared, seen)
@@ -262,6 +286,7 @@ class _Write:
             first = _first_receipt(self._store, request)
             if first is not None:
                 return first
+            self._refuse_another_schema(now)
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
                 prepared = self._prepare(now, may_fork=True)
@@ -282,6 +307,20 @@ class _Write:
                 f"branch '{branch_label(self._request.branch)}' was deleted and made again",
                 hint="refresh and retry",
             ) from error
+
+    def _refuse_another_schema(self, snapshot: Snapshot) -> None:
+        """What was prepared under one schema must not be written under the next."""
+        known, row = self._request.schema_hash, snapshot.schema
+        if known is None or row is None or row.schema_hash == known:
+            return
+        # Another program that changes the schema writes no such row: then the files tell.
+        current = self._store.schema_files.load(allow_missing=True).schema_hash
+        if current != known:
+            raise SchemaChanging(
+                "the schema was changed while this write was prepared",
+                hint="repeat it under the new schema",
+                details={"known": known, "current": current},
+            )
 
     def _is_owned(self, snapshot: Snapshot) -> bool:
         """Whether the branch has its own copy of everything that is touched."""
@@ -361,6 +400,8 @@ class _Write:
         try:
             committed = self._commit_tables(prepared, snapshot)
             reached(Failpoint.WRITE_AFTER_TABLES)
+            if prepared.schema is not None:
+                self._stage_schema(prepared.schema)
             self._check_leases(held)
             version = self._publish(prepared, snapshot, committed).version
         except OutcomePending:
@@ -370,8 +411,23 @@ class _Write:
         except OmniGraphError as error:
             version = self._settled_by_others(sidecar, error, held)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
+        if prepared.schema is not None:
+            self._promote_schema()
         self._forget(sidecar)
         return replace(receipt, version=version)
+
+    def _stage_schema(self, schema: NextSchema) -> None:
+        reached(Failpoint.SCHEMA_BEFORE_STAGING)
+        SchemaStaging(self._store.objects).stage(schema.catalog, schema.source)
+        reached(Failpoint.SCHEMA_AFTER_STAGING)
+
+    def _promote_schema(self) -> None:
+        """From here on the files say what the manifest says; the sidecar stays until they do."""
+        reached(Failpoint.STAGING_BEFORE_PROMOTE)
+        try:
+            SchemaStaging(self._store.objects).promote()
+        except OmniGraphError as error:
+            raise self._pending("its schema files are not in place") from error
 
     def _nothing(self, prepared: Prepared, snapshot: Snapshot) -> Receipt:
         receipt = self._receipt(prepared)
@@ -451,6 +507,7 @@ class _Write:
             consulted=prepared.consulted,
             if_commit=request.if_commit,
             branch_identity=self._manifest.identity(),
+            schemas=tuple(row.to_json() for row in prepared.schema.rows) if prepared.schema else (),
         )
 
     def _sidecar_pin(
@@ -489,12 +546,21 @@ class _Write:
         self, prepared: Prepared, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
     ) -> Published:
         written = {key: _version(snapshot.pin(key)) for key in committed}
+        renames = prepared.renames
+        pins = [version_row(renames.get(key, key), table) for key, table in committed.items()]
+        for key, new_key in renames.items():
+            pin = snapshot.pin(key)
+            if key not in committed and pin is not None:
+                pins.append(
+                    VersionRow(new_key, pin.version, pin.branch, pin.row_count, pin.metadata)
+                )
+        schemas = prepared.schema.rows if prepared.schema else ()
         publication = Publication(
             {**prepared.consulted, **written},
-            [version_row(key, table) for key, table in committed.items()],
+            [*pins, *prepared.created],
             prepared.registrations,
             prepared.tombstones,
-            prepared.rows,
+            [*prepared.rows, *schemas],
             self._intent,
             prepared.revalidate,
             self._request.if_commit,

@@ -23,6 +23,7 @@ from omnigraph.commit.rows import (
     CommitRow,
     HeadRow,
     Row,
+    SchemaRow,
     TableRow,
     TombstoneRow,
     VersionRow,
@@ -45,6 +46,7 @@ from omnigraph.errors import (
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.inline import Ledger
 from omnigraph.storage.leases import Leases
+from omnigraph.storage.tables import ROWS_PER_FRAGMENT
 
 RETRIES = 5
 _PAUSE_SECONDS = 0.01
@@ -119,6 +121,45 @@ class Publisher:
             except Conflict as error:
                 raise _contention(0) from error
             return _Attempts(self._datasets, manifest, publication, deadline).run()
+
+    def forget_cleanup(self, manifest: Manifest) -> None:
+        """Take out settings by which Lance would remove versions while somebody publishes."""
+        self._settled(manifest, lambda writer: not writer.stored_cleanup, Ledger.forget_cleanup)
+
+    def compact(self, manifest: Manifest) -> tuple[int, int]:
+        """Put the manifest into as few parts as there can be; gives how many were and are."""
+        before = len(manifest.fragments())
+
+        def is_compact(writer: Ledger) -> bool:
+            rows = manifest.with_state(lambda state, _: state.rows)
+            return len(writer.fragments) <= max(1, -(-rows // ROWS_PER_FRAGMENT))
+
+        def rewrite(writer: Ledger) -> None:
+            reached(Failpoint.PUBLISH_COMPACT)
+            manifest.published((), writer.rewrite(), writer.fragments)
+
+        writer = self._settled(manifest, is_compact, rewrite)
+        return before, len(writer.fragments)
+
+    def _settled(
+        self, manifest: Manifest, is_done: Callable[[Ledger], bool], work: Callable[[Ledger], None]
+    ) -> Ledger:
+        """The newest version when it is as it should be; who publishes meanwhile goes first."""
+        attempt = 0
+        while True:
+            version = manifest.current().manifest_version
+            writer = Ledger.open(self._datasets, manifest.ref, version)
+            if is_done(writer):
+                return writer
+            try:
+                with self._leases.held([publish_lease(manifest.branch)], self._limit):
+                    work(writer)
+                return writer
+            except Conflict as error:
+                attempt += 1
+                if attempt > RETRIES:
+                    raise _contention(attempt) from error
+                _pause(attempt)
 
     def make_durable(self, manifest: Manifest) -> None:
         """Put the newest version on the disk: who published it may have died before that."""
@@ -251,7 +292,12 @@ class _Attempts:
         if publication.commit is not None:
             _refuse_repeat(state, publication.commit)
         _check_expectations(state, publication.expected)
-        rows = self._content(state)
+        rows = [
+            replace(row, manifest_version=version + 1)
+            if isinstance(row, SchemaRow) and not row.manifest_version
+            else row
+            for row in self._content(state)
+        ]
         if publication.commit is None:
             return rows, version, None
         parent = state.head.commit_id if state.head else None
@@ -272,7 +318,9 @@ class _Attempts:
         publication = self._publication
         for registration in publication.registrations:
             known = state.locations.get(registration.table_key)
-            if known is not None and known != registration.location:
+            if known not in (None, registration.location) and not state.is_gone(
+                registration.table_key
+            ):
                 raise InternalError(f"'{registration.table_key}' is registered elsewhere already")
         registered = {row.table_key for row in publication.registrations} | set(state.locations)
         for row in publication.versions:

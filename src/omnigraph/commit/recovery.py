@@ -23,8 +23,7 @@ from omnigraph.commit.classify import (
     mode_of,
 )
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import MANIFEST, branch_reference
-from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK, table_lease
+from omnigraph.commit.names import SCHEMA_LEASE, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
 from omnigraph.commit.rollback import (
@@ -41,11 +40,13 @@ from omnigraph.commit.rows import (
     COMPLETES,
     ROLLED_BACK,
     CommitRow,
+    SchemaRow,
     TableRow,
     TombstoneRow,
     VersionRow,
 )
 from omnigraph.commit.schema_files import FILES, SOURCE
+from omnigraph.commit.schema_lock import release
 from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -215,6 +216,8 @@ class Recovery:
             self._pinned(entry, pin, heads[entry.table_key])
             for entry in sidecar.tables
             if (pin := snapshot.pin(entry.table_key)) is not None
+            # A table that goes on under another name is registered under it.
+            and entry.table_key not in {gone.table_key for gone in sidecar.tombstones}
         ]
         expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
         outcomes = tuple(
@@ -232,6 +235,7 @@ class Recovery:
                 merged_parent=sidecar.merge_source_commit_id,
                 registrations=registrations,
                 tombstones=tombstones,
+                others=[SchemaRow.from_json(row) for row in sidecar.schemas],
                 if_commit=sidecar.if_commit,
             )
         except (AlreadyDone, PreconditionFailed):
@@ -360,8 +364,7 @@ class Recovery:
             reconcile_staging(store.objects, apply_pending=True, live_tables=tables)
         else:
             SchemaStaging(store.objects).discard()
-        if store.objects.head(branch_reference(SCHEMA_LOCK)) is not None:
-            store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+        release(store)
 
     # -- the end -------------------------------------------------------------------------
 

@@ -209,7 +209,10 @@ class TagRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class SchemaRow(Row):
-    """The schema from a manifest version on, with its stable ids. A kind of our own."""
+    """The schema from a manifest version on, with its stable ids. A kind of our own.
+
+    Version 0 stands for the one that a publish is about to make.
+    """
 
     kind: ClassVar[str] = "graph_schema"
     manifest_version: int
@@ -222,12 +225,23 @@ class SchemaRow(Row):
         return f"graph_schema:{self.manifest_version:0{_VERSION_DIGITS}d}"
 
     def columns(self) -> dict[str, Any]:
-        payload = {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
         return {
             "table_key": "",
             "table_version": self.manifest_version,
-            "metadata": _json(payload),
+            "metadata": _json(self._payload()),
         }
+
+    def _payload(self) -> dict[str, Any]:
+        return {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for a sidecar."""
+        return {"version": self.manifest_version, **self._payload()}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> SchemaRow:
+        """The inverse of ``to_json``."""
+        return SchemaRow(value["version"], value["hash"], value["source"], value["identity"])
 
 
 def to_arrow(rows: Iterable[Row]) -> pa.Table:

@@ -2,7 +2,8 @@
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``) are left out when they say nothing; other readers of the format ignore them.
+``branch_identity``, ``schemas``) are left out when they say nothing; other readers of the format
+ignore them.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class Sidecar:
     consulted: Mapping[str, int] = field(default_factory=dict)
     if_commit: str | None = None
     branch_identity: str | None = None
+    schemas: tuple[Mapping[str, Any], ...] = ()
+    """The rows of a schema apply that say which schema the graph has, as data."""
 
     def to_json(self) -> str:
         """The text of the file: keys in the reference's order, indented by two."""
@@ -123,6 +126,7 @@ class Sidecar:
                 consulted=dict(self.consulted),
                 if_commit=self.if_commit,
                 branch_identity=self.branch_identity,
+                schemas=[dict(row) for row in self.schemas],
             ),
         }
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -273,6 +277,7 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         consulted=content.versions("consulted"),
         if_commit=content.optional_text("if_commit"),
         branch_identity=content.optional_text("branch_identity"),
+        schemas=tuple(entry.whole() for entry in content.entries("schemas")),
     )
 
 
@@ -296,6 +301,9 @@ class _Fields:
             raise ValueError(f"{where} is not an object")
         self._where = where
         self._value: dict[str, Any] = value
+
+    def whole(self) -> dict[str, Any]:
+        return self._value
 
     def text(self, key: str) -> str:
         found = self._value.get(key)

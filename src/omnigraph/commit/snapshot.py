@@ -85,6 +85,7 @@ class ManifestState:
         self.tags: dict[str, TagRow] = {}
         self.head: CommitRow | None = None
         self.schema: SchemaRow | None = None
+        self.schemas: dict[int, SchemaRow] = {}
         self.repeats: dict[tuple[str | None, str], CommitRow] = {}
         self.endings: dict[str, CommitRow] = {}
         self.rows = 0
@@ -115,6 +116,7 @@ class ManifestState:
                 case TagRow():
                     self.tags[row.name] = row
                 case SchemaRow():
+                    self.schemas[row.manifest_version] = row
                     newest = self.schema
                     if newest is None or row.manifest_version > newest.manifest_version:
                         self.schema = row
@@ -157,6 +159,11 @@ class ManifestState:
         return Snapshot(
             manifest_version, branch, MappingProxyType(pins), self.head, self.schema, e_tag
         )
+
+    def is_gone(self, table_key: str) -> bool:
+        """Whether a table was there once and is not shown any more."""
+        row = self.versions.get(table_key)
+        return row is not None and self.tombstones.get(table_key, 0) >= row.version
 
     def visible_version(self, table_key: str) -> int:
         """What a publish compares expectations with: 0 for a table that never was."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 
 FOLDER = "__recovery"
 ENDING = ".staging"
@@ -49,6 +51,37 @@ def unmark(store: GraphStore, operation: str) -> None:
     # Whoever tidies up later finds a marker that is too old.
     with suppress(OmniGraphError):
         store.objects.delete(_path(operation))
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A write that stages, or that died while it did."""
+
+    operation: str
+    started: datetime
+    tables: frozenset[str]
+
+
+def markers(store: GraphStore) -> list[Marker]:
+    """Every marker that is there, oldest first; one that goes meanwhile is passed over."""
+    found = []
+    for name in store.objects.list(FOLDER):
+        if name.endswith(ENDING):
+            with suppress(StorageMissing):
+                found.append(_marker(name, store.objects.read(f"{FOLDER}/{name}")))
+    return found
+
+
+def _marker(name: str, text: str) -> Marker:
+    try:
+        told = json.loads(text)
+        started = datetime.fromtimestamp(told["started_at"] / 1_000_000, UTC)
+        return Marker(str(told["operation_id"]), started, frozenset(told["tables"]))
+    except (ValueError, KeyError, TypeError):
+        raise StorageCorrupt(
+            f"'{FOLDER}/{name}' does not say which write it marks",
+            hint="remove it if no write runs",
+        ) from None
 
 
 def _path(operation: str) -> str:

@@ -10,7 +10,8 @@ import logging
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.rollback import landing_head, publish_restored, restore_tables
-from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.sidecar import Sidecar, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageUnknown
@@ -25,6 +26,9 @@ def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held:
         snapshot = store.manifest(sidecar.branch).current()
         if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
             _take_back(store, sidecar, snapshot, held)
+        if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
+            # Before the sidecar goes: alone they would not say what became of the apply.
+            SchemaStaging(store.objects).discard()
     except OmniGraphError as error:
         _LOG.warning(
             "commit %s could not be taken back, its sidecar stays: %s", sidecar.operation_id, error

@@ -1,7 +1,7 @@
 """One request to a provider: a deadline, a few attempts, and errors that show no key.
 
-Connection failures, time-outs, 429 and 5xx are tried again; anything else is final. Redirects are
-refused: they would carry the key to another host.
+Connection failures, time-outs, 429 and 5xx are tried again, after as long as the provider asks for;
+anything else is final. Redirects are refused: they would carry the key to another host.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from omnigraph.embed.config import KEY_VARIABLES, EmbeddingConfig
+from omnigraph.embed.embedder import PLAIN, Waiting
 from omnigraph.errors import EmbeddingError
 
 _MOST_BYTES = 256 << 20
@@ -23,7 +26,11 @@ _PIECE = 1 << 16
 
 
 class _Failed(Exception):
-    """An attempt that failed in a way that may pass."""
+    """An attempt that failed in a way that may pass, and when the provider says it may."""
+
+    def __init__(self, problem: str, after: float | None = None) -> None:
+        super().__init__(problem)
+        self.after = after
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -59,6 +66,10 @@ class Patience:
         """The seconds that are left; none without a deadline."""
         return None if self.until is None else self.until - time.monotonic()
 
+    def later(self, seconds: float) -> Patience:
+        """The same for a call that had to wait for its turn."""
+        return self if self.until is None else replace(self, until=self.until + seconds)
+
 
 def post_json(
     config: EmbeddingConfig,
@@ -66,6 +77,7 @@ def post_json(
     headers: Mapping[str, str],
     body: Mapping[str, object],
     patience: Patience,
+    waiting: Waiting = PLAIN,
 ) -> Any:
     """The answer of a provider to a request, as plain data."""
     if not config.base_url.startswith(("http://", "https://")):
@@ -80,6 +92,9 @@ def post_json(
         method="POST",
     )
     for attempt in range(1, patience.attempts + 1):
+        asked = time.monotonic()
+        waiting.turn()
+        patience = patience.later(time.monotonic() - asked)
         try:
             return _parsed(config, _sent(config, request, patience))
         except _Failed as failure:
@@ -90,11 +105,12 @@ def post_json(
                     hint="repeat later",
                     details={"provider": config.provider, "attempts": attempt},
                 ) from None
-        wait = patience.backoff * 2 ** (attempt - 1)
+            after = failure.after
+        wait = max(patience.backoff * 2 ** (attempt - 1), after or 0.0)
         left = patience.left()
         if left is not None and left <= wait:
             raise _late(config)
-        time.sleep(wait)
+        waiting.pause(wait, everyone=after is not None)
     raise AssertionError("unreachable")
 
 
@@ -109,8 +125,9 @@ def _sent(config: EmbeddingConfig, request: urllib.request.Request, patience: Pa
     except urllib.error.HTTPError as error:
         with error:
             status = error.code
+            after = _asked_for(error.headers.get("Retry-After"))
         if status == 429 or status >= 500:
-            raise _Failed(f"HTTP status {status}") from None
+            raise _Failed(f"HTTP status {status}", after) from None
         raise _refused(config, status) from None
     except TimeoutError:
         problem = "it did not answer in time"
@@ -121,6 +138,27 @@ def _sent(config: EmbeddingConfig, request: urllib.request.Request, patience: Pa
     if left is not None and left <= 0:
         raise _late(config)
     raise _Failed(problem)
+
+
+def _asked_for(header: str | None) -> float | None:
+    """The seconds that a provider asks to wait, which may name a moment instead.
+
+    >>> _asked_for("7"), _asked_for("soon"), _asked_for(None)
+    (7.0, None, None)
+    """
+    if header is None:
+        return None
+    try:
+        return max(0.0, float(int(header)))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def _read(answer: http.client.HTTPResponse, until: float) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.embed.config import LOCAL_MODEL
-from omnigraph.embed.embedder import Role, unit_vectors
+from omnigraph.embed.embedder import PLAIN, Batch, Role, Waiting, unit_batch, unit_vectors
 from omnigraph.errors import EmbeddingError, PackageMissing
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -28,6 +28,7 @@ class LocalEmbedder:
     """Needs no key and no network. The model is loaded with the first text."""
 
     model = LOCAL_MODEL
+    most_texts = 2048
 
     def __init__(self) -> None:
         self._loaded: tuple[Any, npt.NDArray[np.float32]] | None = None
@@ -42,6 +43,21 @@ class LocalEmbedder:
         deadline: float | None = None,
     ) -> npt.NDArray[np.float32]:
         """One row for each text; of the 256 numbers of the model the first ``dimension``."""
+        return unit_vectors(self._means(texts, dimension), dimension)
+
+    def embed_batch(
+        self,
+        texts: Sequence[str],
+        dimension: int,
+        *,
+        role: Role = Role.DOCUMENT,
+        waiting: Waiting = PLAIN,
+    ) -> Batch:
+        """All of the texts; one that has no words known to the model is told apart."""
+        waiting.turn()
+        return unit_batch(self._means(texts, dimension), dimension)
+
+    def _means(self, texts: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
         if dimension > _SIZE:
             raise EmbeddingError(
                 f"embedding dimension mismatch: expected {dimension}, got {_SIZE}",
@@ -54,7 +70,7 @@ class LocalEmbedder:
             ids = tokens.encode(text, add_special_tokens=False).ids
             if ids:
                 found[position] = weights[ids, :dimension].mean(axis=0)
-        return unit_vectors(found, dimension)
+        return found
 
     def _model(self) -> tuple[Any, npt.NDArray[np.float32]]:
         with self._loading:

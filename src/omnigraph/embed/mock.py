@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.embed.embedder import Role
+from omnigraph.embed.embedder import PLAIN, Batch, Role, Waiting
 from omnigraph.lang.fnv import fnv1a_64
 
 _MASK = 2**64 - 1
@@ -19,6 +19,8 @@ _MASK = 2**64 - 1
 
 class MockEmbedder:
     """For tests and trials: no key, no network."""
+
+    most_texts = 2048
 
     def __init__(self, model: str = "") -> None:
         self.model = model
@@ -36,6 +38,18 @@ class MockEmbedder:
         for position, text in enumerate(texts):
             found[position] = _vector(text, dimension)
         return found
+
+    def embed_batch(
+        self,
+        texts: Sequence[str],
+        dimension: int,
+        *,
+        role: Role = Role.DOCUMENT,
+        waiting: Waiting = PLAIN,
+    ) -> Batch:
+        """All of the texts; a turn is taken as if somebody were asked."""
+        waiting.turn()
+        return Batch(self.embed(texts, dimension, role=role))
 
 
 def _vector(text: str, dimension: int) -> npt.NDArray[np.float32]:

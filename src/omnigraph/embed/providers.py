@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.embed.config import GEMINI, KEY_VARIABLES, LOCAL, MOCK, EmbeddingConfig
-from omnigraph.embed.embedder import Embedder, Role
+from omnigraph.embed.embedder import BatchEmbedder, Embedder, Role
 from omnigraph.embed.local import LocalEmbedder
 from omnigraph.embed.mock import MockEmbedder
 from omnigraph.embed.remote import GeminiEmbedder, OpenAIEmbedder
@@ -16,7 +16,7 @@ from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 
 
-def make_embedder(config: EmbeddingConfig) -> Embedder:
+def make_embedder(config: EmbeddingConfig) -> BatchEmbedder:
     """The provider that a configuration names; an error names the variables of a missing key."""
     full = config.completed()
     if full.provider == MOCK:
@@ -26,7 +26,7 @@ def make_embedder(config: EmbeddingConfig) -> Embedder:
     if not full.api_key:
         variables = KEY_VARIABLES[full.provider]
         raise EmbeddingError(
-            f"a text query needs an embedding, and the provider '{full.provider}' has no key",
+            f"an embedding is needed, and the provider '{full.provider}' has no key",
             hint=f"set {' or '.join(variables)}, or give the vector itself",
             details={"provider": full.provider, "variables": list(variables)},
         )
@@ -37,14 +37,14 @@ class Embedders:
     """The one provider of a handle, made when the first text needs it."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
-        self._config = config
-        self._made: Embedder | None = None
+        self.config = config
+        self._made: BatchEmbedder | None = None
         self._making = threading.Lock()
 
-    def get(self) -> Embedder:
+    def get(self) -> BatchEmbedder:
         with self._making:
             if self._made is None:
-                self._made = make_embedder(self._config)
+                self._made = make_embedder(self.config)
             return self._made
 
 
@@ -61,15 +61,20 @@ def resolve_query_vector(
     cannot be compared.
     """
     embed = kind.embeds.get(prop) if isinstance(kind, NodeType) else None
-    recorded = None if embed is None else embed.model
-    if recorded is not None and recorded != embedder.model:
-        own = f"'{embedder.model}'" if embedder.model else "none"
-        raise EmbeddingError(
-            f"{kind.name}.{prop} was embedded with the model '{recorded}', the provider has {own}",
-            hint=f"set OMNIGRAPH_EMBED_MODEL to '{recorded}', or give the vector itself",
-            details={"recorded": recorded, "configured": embedder.model},
-        )
+    refuse_other_model(f"{kind.name}.{prop}", None if embed is None else embed.model, embedder)
     dimension = kind.properties[prop].type.dimension
     assert dimension is not None
     vectors = embedder.embed([text], dimension, role=Role.QUERY, deadline=deadline)
     return vectors.reshape(dimension)
+
+
+def refuse_other_model(prop: str, recorded: str | None, embedder: Embedder) -> None:
+    """Vectors of two models cannot be compared, nor stand in one property."""
+    if recorded is None or recorded == embedder.model:
+        return
+    own = f"'{embedder.model}'" if embedder.model else "none"
+    raise EmbeddingError(
+        f"{prop} was embedded with the model '{recorded}', the provider has {own}",
+        hint=f"set OMNIGRAPH_EMBED_MODEL to '{recorded}', or give the vector itself",
+        details={"recorded": recorded, "configured": embedder.model},
+    )

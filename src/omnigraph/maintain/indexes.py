@@ -21,7 +21,7 @@ from omnigraph.storage.table_types import Coverage, IndexKind, IndexSpec, Staged
 from omnigraph.storage.tables import KEY
 
 _VECTOR_ANNOTATION = "vector"
-_UNFIT = "it cannot be built from the values that are there"
+UNFIT = "it cannot be built from the values that are there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _metric(prop: Property) -> str:
 def index_report(store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> IndexReport:
     """What the schema asks for, and how far it is there."""
     states: list[IndexState] = []
-    for kind in _types(catalog):
+    for kind in types_of(catalog):
         pin = snapshot.pin(kind.table_key)
         if pin is not None:
             states.extend(_states(store, kind, pin))
@@ -100,11 +100,11 @@ def _states(store: GraphStore, kind: NodeType | EdgeType, pin: Pin) -> Iterator[
     known = table.indexes()
     for spec in wanted_indexes(kind):
         coverage = known.get(spec.name)
-        reason = None if coverage is not None else _obstacle(table, pin, spec)
+        reason = None if coverage is not None else obstacle(table, pin, spec)
         yield IndexState(kind.table_key, spec.column, spec.kind, coverage, reason)
 
 
-def _obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
+def obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
     """Why an index cannot be built now, or ``None`` when it can."""
     if not pin.row_count:
         return "the table is empty"
@@ -126,13 +126,18 @@ def ensure_indexes(
     builder = _Builder(store, catalog)
     if missing:
         request = WriteRequest(
-            WriterKind.ENSURE_INDICES, branch, frozenset(missing), builder.prepare, actor=actor
+            WriterKind.ENSURE_INDICES,
+            branch,
+            frozenset(missing),
+            builder.prepare,
+            actor=actor,
+            schema_hash=catalog.schema_hash,
         )
         receipt = commit_write(store, request)
     report = index_report(store, catalog, manifest.current())
     failed = {(key, spec.column, spec.kind) for key, spec in builder.failed}
     states = tuple(
-        replace(state, reason=_UNFIT)
+        replace(state, reason=UNFIT)
         if (state.table_key, state.column, state.kind) in failed
         else state
         for state in report.indexes
@@ -169,7 +174,7 @@ def _missing(
     store: GraphStore, catalog: Catalog, snapshot: Snapshot
 ) -> dict[str, tuple[IndexSpec, ...]]:
     found: dict[str, tuple[IndexSpec, ...]] = {}
-    for kind in _types(catalog):
+    for kind in types_of(catalog):
         pin = snapshot.pin(kind.table_key)
         if pin is None or not pin.row_count or (snapshot.branch and pin.branch is None):
             continue
@@ -178,13 +183,13 @@ def _missing(
         specs = tuple(
             spec
             for spec in wanted_indexes(kind)
-            if spec.name not in known and _obstacle(table, pin, spec) is None
+            if spec.name not in known and obstacle(table, pin, spec) is None
         )
         if specs:
             found[kind.table_key] = specs
     return found
 
 
-def _types(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
+def types_of(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
     yield from catalog.node_types.values()
     yield from catalog.edge_types.values()

@@ -19,9 +19,9 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict
 from omnigraph.merge.ancestry import Ancestry
-from omnigraph.merge.changes import TableChanges, apart, find_changes, unsure_rows
+from omnigraph.merge.changes import TableChanges, apart, find_changes, with_unsure
 from omnigraph.merge.conflicts import Resolution
-from omnigraph.merge.rows import MergedRows, merge_rows
+from omnigraph.merge.rows import merge_rows
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Kind
 
@@ -75,7 +75,7 @@ def _state(ancestry: Ancestry, commits: list[str]) -> State | None:
 
 def places(state: State, table_key: str) -> set[tuple[str, int, str | None] | None]:
     """Every version of a table that a state is made of."""
-    return {_place(snapshot.pin(table_key)) for snapshot in _snapshots(state)}
+    return {place(snapshot.pin(table_key)) for snapshot in _snapshots(state)}
 
 
 def _snapshots(state: State) -> Iterator[Snapshot]:
@@ -86,7 +86,7 @@ def _snapshots(state: State) -> Iterator[Snapshot]:
         yield from _snapshots(state.other)
 
 
-def _place(pin: Pin | None) -> tuple[str, int, str | None] | None:
+def place(pin: Pin | None) -> tuple[str, int, str | None] | None:
     return None if pin is None else (pin.location, pin.version, pin.branch)
 
 
@@ -98,16 +98,11 @@ def changes_between(
 ) -> TableChanges:
     """What differs in the table of a type; before none there were no rows."""
     if isinstance(before, Crossed):
-        return apart(kind, _made(store, kind, before), _to(store, kind, before.one, after))
-    return _to(store, kind, before, after)
-
-
-def _to(store: GraphStore, kind: Kind, before: State | None, after: State) -> TableChanges:
+        since = changes_between(store, kind, before.one, after)
+        return apart(kind, _made(store, kind, before), since)
     if isinstance(after, Crossed):
         back = changes_between(store, kind, before, after.one).reversed()
         return apart(kind, back, _made(store, kind, after))
-    if isinstance(before, Crossed):
-        return changes_between(store, kind, before, after)
     key = kind.table_key
     start = None if before is None else before.snapshot.pin(key)
     return find_changes(store, kind, start, after.snapshot.pin(key))
@@ -126,24 +121,11 @@ def _made(store: GraphStore, kind: Kind, state: Crossed) -> TableChanges:
 
 def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChanges:
     made = merge_rows(kind, theirs, ours, Resolution(None))
-    ids = pa.concat_arrays([_ids(made.new), _ids(made.changed), made.deleted])
-    before = pa.concat_tables(
-        [_some(ours.after, ids), _without(_some(theirs.before, ids), ours.ids)]
-    )
-    names = kind.arrow_schema().names
-    after = [table.select(names) for table in (made.new, made.changed)]
+    after = pa.concat_tables([made.new, made.changed])
     # Both sides have settled these, each in its way: nobody knows what they would agree on.
-    open_ids = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
-    return unsure_rows(kind, TableChanges(before, pa.concat_tables(after)), open_ids, ours.after)
-
-
-def _ids(rows: pa.Table | MergedRows) -> pa.Array:
-    return pa.concat_arrays([pa.array([], pa.string()), *rows[KEY].chunks])
-
-
-def _some(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.is_in(rows[KEY], value_set=ids))
-
-
-def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
+    unsure = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
+    ids = pa.concat_arrays([pa.array(after[KEY].to_pylist(), pa.string()), made.deleted, unsure])
+    only = theirs.before.filter(pc.invert(pc.is_in(theirs.before[KEY], value_set=ours.ids)))
+    before = pa.concat_tables([ours.after, only])
+    before = before.filter(pc.is_in(before[KEY], value_set=ids))
+    return with_unsure(kind, before, after, unsure)

@@ -7,8 +7,8 @@ came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,9 @@ from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
 from omnigraph.storage.tables import KEY
 
+UNSURE = -1
+"""In the place of its row id: a row whose values nobody knows."""
+
 
 @dataclass(frozen=True)
 class TableChanges:
@@ -35,6 +38,8 @@ class TableChanges:
 
     before: pa.Table
     after: pa.Table
+    is_straight: bool = False
+    """Whether the later state came from the earlier: a row that did not change has its row id."""
 
     @property
     def is_empty(self) -> bool:
@@ -67,7 +72,35 @@ def find_changes(
     store: GraphStore, kind: NodeType | EdgeType, before: Pin | None, after: Pin | None
 ) -> TableChanges:
     """What differs between two states of the table of a type; none is a table without rows."""
-    return _Comparison(store, kind.arrow_schema()).between(before, after)
+    key = kind.key if isinstance(kind, NodeType) else ()
+    return _Comparison(store, kind.arrow_schema(), {KEY, *key}).between(before, after)
+
+
+def apart(kind: NodeType | EdgeType, one: TableChanges, other: TableChanges) -> TableChanges:
+    """What differs between two states, from what each changed since the same third one."""
+    return _across(kind.arrow_schema(), one, other)
+
+
+def with_unsure(
+    kind: NodeType | EdgeType, before: pa.Table, after: pa.Table, unsure: pa.Array
+) -> TableChanges:
+    """Changes after which some rows are there of which nobody knows the values.
+
+    Such a row differs from every other.
+    """
+    schema = _row_schema(kind.arrow_schema())
+
+    def marked(rows: pa.Table, mark: int) -> pa.Table:
+        columns = [
+            rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            for field in schema
+            if field.name != ROW_ID
+        ]
+        marks = pa.array(np.full(len(rows), mark, np.int64))
+        return pa.Table.from_arrays([*columns, marks], schema=schema)
+
+    unknown = pa.table({KEY: unsure})
+    return TableChanges(before, pa.concat_tables([marked(after, 0), marked(unknown, UNSURE)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +112,18 @@ class _State:
 
 
 class _Comparison:
-    def __init__(self, store: GraphStore, schema: pa.Schema) -> None:
+    def __init__(self, store: GraphStore, schema: pa.Schema, fixed: Collection[str]) -> None:
+        """``fixed`` are columns in which a row always has the value that it began with."""
         self._store = store
         self._schema = schema
+        self._fixed = fixed
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
             if (before.branch, before.version) == (after.branch, after.version):
-                return self._settled(self._nothing(), self._nothing())
+                return TableChanges(self._nothing(), self._nothing(), is_straight=True)
             return self._related(before, after)
-        return self._settled(self._all(before), self._all(after))
+        return _settled(self._schema, self._all(before), self._all(after))
 
     def _all(self, pin: Pin | None) -> pa.Table:
         if pin is None:
@@ -96,8 +131,7 @@ class _Comparison:
         return all_rows(self._store.table(pin), self._schema)
 
     def _nothing(self) -> pa.Table:
-        fields = [*self._schema, pa.field(ROW_ID, pa.int64())]
-        return pa.schema([field.with_nullable(True) for field in fields]).empty_table()
+        return _row_schema(self._schema).empty_table()
 
     # -- states of one table -------------------------------------------------------------
 
@@ -108,14 +142,12 @@ class _Comparison:
         path_before, path_after = _path(before, known), _path(after, known)
         met = _meeting(path_before, path_after)
         if met is None:
-            return self._settled(self._all(before), self._all(after))
+            return _settled(self._schema, self._all(before), self._all(after))
         there = self._table(before.location, met)
         left = self._since(there, met, before, path_before)
         right = self._since(there, met, after, path_after)
-        # A row that one side did not touch is there as it was when they parted.
-        was = pa.concat_tables([left.after, _without(right.before, left.ids)])
-        is_now = pa.concat_tables([right.after, _without(left.before, right.ids)])
-        return self._settled(was, is_now)
+        is_straight = met == _State(before.branch, before.version)
+        return replace(_across(self._schema, left, right), is_straight=is_straight)
 
     def _since(self, there: Table, met: _State, pin: Pin, path: list[_State]) -> TableChanges:
         """What a state changed since the one that it came from."""
@@ -126,8 +158,20 @@ class _Comparison:
         row_ids = touched.rows[ROW_ID].to_numpy()
         changed = np.setdiff1d(row_ids, touched.created)
         gone = self._gone(met, pin, path)
-        before = rows_of(there, np.concatenate([changed, gone]), self._schema)
-        return TableChanges(before, touched.rows)
+        before = [self._kept(there, changed, touched.rows, table)]
+        before.append(rows_of(there, gone, self._schema, table))
+        return TableChanges(pa.concat_tables(before), touched.rows)
+
+    def _kept(self, there: Table, row_ids: np.ndarray, now: pa.Table, table: Table) -> pa.Table:
+        """Rows as they were that still are there; what never changes is not read again."""
+        names = [name for name in self._schema.names if name not in self._fixed]
+        rows = rows_of(there, row_ids, pa.schema([self._schema.field(n) for n in names]), table)
+        where = pc.index_in(rows[ROW_ID].combine_chunks(), value_set=_one(now[ROW_ID]))
+        columns = [
+            now[field.name].take(where) if field.name in self._fixed else rows[field.name]
+            for field in self._schema
+        ]
+        return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=_row_schema(self._schema))
 
     def _gone(self, met: _State, pin: Pin, path: list[_State]) -> np.ndarray:
         """Rows of the state before that are not there any more, along the branches between."""
@@ -149,23 +193,34 @@ class _Comparison:
     def _table(self, location: str, state: _State) -> Table:
         return self._store.tables.open(TableRef(location, state.branch), state.version)
 
-    # -- what is left of it --------------------------------------------------------------
 
-    def _settled(self, before: pa.Table, after: pa.Table) -> TableChanges:
-        """In order, without the rows that are the same on both sides."""
-        before, after = _sorted(before), _sorted(after)
-        ids, others = _ids(before), _ids(after)
-        where = pc.index_in(ids, value_set=others)
-        rows = np.flatnonzero(where.is_valid().to_numpy(zero_copy_only=False))
-        if len(rows):
-            partners = where.drop_null().to_numpy()
-            one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
-            same = np.ones(len(rows), np.bool_)
-            for name in self._schema.names:
-                same &= same_values(_one(one[name]), _one(other[name]))
-            before = before.take(pa.array(np.delete(np.arange(len(ids)), rows[same])))
-            after = after.take(pa.array(np.delete(np.arange(len(others)), partners[same])))
-        return TableChanges(before, after)
+def _row_schema(schema: pa.Schema) -> pa.Schema:
+    fields = [*schema, pa.field(ROW_ID, pa.int64())]
+    return pa.schema([field.with_nullable(True) for field in fields])
+
+
+def _across(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
+    # A row that one side did not touch is there as it was when they parted.
+    before = pa.concat_tables([one.after, _without(other.before, one.ids)])
+    after = pa.concat_tables([other.after, _without(one.before, other.ids)])
+    return _settled(schema, before, after)
+
+
+def _settled(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChanges:
+    """In order, without the rows that are the same on both sides."""
+    before, after = _sorted(before), _sorted(after)
+    ids, others = _ids(before), _ids(after)
+    where = pc.index_in(ids, value_set=others)
+    rows = np.flatnonzero(where.is_valid().to_numpy(zero_copy_only=False))
+    if len(rows):
+        partners = where.drop_null().to_numpy()
+        one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
+        same = (one[ROW_ID].to_numpy() != UNSURE) & (other[ROW_ID].to_numpy() != UNSURE)
+        for name in schema.names:
+            same &= same_values(_one(one[name]), _one(other[name]))
+        before = before.take(pa.array(np.delete(np.arange(len(ids)), rows[same])))
+        after = after.take(pa.array(np.delete(np.arange(len(others)), partners[same])))
+    return TableChanges(before, after)
 
 
 def _path(pin: Pin, known: Mapping[str, BranchInfo]) -> list[_State]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.receipts import TableCounts
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.changes import find_changes
+from omnigraph.merge.bases import Committed, State, changes_between, place, places
 from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
+from omnigraph.merge.stage import Placed, placed
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.validate import Validator
 
@@ -27,21 +28,23 @@ class MergePlan:
     conflicts: Conflicts
     consulted: dict[str, int]
     validator: Validator
+    places: dict[str, Placed]
+    """Where the rows lie that are replaced or deleted, if that is known."""
 
 
-def changed_tables(catalog: Catalog, base: Snapshot, source: Snapshot) -> dict[str, Kind]:
+def changed_tables(catalog: Catalog, base: State, source: Snapshot) -> dict[str, Kind]:
     """The types whose tables the source has another version of than the base."""
     kinds: Iterable[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
     found = {kind.table_key: kind for kind in kinds}
     return {
-        key: found[key] for key in sorted(found) if _place(base.pin(key)) != _place(source.pin(key))
+        key: found[key] for key in sorted(found) if places(base, key) != {place(source.pin(key))}
     }
 
 
 def plan_merge(
     store: GraphStore,
     catalog: Catalog,
-    base: Snapshot,
+    base: State,
     source: Snapshot,
     target: Snapshot,
     resolution: Resolution,
@@ -50,24 +53,29 @@ def plan_merge(
     deltas: dict[str, TableDelta] = {}
     counts: dict[str, TableCounts] = {}
     conflicts: list[Conflict] = []
+    homes: dict[str, Placed] = {}
     for key, kind in changed_tables(catalog, base, source).items():
-        if _place(source.pin(key)) == _place(target.pin(key)):
+        if place(source.pin(key)) == place(target.pin(key)):
             continue
-        theirs = find_changes(store, kind, base.pin(key), source.pin(key))
+        theirs = changes_between(store, kind, base, Committed(source))
         if theirs.is_empty:
             continue
-        ours = find_changes(store, kind, base.pin(key), target.pin(key))
+        ours = changes_between(store, kind, base, Committed(target))
         merged = merge_rows(kind, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
+            home = placed(kind, merged, theirs, ours) if isinstance(base, Committed) else None
+            if home is not None:
+                homes[key] = home
             counts[key] = TableCounts(
                 merged.new.num_rows, merged.changed.num_rows, len(merged.deleted)
             )
     validator = Validator(store, catalog, deltas)
     judged = validator.judge(target, None)
     conflicts += [of_violation(violation) for violation in judged.violations]
-    return MergePlan(deltas, counts, Conflicts(in_order(conflicts)), judged.consulted, validator)
+    found = Conflicts(in_order(conflicts))
+    return MergePlan(deltas, counts, found, judged.consulted, validator, homes)
 
 
 def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
@@ -80,7 +88,3 @@ def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
         # Ids that are new to the target need no look at its table.
         return TableDelta(kind, Effect.APPEND, TableRows(rows), new_ids=True)
     return TableDelta(kind, Effect.UPSERT, TableRows(rows), deleted)
-
-
-def _place(pin: Pin | None) -> tuple[str, int, str | None] | None:
-    return None if pin is None else (pin.location, pin.version, pin.branch)

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.merge.changes import TableChanges
+from omnigraph.merge.changes import UNSURE, TableChanges
 from omnigraph.merge.conflicts import OURS, THEIRS, Choice, Conflict, ConflictKind, Resolution
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.merge.images import image
+from omnigraph.storage.deltas import ROW_ID
 from omnigraph.storage.tables import KEY
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import Kind
@@ -89,7 +90,9 @@ class _Three:
         self._ids = ids
         self._names = kind.arrow_schema().names
         # Both sides have changed these rows since the same state: either knows how they were.
-        self._base, self._was = _aligned(source.before, ids, self._names)
+        before, self._was = _aligned(source.before, ids, [*self._names, ROW_ID])
+        self._unsure: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNSURE
+        self._base = before
         self._theirs, self._is_theirs = _aligned(source.after, ids, self._names)
         self._ours, self._is_ours = _aligned(target.after, ids, self._names)
 
@@ -110,8 +113,8 @@ class _Three:
         apart: dict[str, Mask] = {}
         for name in self._names:
             base, ours, other = self._base[name], self._ours[name], self._theirs[name]
-            mine[name] = ~same_values(base, ours)
-            theirs[name] = ~same_values(base, other)
+            mine[name] = ~same_values(base, ours) | self._unsure
+            theirs[name] = ~same_values(base, other) | self._unsure
             apart[name] = ~same_values(ours, other)
             clash[name] = mine[name] & theirs[name] & apart[name]
         return {
@@ -163,7 +166,8 @@ class _Three:
     def _conflict(self, row: int, differ: dict[str, Any]) -> Conflict:
         row_id = self._ids[row].as_py()
         key = self._kind.table_key
-        base = image(self._base, row) if self._was[row] else None
+        is_new = not self._was[row]
+        base = None if is_new or self._unsure[row] else image(self._base, row)
         ours = image(self._ours, row) if self._is_ours[row] else None
         theirs = image(self._theirs, row) if self._is_theirs[row] else None
         names: tuple[str, ...] = ()
@@ -172,9 +176,8 @@ class _Three:
             kind = ConflictKind.DELETE_VS_UPDATE
             text = f"{key} '{row_id}' was changed, and the {who} deleted it"
         else:
-            clashes = differ["apart"] if base is None else differ["each"]
+            clashes = differ["apart"] if is_new else differ["each"]
             names = tuple(name for name in self._names if clashes[name][row])
-            is_new = base is None
             kind = ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE
             what = "inserted" if is_new else "changed"
             text = f"{key} '{row_id}' was {what} on both sides, differing in {', '.join(names)}"

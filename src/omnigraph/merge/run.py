@@ -20,9 +20,10 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import Ancestry
+from omnigraph.merge.bases import Committed, State, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
-from omnigraph.write.stage import stage_deltas
+from omnigraph.merge.stage import stage_merge
 
 Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
 
@@ -79,7 +80,7 @@ class _Changes:
         self,
         store: GraphStore,
         catalog: Catalog,
-        base: Snapshot,
+        base: State,
         source: Snapshot,
         names: tuple[str, str],
         options: MergeOptions,
@@ -114,7 +115,7 @@ class _Changes:
             raise plan.conflicts.error(*self._names)
         if self.resolution.used:
             self.told[MERGE] = {"resolved": dict(self.resolution.used)}
-        staged = stage_deltas(view, plan.deltas)
+        staged = stage_merge(view, plan.deltas, plan.places)
         return Prepared(staged, plan.consulted, plan.validator.check, always=True)
 
 
@@ -143,12 +144,13 @@ def _merged(
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
     head, onto = _head(theirs), _head(ours)
     names = (branch_label(source), branch_label(target))
-    ancestry = Ancestry(store)
+    ancestry = Ancestry(store, source, target)
     if ancestry.is_ancestor(head, onto):
         return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
-    base, state = ancestry.base(head, onto)
+    ancestry.known(onto, ours)
+    base, state = common_state(ancestry, head, onto)
     changes = _Changes(store, catalog, state, theirs, names, options)
-    report = MergeReport(Outcome.MERGED, *names, base.commit_id)
+    report = MergeReport(Outcome.MERGED, *names, base)
     if options.dry_run:
         plan = changes.planned(ours)
         report = replace(report, conflicts=plan.conflicts, version=ours.manifest_version)
@@ -167,7 +169,7 @@ def _merged(
         report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
     assert changes.plan is not None
     assert changes.target is not None
-    ahead = Outcome.FAST_FORWARD if _head(changes.target) == base.commit_id else Outcome.MERGED
+    ahead = Outcome.FAST_FORWARD if _head(changes.target) == base else Outcome.MERGED
     return replace(
         report,
         outcome=ahead,
@@ -227,7 +229,7 @@ def _replayed(
     into = normal_branch(branch)
     refuse_while_schema_changes(store)
     names = (str(next(iter(extra.values()))), branch_label(into))
-    changes = _Changes(store, catalog, base, source, names, options)
+    changes = _Changes(store, catalog, Committed(base), source, names, options)
     changes.told.update(extra)
     report = MergeReport(Outcome.MERGED, *names, _head(base))
     if options.dry_run:

@@ -37,6 +37,9 @@ _JAVA_LINE = re.compile(r"^\s+(at |\.\.\. \d+ more)|^Caused by: |^JVM stacktrace
 _NAMED = re.compile(r"^omnigraph\.errors\.(\w+): (.*?)(?=^ SQLSTATE|^\s*at |\Z)", re.M | re.S)
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
+ROWS_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+"""How Spark says that rows which an executor kept are gone with it."""
+
 _MORE_MEMORY = "raise the memory (OMNIGRAPH_SPARK_MEMORY), or let fewer tasks run at once"
 _SAME_PYTHON = "give the workers the same version of Python, with omnigraph and its extra spark"
 
@@ -244,7 +247,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphErr
         f"it may have run out of memory: {_MORE_MEMORY}",
     ),
     _known(
-        "ExecutorLostFailure|Executor heartbeat timed out|ExecutorDeadException",
+        f"ExecutorLostFailure|Executor heartbeat timed out|ExecutorDeadException|{ROWS_LOST}",
         SparkError,
         "executors of the cluster were lost",
         "see the logs of the cluster; the work can be repeated",

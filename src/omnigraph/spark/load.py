@@ -23,7 +23,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
 from omnigraph.spark.joined_keys import JoinedKeys, KeyJoins
-from omnigraph.spark.reading import Done, Locating, Reading, Share, locate_rows, read_share
+from omnigraph.spark.reading import Done, Failed, Locating, Reading, Share, locate_rows, read_share
 from omnigraph.spark.splits import SPLIT_BYTES, Split, splits_of
 from omnigraph.storage.parts import Part, PartsPlace, parts_place
 from omnigraph.storage.table_types import TableRef
@@ -132,15 +132,24 @@ class SharedIntake:
 
     def _read(self, splits: Sequence[Split]) -> list[Done]:
         shares = [Share(self._reading, split) for split in splits]
-        done = self._run(read_share, shares, "reading")
-        self._note(done)
+        answers = self._run(read_share, shares, "reading")
+        self._note(answers)
+        done = []
+        for each in answers:
+            if isinstance(each, Failed):
+                raise each.error()
+            done.append(each)
         return done
 
-    def _note(self, done: Iterable[Done]) -> None:
+    def _note(self, answers: Iterable[Done | Failed]) -> None:
         """What was written, whether or not it will be used."""
-        for each in done:
-            for key, taken in each.tables.items():
-                self._ledger.write(self._places[key], taken.parts)
+        for each in answers:
+            if isinstance(each, Failed):
+                written = each.written
+            else:
+                written = {key: taken.parts for key, taken in each.tables.items()}
+            for key, parts in written.items():
+                self._ledger.write(self._places[key], parts)
 
     def _put_together(self) -> None:
         for each, offset in zip(self._done, self._offsets, strict=True):

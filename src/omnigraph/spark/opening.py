@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.commit.branches import refuse_while_schema_changes
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.lifecycle import open_contract
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_history import schema_at
+from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
@@ -26,7 +28,15 @@ class Opened:
     """A graph that is open in this process."""
 
     store: GraphStore
-    catalog: Catalog
+    contract: Contract
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.contract.catalog
+
+    def catalog_at(self, snapshot: Snapshot) -> Catalog:
+        """The schema that a state of the graph had."""
+        return schema_at(self.store, self.contract, snapshot)
 
 
 def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool = False) -> Opened:
@@ -37,7 +47,7 @@ def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool
     contract, _ = open_contract(store, writable=writable)
     if writable:
         refuse_while_schema_changes(store)
-    return Opened(store, contract.catalog)
+    return Opened(store, contract)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema import Catalog, catalog_of
+from omnigraph.spark.failures import pack, unpack
 from omnigraph.spark.splits import Split
 from omnigraph.storage.parts import Part, PartsPlace, write_parts
 from omnigraph.write.delta import Kind
@@ -84,11 +86,35 @@ class Done:
     """Whether the last record goes on behind the share: then the two have to be read as one."""
 
 
-def read_share(share: Share) -> Done:
-    """Read a share and write what is good of it."""
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a share could not be read or written, and what of it had been written by then."""
+
+    packed: bytes
+    written: Mapping[str, tuple[Part, ...]]
+
+    def error(self) -> OmniGraphError:
+        return unpack(self.packed)
+
+
+def read_share(share: Share) -> Done | Failed:
+    """Read a share and write what is good of it.
+
+    An error that repeating may help is raised; another is an answer, so that whoever asked knows
+    what all shares have written and can remove it.
+    """
+    sinks: dict[str, PartSink] = {}
+    try:
+        return _taken(share, sinks)
+    except OmniGraphError as error:
+        if error.retryable:
+            raise
+        return Failed(pack(error), {key: tuple(each.parts) for key, each in sinks.items()})
+
+
+def _taken(share: Share, sinks: dict[str, PartSink]) -> Done:
     reading, split = share.reading, share.split
     catalog = known_catalog(reading.catalog)
-    sinks: dict[str, PartSink] = {}
 
     def sink(kind: Kind) -> PartSink:
         found = sinks[kind.table_key] = PartSink(kind, reading.places[kind.table_key])
@@ -241,7 +267,7 @@ class PartSink:
         self._place = place
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
-        self._parts: list[Part] = []
+        self.parts: list[Part] = []
         self._keys = key_columns(kind)
         self.key_bytes = 0
 
@@ -258,9 +284,9 @@ class PartSink:
                 pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
                 for batch in self._waiting
             ]
-            self._parts += write_parts(self._place, self._schema, batches)
+            self.parts += write_parts(self._place, self._schema, batches)
         self._waiting, self._size = [], 0
 
     def close(self) -> list[Part]:
         self._write()
-        return self._parts
+        return self.parts

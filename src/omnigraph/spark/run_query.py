@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.errors import SparkError
 from omnigraph.plan.nodes import NodeScan
 from omnigraph.read.run import Run
-from omnigraph.spark.failures import translated
+from omnigraph.spark.failures import ROWS_LOST, translated
 from omnigraph.spark.query.frame import Driver, Rows
 from omnigraph.spark.query.result import Finish
 from omnigraph.spark.query.rows import Query
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Surroundings
     from omnigraph.spark.session import SparkEngine
 
+_ATTEMPTS = 4
 _LIBRARIES = ("pyspark", "py4j", "grpc")
 
 
@@ -39,7 +41,7 @@ def execute_on_spark(
     start = plan.offset or 0
     end = None if plan.limit is None else start + plan.limit
     count = 0
-    for batch in _translating(_rows(engine, around, plan, outline, watch)):
+    for batch in _in_attempts(engine, around, plan, outline, watch):
         first = max(start - count, 0)
         last = batch.num_rows if end is None else min(end - count, batch.num_rows)
         watch.check()
@@ -51,13 +53,48 @@ def execute_on_spark(
             return
 
 
+def _in_attempts(
+    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the plan; from the beginning again where an executor died with rows it kept.
+
+    Spark repeats what an executor was doing, and cannot repeat what the rows that it kept were
+    made from. What the caller has already is passed over, which needs an order of the rows.
+    """
+    given = 0
+    for attempt in range(1, _ATTEMPTS + 1):
+        passed = given
+        try:
+            for batch in _translating(_rows(engine, around, plan, outline, watch)):
+                new = batch.slice(min(passed, batch.num_rows))
+                passed -= batch.num_rows - new.num_rows
+                given += new.num_rows
+                if new.num_rows:
+                    yield new
+            return
+        except SparkError as error:
+            is_lost = ROWS_LOST in str(error.__cause__)
+            if not is_lost or attempt == _ATTEMPTS or (given and not _has_order(plan, outline)):
+                raise
+
+
+def _has_order(plan: ReadPlan, outline: Outline) -> bool:
+    """Whether rows come in the same order however often they are computed."""
+    if not plan.order:
+        return False
+    # Groups are not ordered by their lists.
+    is_grouped = outline.is_aggregate or plan.distinct
+    return not (is_grouped and any(pa.types.is_nested(field.type) for field in outline.schema))
+
+
 def _translating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what PySpark raises while a plan is made is one of our errors too."""
     try:
         yield from batches
     except Exception as error:
         if type(error).__module__.partition(".")[0] in _LIBRARIES:
-            raise translated(error, LABEL) from None
+            failure = translated(error, LABEL)
+            raise failure from failure.__cause__
         raise
 
 

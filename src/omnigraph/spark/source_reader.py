@@ -97,7 +97,9 @@ def plan_scan(
     """Find what is meant, once and for all, and how it is cut into partitions."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    kind = find_type(graph.catalog, type_name)
+    snapshot = moment.find(graph.store)
+    catalog = graph.catalog_at(snapshot)
+    kind = find_type(catalog, type_name)
     schema = kind.arrow_schema()
     names = list(schema.names) if columns is None else list(columns)
     for name in names:
@@ -108,7 +110,7 @@ def plan_scan(
             )
     if not names:
         raise InputError("no column is asked for", hint=f"there are {', '.join(schema.names)}")
-    pin = moment.find(graph.store).pin(kind.table_key)
+    pin = snapshot.pin(kind.table_key)
     if pin is None:
         raise InputError(f"'{kind.name}' did not exist at that moment")
     table = graph.store.table(pin)
@@ -117,7 +119,7 @@ def plan_scan(
         kind.name,
         version_place(graph.store.datasets, table),
         to_arrow_schema(struct, timezone="UTC"),
-        None if condition is None else condition_of(graph.catalog, kind, condition),
+        None if condition is None else condition_of(catalog, kind, condition),
         tuple(groups_of(table, partitions)),
     )
     return scan, struct

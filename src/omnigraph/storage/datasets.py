@@ -30,7 +30,7 @@ _VERSIONS = "_versions"
 
 # Lance waits half a minute for an answer and asks again for three minutes: a server that takes
 # requests and never answers would hold a listing for a quarter of an hour.
-_S3_LIMITS = {"connect_timeout": "3s", "client_retry_timeout": "10"}
+S3_LIMITS = {"connect_timeout": "3s", "client_retry_timeout": "10"}
 
 
 class Datasets:
@@ -39,7 +39,7 @@ class Datasets:
     def __init__(self, objects: ObjectStore, durability: Durability = Durability.DISK) -> None:
         self.objects = objects
         self.root = objects.root
-        self.options = None if self.root.is_local else {**_S3_LIMITS, **self.root.options}
+        self.options = None if self.root.is_local else {**S3_LIMITS, **self.root.options}
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
         # Up to which version and part this process knows its ledgers to be on the disk.

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from omnigraph.errors import InternalError
 from omnigraph.storage.blobs import is_blob
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.parts import Deletions, deleted_in
 from omnigraph.storage.table import Table
 
 ROW_ID = "_rowid"
-_CREATED = "_row_created_at_version"
+ROW_ADDRESS = "_rowaddr"
+_MOST_IDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,59 @@ def gone_since(table: Table, version: int) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
 
 
-def rows_of(table: Table, row_ids: np.ndarray, schema: pa.Schema) -> pa.Table:
-    """All columns of some rows, and ``_rowid``; columns that the table has not are null."""
-    numbers = row_ids.astype(np.int64)
+def rows_of(table: Table, row_ids: np.ndarray, schema: pa.Schema, later: Table) -> pa.Table:
+    """Columns of some rows that a later version has changed or not any more, and ``_rowid``.
+
+    Columns that the table has not are null. Only the parts that changed until then are looked at.
+    """
     known = [name for name in _plain(schema) if name in table.schema.names]
-    if not len(numbers):
-        return _whole(table, table.read(known, limit=0), numbers, schema)
-    return _whole(table, table.take(numbers.tolist(), known), numbers, schema)
+    if not len(row_ids):
+        return _whole(table, table.read(known, limit=0), row_ids, schema)
+    same = {part.signature for part in later.fragments()}
+    parts = [part.number for part in table.fragments() if part.signature not in same]
+    rows = find_rows(table, row_ids, known, parts)
+    if rows.num_rows != len(row_ids):
+        raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema)
+
+
+def find_rows(
+    table: Table, row_ids: np.ndarray, columns: list[str], parts: list[int] | None = None
+) -> pa.Table:
+    """Columns of the rows that are there of some, with ``_rowid`` and ``_rowaddr``.
+
+    By a condition, which Lance answers from what it knows of each part: when it is asked for
+    rows by their ids, it numbers every row of the table first.
+    """
+    dataset = table._dataset
+    some = None if parts is None else set(parts)
+    with lance_call("read", table.ref.path):
+        wanted = [f for f in dataset.get_fragments() if some is None or f.fragment_id in some]
+        # These are numbers that Lance gave itself. Many of them are read faster with the rest.
+        few = len(row_ids) <= _MOST_IDS
+        rows = dataset.scanner(
+            columns=columns,
+            filter=f"{ROW_ID} IN ({', '.join(map(str, row_ids.tolist()))})" if few else None,
+            fragments=wanted,
+            with_row_id=True,
+            with_row_address=True,
+        ).to_table()
+    return rows if few else rows.filter(pc.is_in(rows[ROW_ID], pa.array(row_ids, pa.uint64())))
+
+
+def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
+    """Mark rows as deleted, in files that belong to no version; none when one is not there."""
+    found = find_rows(table, row_ids, [])
+    if found.num_rows != len(row_ids):
+        return None
+    addresses = np.sort(found[ROW_ADDRESS].to_numpy())
+    homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
+    with lance_call("stage a delete from", table.ref.path):
+        parts = {part.fragment_id: part for part in table._dataset.get_fragments()}
+        return Deletions.of(
+            deleted_in(parts[int(home)], some)
+            for home, some in zip(homes, np.split(addresses, starts[1:]), strict=True)
+        )
 
 
 def all_rows(table: Table, schema: pa.Schema) -> pa.Table:

@@ -8,26 +8,33 @@ this one calls a function of Lance that commits by itself.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
-from lance import LanceDataset, LanceOperation
+from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.errors import AlreadyExists, OmniGraphError, StorageMissing, VersionMismatch
+from omnigraph.errors import (
+    AlreadyExists,
+    InternalError,
+    OmniGraphError,
+    StorageMissing,
+    VersionMismatch,
+)
 from omnigraph.storage.blobs import stored_schema
-from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.datasets import S3_LIMITS, Datasets
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.parts import Part, VersionPlace
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import CommittedTable, TableRef
+from omnigraph.storage.table_types import AUTO_CLEANUP, CommittedTable, StagedTable, TableRef
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
 
 if TYPE_CHECKING:
@@ -99,6 +106,56 @@ class InlineTables:
                 details={"expected": head, "actual": int(restored.version) - 1},
             )
         return CommittedTable(ref, info.version, rows, info)
+
+    def begin_again(
+        self, location: str, schema: pa.Schema, above: int, numbering: CommittedTable | None = None
+    ) -> CommittedTable:
+        """An empty table whose versions count on from those of one that had its name before.
+
+        What is there is the earlier table; where nothing is, the counting is taken over from
+        ``numbering``, by a clone that shares its files and is emptied at once. Inline for the
+        reason of ``create``: no manifest names these versions.
+        """
+        ref = TableRef(location)
+        if numbering is not None:
+            origin = self._datasets.open(numbering.ref, numbering.version)
+            with lance_call("create", location, writes=True):
+                origin.shallow_clone(
+                    self._datasets.root.path(location),
+                    numbering.version,
+                    storage_options=self._datasets.options,
+                )
+        dataset = self._datasets.open(ref)
+        with lance_call("create", location, writes=True):
+            emptied = False
+            while not emptied or int(dataset.version) <= above:
+                dataset = LanceDataset.commit(
+                    dataset,
+                    LanceOperation.Overwrite(stored_schema(schema), []),
+                    read_version=int(dataset.version),
+                    max_retries=0,
+                    storage_options=self._datasets.options,
+                )
+                emptied = True
+        self._datasets.sync_table(ref)
+        info = self._datasets.info(ref, int(dataset.version))
+        if info is None:
+            raise StorageMissing(f"the new table at '{location}' is gone")
+        return CommittedTable(ref, info.version, 0, info)
+
+    def forget_history(self, ref: TableRef, version: int) -> int:
+        """Remove every version before one, with the rows that only they have; gives how many.
+
+        Inline because removing files has no second phase; what a crash leaves is removed next
+        time. The caller holds the lease of the table.
+        """
+        dataset = self._datasets.open(ref, version)
+        with lance_call("remove old versions of", ref.path, writes=True):
+            gone = dataset.cleanup_old_versions(
+                retain_versions=1, older_than=timedelta(0), error_if_tagged_old_versions=False
+            )
+        self._datasets.forget()
+        return int(gone.old_versions)
 
     # -- branches of one dataset ---------------------------------------------------------
 
@@ -321,6 +378,28 @@ class Ledger:
         self.sync()
         return self.version
 
+    @property
+    def stored_cleanup(self) -> tuple[str, ...]:
+        """Settings by which Lance would remove versions on its own."""
+        with lance_call("read", self.ref.path):
+            return tuple(sorted(k for k in self._dataset.config() if k.startswith(AUTO_CLEANUP)))
+
+    def forget_cleanup(self) -> None:
+        """Take such settings out, in one version. Inline because nothing else is written."""
+        found = self.stored_cleanup
+        if not found:
+            return
+        gone = LanceOperation.UpdateMap(dict.fromkeys(found))
+        with lance_call("write", self.ref.path, writes=True):
+            self._dataset = LanceDataset.commit(
+                self._dataset,
+                LanceOperation.UpdateConfig(config_updates=gone),
+                read_version=self.version,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+        self.sync()
+
     def _known_on_disk(self) -> tuple[int, int]:
         """The version and the part up to which everything is on the disk.
 
@@ -380,10 +459,40 @@ def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.Recor
         _forget_detached(place, made)
 
 
+@contextmanager
+def as_if_committed(place: VersionPlace, steps: Sequence[StagedTable]) -> Iterator[VersionPlace]:
+    """What staged steps would make of a version, for any process to read while the block lasts.
+
+    Inline because an index is built on a version, and the one it is meant for comes only with the
+    commit. Those made here are detached, as in ``rows_of_part``; parts have the numbers in them
+    that they will get. Made from a handle of the version: from an address Lance would start at
+    the newest.
+    """
+    options = None if place.options is None else dict(place.options)
+    with ExitStack() as made:
+        with lance_call("open", place.path):
+            at = lance.dataset(place.uri, version=place.version, storage_options=options)
+        for step in steps:
+            if not isinstance(step._transaction, Transaction):
+                raise InternalError("a staged write was read that this process did not stage")
+            with lance_call("read", place.path):
+                at = LanceDataset.commit(
+                    at,
+                    step._transaction.operation,
+                    read_version=at.version,
+                    detached=True,
+                    storage_options=options,
+                )
+            made.callback(_forget_detached, place, at)
+        yield replace(place, version=int(at.version))
+
+
 def _forget_detached(place: VersionPlace, made: LanceDataset) -> None:
-    objects = ObjectStore(parse_root(place.uri, place.options))
+    # Some options are for Lance alone.
+    options = {k: v for k, v in (place.options or {}).items() if k not in S3_LIMITS}
     # Files that nobody refers to: what is left of them takes a little room.
     with suppress(OmniGraphError), lance_call("read", place.path):
+        objects = ObjectStore(parse_root(place.uri, options))
         by = made.read_transaction(made.version)
         objects.delete(f"_versions/d{made.version}.manifest")
         if by is not None:

@@ -244,7 +244,7 @@ def addresses_in(
 def delete_in(place: VersionPlace, number: int, addresses: np.ndarray) -> Deletions:
     """Mark rows of a fragment as deleted, by where they lie."""
     with lance_call("stage a delete from", place.path):
-        return _deleted(_dataset(place).get_fragment(number), addresses)
+        return deleted_in(_dataset(place).get_fragment(number), addresses)
 
 
 def replace_in(
@@ -282,7 +282,8 @@ def _dataset(place: VersionPlace) -> lance.LanceDataset:
     return _opened(place.uri, place.version, tuple((place.options or {}).items()))
 
 
-def _deleted(fragment: Any, addresses: np.ndarray) -> Deletions:
+def deleted_in(fragment: Any, addresses: np.ndarray) -> Deletions:
+    """Mark rows of an opened fragment as deleted."""
     # Lance takes text only; these are numbers that it gave itself.
     text = ", ".join(map(str, addresses.tolist()))
     left = fragment.delete(f"{_ROW_ADDRESS} IN ({text})")

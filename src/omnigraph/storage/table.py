@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from lance import LanceDataset, LanceFragment
 
 from omnigraph.storage.blobs import is_blob, is_stored_blob
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
-from omnigraph.storage.table_types import Coverage, TableRef
+from omnigraph.storage.table_types import Coverage, IndexKind, TableRef
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -47,6 +47,11 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         return self._dataset.schema
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """The columns with their numbers: a name may belong to another column later."""
+        return tuple((each.name(), each.id()) for each in self._dataset.lance_schema.fields())
 
     def scan(
         self,
@@ -300,12 +305,15 @@ class Table:
         return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
 
     def indexes(self) -> dict[str, Coverage]:
-        """Every index by name, with how much of the table it covers."""
+        """Every index by name, with how much of the table it covers.
+
+        One of a column that was renamed goes by the new name of the column.
+        """
         with lance_call("read", self.ref.path):
             live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
             covered: dict[str, set[int]] = {}
             for index in self._dataset.describe_indices():
-                known = covered.setdefault(index.name, set())
+                known = covered.setdefault(index_name(index), set())
                 for segment in index.segments:
                     known.update(segment.fragment_ids)
         return {
@@ -323,6 +331,13 @@ def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
         files += f"|{metadata.overlays!r}"
     signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
     return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
+
+
+def index_name(index: Any) -> str:
+    """How an index would be called if it were built now; Lance never renames one."""
+    ending = str(index.name).rpartition("_")[2]
+    kinds = {kind.name.lower() for kind in IndexKind}
+    return f"{index.field_names[0]}_{ending}" if ending in kinds else str(index.name)
 
 
 def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:

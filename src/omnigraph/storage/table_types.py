@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+AUTO_CLEANUP = "lance.auto_cleanup."
+"""How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableRef:
@@ -28,6 +31,9 @@ class Change(StrEnum):
     OVERWRITE = "overwrite"
     DELETE = "delete"
     INDEX = "index"
+    COMPACT = "compact"
+    SETTINGS = "settings"
+    ALTER = "alter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blobs import stored_data
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.deltas import delete_rows
 from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.table import Table
+from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import (
     Change,
     CommittedTable,
@@ -136,6 +137,27 @@ class TableStore:
             added = [] if new is None else self._fragments(table, new)
         return self._replaced(table, transaction, replaced, added, int(stats["num_deleted_rows"]))
 
+    def stage_changes(
+        self,
+        table: Table,
+        rows: pa.Table,
+        row_ids: np.ndarray,
+        new: pa.Table,
+        deleted: np.ndarray,
+    ) -> StagedTable | None:
+        """Rows in the place of others, new ones and deletions, by row ids; no key is looked for.
+
+        Nothing is staged when one of those rows is not there.
+        """
+        gone = delete_rows(table, np.concatenate([row_ids, deleted]))
+        if gone is None:
+            return None
+        with lance_call("stage an upsert into", table.ref.path):
+            replaced = self._fragments(table, rows) if rows.num_rows else []
+            keep_row_ids(replaced, row_ids)
+            added = self._fragments(table, new) if new.num_rows else []
+        return self._replaced(table, _update(table, gone), replaced, added, gone.rows)
+
     def _replaced(
         self,
         table: Table,
@@ -193,15 +215,8 @@ class TableStore:
             fragment = part.metadata()
             keep_row_ids([fragment], row_ids)
             kept.append(fragment)
-        operation = LanceOperation.Update(
-            removed_fragment_ids=list(deletions.removed),
-            updated_fragments=[FragmentMetadata.from_json(each) for each in deletions.changed],
-            new_fragments=[],
-            fields_modified=[],
-        )
-        transaction = Transaction(table.version, operation)
         new = [part.metadata() for part in added]
-        return self._replaced(table, transaction, kept, new, deletions.rows)
+        return self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
 
     def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
         return write_fragments(
@@ -279,7 +294,7 @@ class TableStore:
             try:
                 with lance_call(f"build the {spec.name} index of", table.ref.path):
                     built.append(_build_index(dataset, spec))
-                    replaced.extend(_index_segments(dataset, spec.name))
+                    replaced.extend(index_segments(dataset, spec.name))
             except (StorageError, InternalError) as error:
                 if type(error) not in (StorageError, InternalError):
                     raise
@@ -371,38 +386,45 @@ class TableStore:
             return False
 
 
+def _update(table: Table, deletions: Deletions) -> Transaction:
+    operation = LanceOperation.Update(
+        removed_fragment_ids=list(deletions.removed),
+        updated_fragments=[FragmentMetadata.from_json(each) for each in deletions.changed],
+        new_fragments=[],
+        fields_modified=[],
+    )
+    return Transaction(table.version, operation)
+
+
 def _added_rows(operation: Any) -> int:
     return sum(fragment.physical_rows for fragment in operation.fragments)
 
 
 def new_files(operation: Any) -> Iterator[str]:
     """Patterns of the files that a staged write added, relative to its table."""
-    for name in ("fragments", "new_fragments"):
-        for fragment in getattr(operation, name, None) or ():
-            for data in fragment.files:
-                yield f"data/{data.path}"
-                # Large blobs lie in a directory of their own beside the data file.
-                yield f"data/{data.path.removesuffix('.lance')}/*"
+    for each in (operation, *(getattr(operation, "groups", None) or ())):
+        for name in ("fragments", "new_fragments"):
+            for fragment in getattr(each, name, None) or ():
+                for data in fragment.files:
+                    yield f"data/{data.path}"
+                    # Large blobs lie in a directory of their own beside the data file.
+                    yield f"data/{data.path.removesuffix('.lance')}/*"
+    rewritten = set(getattr(operation, "fields_modified", None) or ())
     for fragment in getattr(operation, "updated_fragments", None) or ():
         if fragment.deletion_file is not None:
             yield fragment.deletion_file.path(fragment.id)
+        # Columns that were replaced lie in files of their own.
+        for data in fragment.files:
+            if rewritten.intersection(data.fields):
+                yield f"data/{data.path}"
     for index in getattr(operation, "new_indices", None) or ():
         yield f"_indices/{index.uuid}/*"
 
 
 def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
-    settings: dict[str, Any] = {}
-    if spec.kind is IndexKind.TEXT:
-        settings["with_position"] = True
-    elif spec.kind is IndexKind.VECTOR:
-        settings.update(metric=spec.metric, num_partitions=spec.partitions)
+    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     built = dataset.create_index_uncommitted(
-        spec.column,
-        spec.kind.value,
-        name=spec.name,
-        replace=True,
-        fragment_ids=[fragment.fragment_id for fragment in dataset.get_fragments()],
-        **settings,
+        spec.column, spec.kind.value, fragment_ids=fragments, **index_settings(spec)
     )
     if spec.kind is IndexKind.TEXT:
         # Without this step the commit succeeds and every text query fails.
@@ -410,18 +432,28 @@ def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
     return built
 
 
-def _index_segments(dataset: LanceDataset, name: str) -> list[Index]:
+def index_settings(spec: IndexSpec) -> dict[str, Any]:
+    """How Lance is to build an index, apart from the rows."""
+    settings: dict[str, Any] = {"name": spec.name, "replace": True}
+    if spec.kind is IndexKind.TEXT:
+        settings["with_position"] = True
+    elif spec.kind is IndexKind.VECTOR:
+        settings.update(metric=spec.metric, num_partitions=spec.partitions)
+    return settings
+
+
+def index_segments(dataset: LanceDataset, name: str) -> list[Index]:
     """The parts of an index in the form that a commit takes, to remove them."""
     return [
         Index(
             uuid=segment.uuid,
-            name=name,
+            name=index.name,
             fields=list(index.fields),
             dataset_version=segment.dataset_version_at_last_update,
             fragment_ids=segment.fragment_ids,
             index_version=segment.index_version,
         )
         for index in dataset.describe_indices()
-        if index.name == name
+        if index_name(index) == name
         for segment in index.segments
     ]

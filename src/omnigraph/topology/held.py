@@ -54,7 +54,8 @@ class HeldTable:
         self.table = table
         self.fragments: tuple[FragmentInfo, ...] = table.fragments()
         known: dict[str, Part] = {}
-        if before is not None:
+        # Under another schema a column may have the name that another had.
+        if before is not None and before.table.layout == table.layout:
             known = {part.signature: part for part in before.parts}
         self.parts: tuple[Part, ...] = tuple(
             known.get(f.signature) or Part(f.signature) for f in self.fragments

@@ -7,12 +7,12 @@ annotation in place after the rename is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.ast import Annotation, Check, Constraint, Index, Range, TypeKind
+from omnigraph.lang.schema.ast import Annotation, Check, Constraint, Key, Range, TypeKind
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.ir import (
     EdgeIR,
@@ -23,29 +23,40 @@ from omnigraph.lang.schema.ir import (
     canonical_constraints,
     constraint_key,
 )
-from omnigraph.lang.schema.render import human_type, render_constraint
+from omnigraph.lang.schema.render import human_type
 from omnigraph.lang.schema.steps import (
     AddConstraint,
     AddProperty,
     AddType,
+    ChangeCardinality,
+    ChangeNullability,
+    DropConstraint,
     DropMode,
     DropProperty,
     DropType,
     ExtendEnum,
+    NarrowEnum,
     RenameProperty,
     RenameType,
     Step,
     UnsupportedChange,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
+    WidenProperty,
     step_from_json,
 )
-from omnigraph.lang.types import PropType
+from omnigraph.lang.types import PropType, Scalar
 
 _TYPE_METADATA = ("description", "instruction")
 _PROPERTY_METADATA = ("description",)
 # These act through constraints and renames, which are compared on their own.
 _SUGAR = ("rename_from", "key", "unique", "index")
+# Types that hold every value of another exactly.
+_WIDER = {
+    Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
+    Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
+    Scalar.F32: frozenset({Scalar.F64}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +89,15 @@ class MigrationPlan:
 
 
 def plan_migration(
-    accepted: Catalog | SchemaIR, desired: Catalog | SchemaIR, allow_data_loss: bool = False
+    accepted: Catalog | SchemaIR,
+    desired: Catalog | SchemaIR,
+    allow_data_loss: bool = False,
+    given: Collection[str] = (),
 ) -> MigrationPlan:
     """The plan from the accepted to the desired schema.
+
+    ``given`` names the properties, as ``Type.property``, for which the rows that are there get a
+    value; only such a one can be added as required.
 
     >>> from omnigraph.lang.schema import compile_schema
     >>> old = compile_schema("node A { name: String @key }")
@@ -89,7 +106,7 @@ def plan_migration(
     ["add property 'A.age' (I32?) on node 'A'"]
     """
     mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
-    planner = _Planner(_ir(accepted), _ir(desired), mode)
+    planner = _Planner(_ir(accepted), _ir(desired), mode, frozenset(given))
     planner.run()
     steps = tuple(planner.steps)
     return MigrationPlan(not any(isinstance(s, UnsupportedChange) for s in steps), steps)
@@ -151,11 +168,14 @@ def _rename_from(thing: _Named) -> str | None:
 
 
 class _Planner:
-    def __init__(self, accepted: SchemaIR, desired: SchemaIR, mode: DropMode) -> None:
+    def __init__(
+        self, accepted: SchemaIR, desired: SchemaIR, mode: DropMode, given: frozenset[str]
+    ) -> None:
         self.steps: list[Step] = []
         self._accepted = accepted
         self._desired = desired
         self._mode = mode
+        self._given = given
 
     def run(self) -> None:
         self._interfaces()
@@ -231,11 +251,8 @@ class _Planner:
                 f"to {new.from_type} -> {new.to_type} is not supported",
             )
         if old.cardinality != new.cardinality:
-            self._refuse(
-                entity,
-                f"changing the cardinality of edge '{new.name}' from {old.cardinality} "
-                f"to {new.cardinality} is not supported",
-            )
+            step = ChangeCardinality(TypeKind.EDGE, new.name, old.cardinality, new.cardinality)
+            self.steps.append(step)
 
     def _type_annotations(self, kind: TypeKind, old: _Named, new: _Named) -> None:
         entity = f"{kind}:{new.name}"
@@ -261,8 +278,12 @@ class _Planner:
                 self._refuse(entity, match.refused[prop.name])
             elif prop.name in match.pairs:
                 before = by_name[match.pairs[prop.name]]
-                self._property(kind, new.name, before, prop, match.renames)
-            elif prop.type.nullable or kind is TypeKind.INTERFACE:
+                self._property(kind, new, before, prop, match.renames)
+            elif (
+                prop.type.nullable
+                or kind is TypeKind.INTERFACE
+                or f"{new.name}.{prop.name}" in self._given
+            ):
                 self.steps.append(AddProperty(kind, new.name, prop.name, prop.type))
             else:
                 self._refuse(
@@ -279,15 +300,16 @@ class _Planner:
     def _property(
         self,
         kind: TypeKind,
-        owner: str,
+        of: InterfaceIR | NodeIR | EdgeIR,
         old: PropertyIR,
         new: PropertyIR,
         renames: Mapping[str, str],
     ) -> None:
+        owner = of.name
         if old.name != new.name:
             self.steps.append(RenameProperty(kind, owner, old.name, new.name))
         if old.type != new.type:
-            self._property_type(kind, owner, new.name, old.type, new.type)
+            self._property_type(kind, of, new.name, old.type, new.type)
         entity = f"{kind}:{owner}.{new.name}"
         self._other_annotations(
             entity, old.annotations, new.annotations, _PROPERTY_METADATA, renames
@@ -297,19 +319,29 @@ class _Planner:
             self.steps.append(UpdatePropertyMetadata(kind, owner, new.name, metadata))
 
     def _property_type(
-        self, kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
+        self,
+        kind: TypeKind,
+        of: InterfaceIR | NodeIR | EdgeIR,
+        name: str,
+        old: PropType,
+        new: PropType,
     ) -> None:
-        added = _added_values(old, new)
+        owner = of.name
+        kept = new.as_nullable(old.nullable)
+        added, removed = _enum_change(old, kept)
         if added:
             self.steps.append(ExtendEnum(kind, owner, name, added))
-            return
-        change = f"'{owner}.{name}' from {human_type(old)} to {human_type(new)}"
-        entity = f"{kind}:{owner}.{name}"
-        if old.nullable and old.as_nullable(False) == new:
-            reason = f"tightening {change} is not supported: rows may hold null"
-            self._refuse(entity, reason, "OG-MF-104")
-        else:
-            self._refuse(entity, f"changing the type of {change} is not supported", "OG-MF-106")
+        if removed:
+            self.steps.append(NarrowEnum(kind, owner, name, removed))
+        if kept != old and not (added or removed):
+            if not _is_wider(old, kept) or (name in _key_of(of) and kept.scalar.is_float):
+                change = f"'{owner}.{name}' from {human_type(old)} to {human_type(new)}"
+                reason = f"changing the type of {change} is not supported"
+                self._refuse(f"{kind}:{owner}.{name}", reason, "OG-MF-106")
+                return
+            self.steps.append(WidenProperty(kind, owner, name, old, kept))
+        if new.nullable != old.nullable:
+            self.steps.append(ChangeNullability(kind, owner, name, new.nullable))
 
     # -- constraints and annotations -----------------------------------------------------
 
@@ -325,19 +357,12 @@ class _Planner:
         renamed = canonical_constraints(_renamed(constraint, renames) for constraint in old)
         before = {constraint_key(constraint): constraint for constraint in renamed}
         after = {constraint_key(constraint): constraint for constraint in new}
-        entity = f"{kind}:{owner}"
         for key, constraint in after.items():
-            if key in before:
-                continue
-            if isinstance(constraint, Index):
+            if key not in before:
                 self.steps.append(AddConstraint(kind, owner, constraint))
-            else:
-                shown = render_constraint(constraint)
-                self._refuse(entity, f"adding constraint {shown} to '{owner}' is not supported")
         for key, constraint in before.items():
             if key not in after:
-                shown = render_constraint(constraint)
-                self._refuse(entity, f"removing constraint {shown} from '{owner}' is not supported")
+                self.steps.append(DropConstraint(kind, owner, constraint))
 
     def _other_annotations(
         self,
@@ -360,12 +385,24 @@ class _Planner:
         self.steps.append(UnsupportedChange(entity, reason, code))
 
 
-def _added_values(old: PropType, new: PropType) -> tuple[str, ...]:
-    """The values that ``new`` adds to the enum ``old``; none if anything else changed."""
-    if old.enum_values is None or new.enum_values is None or old.nullable != new.nullable:
-        return ()
+def _enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The values that an enum gets and loses; none where one of the types is no enum."""
+    if old.enum_values is None or new.enum_values is None:
+        return (), ()
     before, after = set(old.enum_values), set(new.enum_values)
-    return tuple(sorted(after - before)) if before < after else ()
+    return tuple(sorted(after - before)), tuple(sorted(before - after))
+
+
+def _is_wider(old: PropType, new: PropType) -> bool:
+    """Whether a type holds every value of another, and differs from it in nothing else."""
+    return replace(old, scalar=new.scalar) == new and new.scalar in _WIDER.get(old.scalar, ())
+
+
+def _key_of(of: InterfaceIR | NodeIR | EdgeIR) -> tuple[str, ...]:
+    """The columns that the ids of rows are spelled from."""
+    if not isinstance(of, NodeIR):
+        return ()
+    return next((c.columns for c in of.constraints if isinstance(c, Key)), ())
 
 
 def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:

@@ -11,14 +11,14 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.ast import Annotation, Constraint, TypeKind
+from omnigraph.lang.schema.ast import Annotation, Cardinality, Constraint, Index, TypeKind
 from omnigraph.lang.schema.ir import (
     annotation_from_json,
     annotation_to_json,
     constraint_from_json,
     constraint_to_json,
 )
-from omnigraph.lang.schema.lint_codes import lint_code
+from omnigraph.lang.schema.lint_codes import Tier, lint_code
 from omnigraph.lang.schema.render import human_type, render_annotation, render_constraint
 from omnigraph.lang.types import PropType
 
@@ -109,6 +109,61 @@ class ExtendEnum:
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowEnum:
+    """Values go that no row may hold any more."""
+
+    kind: ClassVar[str] = "narrow_enum"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    removed_values: tuple[str, ...]
+
+    def to_json(self) -> Json:
+        return {**_property_head(self), "removed_values": list(self.removed_values)}
+
+    def describe(self) -> str:
+        values = ", ".join(self.removed_values)
+        return f"narrow enum '{_dotted(self)}' on {_owner(self)} by ({values})"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNullability:
+    """A property becomes optional, or required."""
+
+    kind: ClassVar[str] = "change_nullability"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    nullable: bool
+
+    def to_json(self) -> Json:
+        return {**_property_head(self), "nullable": self.nullable}
+
+    def describe(self) -> str:
+        what = "optional" if self.nullable else "required"
+        return f"make property '{_dotted(self)}' of {_owner(self)} {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class WidenProperty:
+    """A number gets a type that holds every value of the old one exactly."""
+
+    kind: ClassVar[str] = "widen_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    old: PropType
+    new: PropType
+
+    def to_json(self) -> Json:
+        return {**_property_head(self), "from": self.old.to_json(), "to": self.new.to_json()}
+
+    def describe(self) -> str:
+        change = f"from {human_type(self.old)} to {human_type(self.new)}"
+        return f"widen property '{_dotted(self)}' of {_owner(self)} {change}"
+
+
+@dataclass(frozen=True, slots=True)
 class AddConstraint:
     kind: ClassVar[str] = "add_constraint"
     type_kind: TypeKind
@@ -120,6 +175,35 @@ class AddConstraint:
 
     def describe(self) -> str:
         return f"add constraint {render_constraint(self.constraint)} on {_owner(self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint:
+    kind: ClassVar[str] = "drop_constraint"
+    type_kind: TypeKind
+    type_name: str
+    constraint: Constraint
+
+    def to_json(self) -> Json:
+        return {**_type_head(self), "constraint": constraint_to_json(self.constraint)}
+
+    def describe(self) -> str:
+        return f"drop constraint {render_constraint(self.constraint)} of {_owner(self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCardinality:
+    kind: ClassVar[str] = "change_cardinality"
+    type_kind: TypeKind
+    type_name: str
+    old: Cardinality
+    new: Cardinality
+
+    def to_json(self) -> Json:
+        return {**_type_head(self), "from": _bounds(self.old), "to": _bounds(self.new)}
+
+    def describe(self) -> str:
+        return f"change cardinality of {_owner(self)} from {self.old} to {self.new}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +303,38 @@ Step = (
     | AddProperty
     | RenameProperty
     | ExtendEnum
+    | NarrowEnum
+    | ChangeNullability
+    | WidenProperty
     | AddConstraint
+    | DropConstraint
+    | ChangeCardinality
     | UpdateTypeMetadata
     | UpdatePropertyMetadata
     | DropType
     | DropProperty
     | UnsupportedChange
 )
+
+
+def tier_of(step: Step) -> Tier:
+    """What applying a step needs: nothing, a look at the rows, or a word of agreement.
+
+    >>> tier_of(DropType(TypeKind.NODE, "A", DropMode.HARD))
+    <Tier.DESTRUCTIVE: 'destructive'>
+    """
+    match step:
+        case UnsupportedChange():
+            return Tier.DESTRUCTIVE
+        case DropType() | DropProperty():
+            return Tier.DESTRUCTIVE if step.mode is DropMode.HARD else Tier.SAFE
+        case NarrowEnum() | ChangeCardinality():
+            return Tier.VALIDATED
+        case ChangeNullability():
+            return Tier.SAFE if step.nullable else Tier.VALIDATED
+        case AddConstraint():
+            return Tier.SAFE if isinstance(step.constraint, Index) else Tier.VALIDATED
+    return Tier.SAFE
 
 
 def step_from_json(value: Json) -> Step:
@@ -258,11 +367,26 @@ def _step(kind: str, value: Json) -> Step:
         return RenameProperty(type_kind, owner, value["from"], value["to"])
     if kind == AddConstraint.kind:
         return AddConstraint(type_kind, owner, constraint_from_json(value["constraint"]))
-    name = value["property_name"]
+    if kind == DropConstraint.kind:
+        return DropConstraint(type_kind, owner, constraint_from_json(value["constraint"]))
+    if kind == ChangeCardinality.kind:
+        old, new = (Cardinality(value[at]["min"], value[at]["max"]) for at in ("from", "to"))
+        return ChangeCardinality(type_kind, owner, old, new)
+    return _property_step(kind, type_kind, owner, value["property_name"], value)
+
+
+def _property_step(kind: str, type_kind: TypeKind, owner: str, name: str, value: Json) -> Step:
     if kind == AddProperty.kind:
         return AddProperty(type_kind, owner, name, PropType.from_json(value["property_type"]))
     if kind == ExtendEnum.kind:
         return ExtendEnum(type_kind, owner, name, tuple(value["added_values"]))
+    if kind == NarrowEnum.kind:
+        return NarrowEnum(type_kind, owner, name, tuple(value["removed_values"]))
+    if kind == ChangeNullability.kind:
+        return ChangeNullability(type_kind, owner, name, bool(value["nullable"]))
+    if kind == WidenProperty.kind:
+        old, new = (PropType.from_json(value[at]) for at in ("from", "to"))
+        return WidenProperty(type_kind, owner, name, old, new)
     if kind == UpdatePropertyMetadata.kind:
         annotations = tuple(annotation_from_json(a) for a in value["annotations"])
         return UpdatePropertyMetadata(type_kind, owner, name, annotations)
@@ -271,11 +395,23 @@ def _step(kind: str, value: Json) -> Step:
     raise ValueError(f"unknown kind {kind!r}")
 
 
-_OfType = AddProperty | RenameProperty | ExtendEnum | AddConstraint | UpdatePropertyMetadata
-_OfProperty = AddProperty | ExtendEnum | UpdatePropertyMetadata | DropProperty
+_OfProperty = (
+    AddProperty
+    | ExtendEnum
+    | NarrowEnum
+    | ChangeNullability
+    | WidenProperty
+    | UpdatePropertyMetadata
+    | DropProperty
+)
+_OfType = _OfProperty | RenameProperty | AddConstraint | DropConstraint | ChangeCardinality
 
 
-def _type_head(step: _OfType | DropProperty) -> Json:
+def _bounds(cardinality: Cardinality) -> Json:
+    return {"min": cardinality.min, "max": cardinality.max}
+
+
+def _type_head(step: _OfType) -> Json:
     kind = {"kind": step.kind, "type_kind": str(step.type_kind)}
     return {**kind, "type_name": step.type_name}
 
@@ -288,7 +424,7 @@ def _dotted(step: _OfProperty) -> str:
     return f"{step.type_name}.{step.property_name}"
 
 
-def _owner(step: _OfType | DropProperty) -> str:
+def _owner(step: _OfType) -> str:
     return f"{step.type_kind} '{step.type_name}'"
 
 

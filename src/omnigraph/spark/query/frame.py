@@ -67,7 +67,9 @@ class Driver:
                 # of the action alone.
                 session: Any = self.engine.session
                 type(session)._active_session.session = session
-            return data.localCheckpoint(eager=True)
+            # New names for the columns, as Spark sees it: it confuses those of what was computed
+            # with those of what it was computed from when the two are joined.
+            return data.localCheckpoint(eager=True).toDF(*data.columns)
 
         found = self.run(computed)
         # Spark Connect forgets rows that nobody holds, whatever is built on them.

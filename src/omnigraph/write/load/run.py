@@ -162,6 +162,10 @@ class Load:
         return frozenset(self._spools)
 
     @property
+    def schema_hash(self) -> str:
+        return self._catalog.schema_hash
+
+    @property
     def is_strict(self) -> bool:
         return self.mode is LoadMode.OVERWRITE
 

@@ -158,4 +158,5 @@ def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest
         if_commit=target.if_commit,
         idempotency_key=target.idempotency_key,
         fingerprint=load.fingerprint,
+        schema_hash=load.schema_hash,
     )

@@ -1,0 +1,217 @@
+"""Applying a schema: one commit of the graph, alone with the schema, all of it or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.rows import SchemaRow
+from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_lock import alone_with_the_schema, refuse_branches
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.diagnostics import Source
+from omnigraph.errors import OmniGraphError, SchemaChangeRefused
+from omnigraph.evolve.changes import Changes, changes_of, converted_values, kinds_of
+from omnigraph.evolve.judge import MOST, violations_of
+from omnigraph.evolve.tables import lose_data, stage_changes
+from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
+from omnigraph.lang.schema.identity import Identity, evolve_identity, initial_identity
+from omnigraph.lang.schema.steps import Step
+from omnigraph.write.validate.violations import Violation
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaApplied:
+    """What an apply did, or a dry run would do.
+
+    ``applied`` is false when the graph has the schema already, and for a dry run.
+    ``manifest_version`` is the version of the graph from which on the schema holds.
+    """
+
+    supported: bool
+    applied: bool
+    manifest_version: int
+    steps: tuple[Step, ...]
+    commit_id: str | None = None
+    violations: tuple[Violation, ...] = ()
+    """What of the data stands against it; only a dry run comes back with some."""
+    cleared: tuple[str, ...] = ()
+    """The tables whose earlier versions were removed for good."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, keys in a fixed order."""
+        return {
+            "supported": self.supported,
+            "applied": self.applied,
+            "manifest_version": self.manifest_version,
+            "steps": [step.to_json() for step in self.steps],
+            "commit_id": self.commit_id,
+            "violations": [_told(violation) for violation in self.violations],
+            "cleared": list(self.cleared),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How a schema is to be applied."""
+
+    allow_data_loss: bool = False
+    values: Mapping[str, Any] = field(default_factory=dict)
+    actor: str | None = None
+
+
+def plan_schema(accepted: Catalog, source: Source, options: ApplyOptions) -> MigrationPlan:
+    """The steps from one schema to another; no data is looked at."""
+    desired = compile_schema(source)
+    return plan_migration(accepted, desired, options.allow_data_loss, options.values)
+
+
+def preview_schema(
+    store: GraphStore, contract: Contract, source: Source, options: ApplyOptions
+) -> SchemaApplied:
+    """What an apply would do or be refused for; nothing is changed."""
+    refuse_branches(Branches(store).list()[1:])
+    work = _Apply(contract, source, options)
+    snapshot = store.manifest(None).current()
+    violations = violations_of(store, snapshot, work.changes)
+    return SchemaApplied(
+        True, False, snapshot.manifest_version, work.plan.steps, violations=tuple(violations[:MOST])
+    )
+
+
+def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> SchemaApplied:
+    """Change the schema of a graph. Raises, and changes nothing, where that cannot be."""
+    # A text that is wrong keeps nobody out.
+    compile_schema(source)
+    settle(store, full=False)
+    with alone_with_the_schema(store):
+        contract = store.schema_files.load()
+        work = _Apply(contract, source, options)
+        before = store.manifest(None).current()
+        if not work.plan.steps:
+            return SchemaApplied(True, False, before.manifest_version, ())
+        keys = {kind.table_key for kind in (*kinds_of(contract.catalog), *kinds_of(work.desired))}
+        request = WriteRequest(
+            WriterKind.SCHEMA_APPLY,
+            None,
+            frozenset(keys | set(before.pins)),
+            lambda view: work.prepare(store, view),
+            strict=True,
+            actor=options.actor,
+            waits=True,
+        )
+        receipt = commit_write(store, request)
+        cleared = _clear(store, before, work.changes)
+        return SchemaApplied(
+            True, True, receipt.version, work.plan.steps, receipt.commit_id, cleared=cleared
+        )
+
+
+class _Apply:
+    """One schema on its way to a graph."""
+
+    def __init__(self, contract: Contract, source: Source, options: ApplyOptions) -> None:
+        self._contract = contract
+        self._source = source
+        self.desired = compile_schema(source)
+        self.plan = plan_migration(
+            contract.catalog, self.desired, options.allow_data_loss, options.values
+        )
+        if not self.plan.supported:
+            raise _unsupported(self.plan)
+        values = converted_values(self.desired, self.plan.steps, options.values)
+        self.changes = changes_of(contract.catalog, self.desired, self.plan.steps, values)
+
+    def prepare(self, store: GraphStore, view: WriteView) -> Prepared:
+        violations = violations_of(store, view.snapshot, self.changes)
+        if violations:
+            raise _violated(violations)
+        staged = stage_changes(store, view, self.changes)
+        return Prepared(
+            staged.tables,
+            staged.consulted,
+            registrations=staged.registrations,
+            tombstones=staged.tombstones,
+            created=staged.created,
+            renames=staged.renames,
+            schema=NextSchema(self._source.text, self.desired, self._rows(view.snapshot)),
+        )
+
+    def _rows(self, snapshot: Snapshot) -> list[SchemaRow]:
+        """The schema that begins, and the one that ends where nobody has written it down."""
+        accepted, known = self._contract.catalog, snapshot.schema
+        rows = []
+        if known is not None and known.schema_hash == accepted.schema_hash:
+            identity = Identity.from_json(dict(known.identity))
+        else:
+            identity = initial_identity(accepted)
+            since = 1 if known is None else snapshot.manifest_version
+            rows.append(
+                SchemaRow(since, accepted.schema_hash, self._contract.source, identity.to_json())
+            )
+        evolved = evolve_identity(identity, self.plan.steps, self.desired).to_json()
+        rows.append(SchemaRow(0, self.desired.schema_hash, self._source.text, evolved))
+        return rows
+
+
+def _clear(store: GraphStore, before: Snapshot, changes: Changes) -> tuple[str, ...]:
+    """The schema is in force; what cannot be removed now stays, and nobody reads it."""
+    try:
+        reached(Failpoint.SCHEMA_BEFORE_CLEANUP)
+        return tuple(lose_data(store, before, changes))
+    except OmniGraphError as error:
+        _LOG.warning("data that was dropped for good is still on storage: %s", error)
+        return ()
+
+
+def _unsupported(plan: MigrationPlan) -> SchemaChangeRefused:
+    refusals = plan.refusals
+    hints = {
+        "OG-MF-103": "make it optional, or give a value for the rows that are there",
+        "OG-MF-106": "add a property of the new type, copy the values, and drop the old one",
+    }
+    return SchemaChangeRefused(
+        refusals[0].message,
+        hint=hints.get(refusals[0].code or ""),
+        details={"refusals": [step.to_json() for step in refusals]},
+    )
+
+
+def _violated(violations: list[Violation]) -> SchemaChangeRefused:
+    told = violations[:MOST]
+    count = f"{len(told)} or more" if len(violations) > MOST else str(len(told))
+    missing = [v for v in told if v.message.endswith("has no value")]
+    code = "[OG-MF-104] " if missing and missing[0] is told[0] else ""
+    more = f" ({count} violations)" if len(violations) > 1 else ""
+    return SchemaChangeRefused(
+        f"{code}the data does not fit the new schema: {told[0].message}{more}",
+        hint=f"give a value for '{_property(missing[0])}'" if code else "change the data first",
+        details={
+            "violations": [_told(violation) for violation in told],
+            "more": len(violations) > MOST,
+        },
+    )
+
+
+def _property(violation: Violation) -> str:
+    return f"{violation.table_key.partition(':')[2]}.{violation.details['property']}"
+
+
+def _told(violation: Violation) -> dict[str, Any]:
+    return {
+        "code": violation.error_class.code,
+        "table_key": violation.table_key,
+        "id": violation.row_id,
+        "message": violation.message,
+        **violation.details,
+    }

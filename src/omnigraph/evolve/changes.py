@@ -1,0 +1,192 @@
+"""What a migration plan means for the tables of a graph, type by type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.lang.schema.ast import TypeKind
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.steps import (
+    AddProperty,
+    AddType,
+    ChangeNullability,
+    DropMode,
+    DropProperty,
+    DropType,
+    RenameProperty,
+    RenameType,
+    Step,
+    WidenProperty,
+)
+from omnigraph.storage.alter import ColumnPlan
+from omnigraph.write.convert import convert_column
+from omnigraph.write.delta import Kind
+
+Values = Mapping[str, pa.Array]
+"""A value for the rows that are there, in an array of one, by ``Type.property``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A type that goes on: its table before and after, and the steps that concern it."""
+
+    old: Kind
+    new: Kind
+    steps: tuple[Step, ...]
+    columns: tuple[ColumnPlan, ...]
+    filled: frozenset[str]
+    """The properties that get a value in the rows that are there."""
+
+    @property
+    def is_renamed(self) -> bool:
+        return self.old.table_key != self.new.table_key
+
+    @property
+    def alters(self) -> bool:
+        """Whether the columns of the table become others."""
+        kinds = AddProperty | RenameProperty | DropProperty | ChangeNullability | WidenProperty
+        return any(isinstance(step, kinds) for step in self.steps) or bool(self.filled)
+
+    @property
+    def loses(self) -> bool:
+        """Whether values are dropped that must not stay anywhere."""
+        return any(isinstance(s, DropProperty) and s.mode is DropMode.HARD for s in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All that happens to the tables of a graph."""
+
+    added: tuple[Kind, ...] = ()
+    dropped: tuple[tuple[Kind, DropMode], ...] = ()
+    changed: tuple[TypeChange, ...] = field(default=())
+
+
+def changes_of(
+    accepted: Catalog, desired: Catalog, steps: Sequence[Step], values: Values
+) -> Changes:
+    """What a supported plan does to the tables; interfaces have none."""
+    added, dropped, changed = [], [], []
+    sources = {
+        f"{step.type_kind}:{step.new}": f"{step.type_kind}:{step.old}"
+        for step in steps
+        if isinstance(step, RenameType)
+    }
+    new = {f"{step.type_kind}:{step.name}" for step in steps if isinstance(step, AddType)}
+    gone = {
+        f"{step.type_kind}:{step.name}": step.mode for step in steps if isinstance(step, DropType)
+    }
+    before = {kind.table_key: kind for kind in kinds_of(accepted)}
+    for kind in kinds_of(desired):
+        key = kind.table_key
+        if key in new:
+            added.append(kind)
+            continue
+        mine = tuple(step for step in steps if _table_of(step) == key)
+        if mine:
+            changed.append(_changed(before[sources.get(key, key)], kind, mine, values))
+    for key, mode in gone.items():
+        if key in before:
+            dropped.append((before[key], mode))
+    return Changes(tuple(added), tuple(dropped), tuple(changed))
+
+
+def kinds_of(catalog: Catalog) -> Iterator[Kind]:
+    """The types that have a table."""
+    yield from catalog.node_types.values()
+    yield from catalog.edge_types.values()
+
+
+def converted_values(
+    desired: Catalog, steps: Sequence[Step], values: Mapping[str, object]
+) -> dict[str, pa.Array]:
+    """The values that a call gives, as the columns will hold them; each must have a use."""
+    wanted = {
+        f"{step.type_name}.{step.property_name}"
+        for step in steps
+        if isinstance(step, AddProperty)
+        or (isinstance(step, ChangeNullability) and not step.nullable)
+        if step.type_kind is not TypeKind.INTERFACE
+    }
+    kinds = {kind.name: kind for kind in kinds_of(desired)}
+    found = {}
+    for name, value in values.items():
+        owner, _, prop = name.partition(".")
+        if name not in wanted:
+            raise InputError(
+                f"a value is given for '{name}', which this change neither adds nor makes required",
+                hint=f"it can be given for {', '.join(sorted(wanted))}" if wanted else None,
+                details={"property": name},
+            )
+        found[name] = _converted(name, kinds[owner], prop, value)
+    return found
+
+
+def _converted(name: str, kind: Kind, prop: str, value: object) -> pa.Array:
+    wanted = kind.properties[prop].type
+    if wanted.is_blob:
+        raise InputError(f"no value can be given for the Blob '{name}'")
+    column, problems = convert_column(prop, wanted.as_nullable(False), [value])
+    if problems:
+        raise ValueConversionError(
+            f"the value for '{name}' does not fit: {problems[0].message}",
+            details={"property": name},
+        )
+    if column.null_count:
+        raise InputError(f"the value for '{name}' is null", details={"property": name})
+    return column
+
+
+def _table_of(step: Step) -> str | None:
+    """The key, under the new schema, of the table that a step is about."""
+    if isinstance(step, RenameType):
+        return f"{step.type_kind}:{step.new}"
+    name = getattr(step, "type_name", getattr(step, "name", None))
+    kind = getattr(step, "type_kind", None)
+    return None if name is None or kind is None else f"{kind}:{name}"
+
+
+def _changed(old: Kind, new: Kind, steps: tuple[Step, ...], values: Values) -> TypeChange:
+    renamed = {step.new: step.old for step in steps if isinstance(step, RenameProperty)}
+    added = {step.property_name for step in steps if isinstance(step, AddProperty)}
+    mine = {
+        name: values[f"{new.name}.{name}"]
+        for name in new.properties
+        if f"{new.name}.{name}" in values
+    }
+    before = old.arrow_schema()
+    columns = []
+    for column in new.arrow_schema():
+        name = column.name
+        source = None if name in added else renamed.get(name, name)
+        is_cast = source is not None and before.field(source).type != column.type
+        compute = None
+        if is_cast or name in mine:
+            compute = _Compute(column.type, mine.get(name), is_new=source is None)
+        columns.append(ColumnPlan(column, source, compute))
+    return TypeChange(old, new, steps, tuple(columns), frozenset(mine))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compute:
+    """The values of a column from those it had: in another type, with a value where none was."""
+
+    type: pa.DataType
+    value: pa.Array | None
+    is_new: bool
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        if self.is_new:
+            assert self.value is not None
+            return self.value.take(pa.array(np.zeros(len(values), np.int64)))
+        cast = values.cast(self.type)
+        if self.value is None or not cast.null_count:
+            return cast
+        there = cast.is_valid().to_numpy(zero_copy_only=False)
+        places = np.where(there, np.arange(len(cast)), len(cast))
+        return pa.concat_arrays([cast, self.value.cast(self.type)]).take(pa.array(places))

@@ -1,0 +1,222 @@
+"""Whether the rows that are there keep the rules of another schema.
+
+Only what a plan makes stricter is looked at, and only in the columns that it is about, as they
+will be. The rules and the finding are those of every write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import UniqueViolation, ValueViolation
+from omnigraph.evolve.changes import Changes, TypeChange
+from omnigraph.lang.schema.ast import Cardinality, Check, Constraint, Index, Key, Range, Unique
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.keys import key_id
+from omnigraph.lang.schema.steps import (
+    AddConstraint,
+    ChangeCardinality,
+    ChangeNullability,
+    NarrowEnum,
+)
+from omnigraph.storage.tables import KEY
+from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
+from omnigraph.write.moments import to_timestamp
+from omnigraph.write.validate.cardinality import cardinality_violations
+from omnigraph.write.validate.committed import Committed
+from omnigraph.write.validate.held_keys import HeldFinder
+from omnigraph.write.validate.unique import unique_violations
+from omnigraph.write.validate.values import table_violations, value_columns
+from omnigraph.write.validate.violations import Violation, named
+
+MOST = 100
+"""So many violations are told at most."""
+
+
+def violations_of(store: GraphStore, snapshot: Snapshot, changes: Changes) -> list[Violation]:
+    """The first violations, in the order of the tables; one more than ``MOST`` if there are."""
+    found = (
+        violation
+        for change in changes.changed
+        for violation in _TypeJudge(store, snapshot, change).violations()
+    )
+    return list(islice(found, MOST + 1))
+
+
+class _TypeJudge:
+    """Judges the rows of one type."""
+
+    def __init__(self, store: GraphStore, snapshot: Snapshot, change: TypeChange) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._change = change
+        self._rules = _rules(change)
+
+    def violations(self) -> Iterator[Violation]:
+        rules = self._rules
+        pin = self._snapshot.pin(self._change.old.table_key)
+        if rules.is_empty or pin is None or not pin.row_count:
+            return
+        values = tuple(dict.fromkeys((*rules.required, *rules.key, *value_columns(rules.kind))))
+        if values:
+            for rows in self._batches(values):
+                yield from _nulls(rules, rows)
+                yield from table_violations(rules.kind, rows)
+                yield from _other_ids(rules, rows)
+        if rules.kind.unique or rules.counts:
+            yield from self._sets()
+
+    def _sets(self) -> Iterator[Violation]:
+        kind = self._rules.kind
+        ends = ("src", "dst") if isinstance(kind, EdgeType) else ()
+        columns = dict.fromkeys((*ends, *(name for group in kind.unique for name in group)))
+        rows = pa.concat_tables(self._batches(tuple(columns)))
+        delta = TableDelta(kind, Effect.OVERWRITE, TableRows(rows), made_ids=True)
+        deltas = {kind.table_key: delta}
+        finder = HeldFinder(Committed(self._store, self._snapshot, deltas), deltas)
+        yield from unique_violations(delta, finder)
+        if self._rules.counts:
+            yield from cardinality_violations(delta, finder)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of all rows as they will be, with their ids."""
+        pin = self._snapshot.pin(self._change.old.table_key)
+        assert pin is not None
+        wanted = {KEY, *columns}
+        plans = [plan for plan in self._change.columns if plan.field.name in wanted]
+        reads = list(dict.fromkeys((KEY, *(plan.source for plan in plans if plan.source))))
+        for batch in self._store.table(pin).scan(reads):
+            arrays = {
+                plan.field.name: _as_it_will_be(batch, plan.source, plan.compute) for plan in plans
+            }
+            yield pa.table(arrays)
+
+
+def _as_it_will_be(batch: pa.RecordBatch, source: str | None, compute: Any) -> pa.Array:
+    values = batch[source or KEY]
+    if compute is not None:
+        return compute(values)
+    return values if source is not None else pa.nulls(len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """A type with no more rules than those that have to be looked at."""
+
+    kind: Kind
+    required: tuple[str, ...]
+    key: tuple[str, ...]
+    counts: bool
+
+    @property
+    def is_empty(self) -> bool:
+        sets = self.kind.unique or self.counts
+        return not (sets or self.required or self.key or value_columns(self.kind))
+
+
+def _rules(change: TypeChange) -> _Rules:
+    """What a plan adds, and every rule about values that it puts in."""
+    steps = change.steps
+    added = [step.constraint for step in steps if isinstance(step, AddConstraint)]
+    rules = [
+        rule
+        for rule in _constraints(change.new)
+        if rule in added or not change.filled.isdisjoint(_columns(rule))
+    ]
+    enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
+    required = tuple(
+        step.property_name
+        for step in steps
+        if isinstance(step, ChangeNullability)
+        and not step.nullable
+        and step.property_name not in change.filled
+    )
+    key = next((rule.columns for rule in rules if isinstance(rule, Key)), ())
+    properties = {name: p for name, p in change.new.properties.items() if name in enums}
+    unique = tuple(rule.columns for rule in rules if isinstance(rule, Unique))
+    kind: Kind
+    if isinstance(change.new, NodeType):
+        kind = replace(
+            change.new,
+            properties=MappingProxyType(properties),
+            unique=unique,
+            ranges=tuple(rule for rule in rules if isinstance(rule, Range)),
+            checks=tuple(rule for rule in rules if isinstance(rule, Check)),
+            _arrow=[],
+        )
+    else:
+        kind = replace(
+            change.new, properties=MappingProxyType(properties), unique=unique, _arrow=[]
+        )
+    counts = any(isinstance(step, ChangeCardinality) for step in steps)
+    return _Rules(kind, required, key, counts and _is_bounded(change.new))
+
+
+def _is_bounded(kind: Kind) -> bool:
+    return isinstance(kind, EdgeType) and kind.cardinality != Cardinality()
+
+
+def _constraints(kind: Kind) -> Iterable[Constraint]:
+    yield from (Unique(columns) for columns in kind.unique)
+    if isinstance(kind, NodeType):
+        yield from kind.ranges
+        yield from kind.checks
+        if kind.key:
+            yield Key(kind.key)
+
+
+def _columns(rule: Constraint) -> tuple[str, ...]:
+    match rule:
+        case Range() | Check():
+            return (rule.property,)
+        case Key() | Unique() | Index():
+            return rule.columns
+
+
+def _nulls(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
+    for name in rules.required:
+        empty = pc.is_null(rows[name])
+        if not pc.any(empty).as_py():
+            continue
+        for row_id in rows[KEY].filter(empty).to_pylist():
+            yield Violation(
+                ValueViolation,
+                rules.kind.table_key,
+                row_id,
+                f"{rules.kind.name}.{name} of '{row_id}' has no value",
+                details={"property": name},
+            )
+
+
+def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
+    """The ids of keyed rows are spelled from their keys, and edges name rows by them."""
+    if not rules.key:
+        return
+    kind = rules.kind
+    columns = []
+    for name in rules.key:
+        column = rows[name].combine_chunks()
+        columns.append(to_timestamp(column) if pa.types.is_date64(column.type) else column)
+    for row_id, *parts in zip(
+        rows[KEY].to_pylist(), *(column.to_pylist() for column in columns), strict=True
+    ):
+        expected = None if None in parts else key_id(parts)
+        if row_id != expected:
+            shown = named(rules.key)
+            yield Violation(
+                UniqueViolation,
+                kind.table_key,
+                row_id,
+                f"@key({', '.join(rules.key)}) on {kind.name}: the id '{row_id}' is not that of "
+                f"its key, '{expected}'",
+                details={"property": shown, "value": expected},
+            )

@@ -1,0 +1,193 @@
+"""The tables of a schema apply: new ones made, others altered, registered anew or taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from omnigraph.commit.lifecycle import table_location
+from omnigraph.commit.names import table_lease
+from omnigraph.commit.pins import version_row
+from omnigraph.commit.protocol import WriteView
+from omnigraph.commit.rows import TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InternalError
+from omnigraph.evolve.changes import Changes, TypeChange
+from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.lang.schema.steps import DropMode
+from omnigraph.storage.alter import stage_alter, stage_repeats
+from omnigraph.storage.table import Table
+from omnigraph.storage.table_types import CommittedTable, StagedTable, TableRef
+from omnigraph.write.delta import Kind
+
+
+@dataclass(slots=True)
+class StagedChanges:
+    """What the tables of an apply come to, before anything is visible."""
+
+    tables: dict[str, list[StagedTable]] = field(default_factory=dict)
+    registrations: list[TableRow] = field(default_factory=list)
+    tombstones: list[TombstoneRow] = field(default_factory=list)
+    created: list[VersionRow] = field(default_factory=list)
+    renames: dict[str, str] = field(default_factory=dict)
+    consulted: dict[str, int] = field(default_factory=dict)
+
+
+def stage_changes(store: GraphStore, view: WriteView, changes: Changes) -> StagedChanges:
+    """Stage every table; nobody sees or misses anything of it yet.
+
+    Whoever calls this holds the leases of all tables and alone may change the schema.
+    """
+    return _Staging(store, view, changes).run()
+
+
+class _Staging:
+    def __init__(self, store: GraphStore, view: WriteView, changes: Changes) -> None:
+        self._store = store
+        self._view = view
+        self._changes = changes
+        self._out = StagedChanges()
+        self._locations, self._hidden = store.manifest(None).with_state(_names)
+
+    def run(self) -> StagedChanges:
+        out, snapshot = self._out, self._view.snapshot
+        # Whatever publishes to any table, also without our leases, is not overlooked.
+        out.consulted.update({key: pin.version for key, pin in snapshot.pins.items()})
+        for change in self._changes.changed:
+            self._change(change)
+        for kind, _ in self._changes.dropped:
+            self._take_out(_pin(snapshot, kind))
+        for kind in self._changes.added:
+            self._add(kind)
+        return out
+
+    # -- types that go on ----------------------------------------------------------------
+
+    def _change(self, change: TypeChange) -> None:
+        pin = _pin(self._view.snapshot, change.old)
+        table = self._view.table(pin.table_key)
+        steps: list[StagedTable] = []
+        if change.loses:
+            steps = [self._view.stage.stage_overwrite(table, _rows(table, pin, change))]
+        elif change.alters:
+            steps = stage_alter(self._view.stage, table, change.columns)
+        if change.is_renamed:
+            new = change.new.table_key
+            reached = pin.version + len(steps)
+            missing = max(0, self._hidden.get(new, 0) + 1 - reached)
+            steps += stage_repeats(self._view.stage, table, reached, missing)
+            self._out.renames[pin.table_key] = new
+            self._out.registrations.append(TableRow(new, pin.location))
+            self._out.consulted[new] = self._hidden.get(new, 0)
+            self._take_out(pin)
+        if steps:
+            self._out.tables[pin.table_key] = steps
+
+    def _take_out(self, pin: Pin) -> None:
+        self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
+
+    # -- types that begin ----------------------------------------------------------------
+
+    def _add(self, kind: Kind) -> None:
+        made = self._created(kind)
+        key = kind.table_key
+        self._out.registrations.append(TableRow(key, made.ref.location))
+        self._out.created.append(version_row(key, made))
+        self._out.consulted[key] = self._hidden.get(key, 0)
+
+    def _created(self, kind: Kind) -> CommittedTable:
+        """An empty table, numbered above all that is hidden under its key."""
+        key, schema = kind.table_key, kind.arrow_schema()
+        inline = self._store.inline
+        taken = {place for other, place in self._locations.items() if other != key}
+        before = self._locations.get(key)
+        if before is not None and before not in taken and self._has_versions(before):
+            return inline.begin_again(before, schema, self._hidden[key])
+        location = _free_location(kind, taken)
+        # Left by an attempt that was never published.
+        self._store.objects.delete_prefix(location)
+        if before is None:
+            return inline.create(location, schema)
+        return inline.begin_again(location, schema, self._hidden[key], self._numbering(before))
+
+    def _has_versions(self, location: str) -> bool:
+        return bool(self._store.objects.list(f"{location}/_versions"))
+
+    def _numbering(self, location: str) -> CommittedTable | None:
+        """The table that goes on, under another name, where this one lay."""
+        for key, pin in self._view.snapshot.pins.items():
+            if pin.location == location:
+                info = self._store.tables.info(pin.ref, pin.version)
+                if info is None:
+                    raise InternalError(f"version {pin.version} of '{key}' is gone")
+                return CommittedTable(pin.ref, pin.version, pin.row_count, info)
+        ref = TableRef(location)
+        head = self._store.tables.head(ref)
+        info = self._store.tables.info(ref, head)
+        return None if info is None else CommittedTable(ref, head, 0, info)
+
+
+def _names(state: ManifestState, _: int) -> tuple[dict[str, str], dict[str, int]]:
+    return dict(state.locations), dict(state.tombstones)
+
+
+def _pin(snapshot: Snapshot, kind: Kind) -> Pin:
+    found = snapshot.pin(kind.table_key)
+    if found is None:
+        raise InternalError(f"'{kind.table_key}' is in the schema, but has no table")
+    return found
+
+
+def _free_location(kind: Kind, taken: set[str]) -> str:
+    """A place of its own: that of its name, unless a table that was called so lies there."""
+    location, life = table_location(kind), 1
+    folder = location.partition("/")[0]
+    while location in taken:
+        life += 1
+        location = f"{folder}/{fnv1a_64(f'{kind.name}#{life}'):016x}"
+    return location
+
+
+def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBatchReader:
+    """All rows in the columns to be; none of what is dropped is among them."""
+    schema = change.new.arrow_schema()
+    if not pin.row_count:
+        return schema.empty_table()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        reads = [plan.source for plan in change.columns if plan.source is not None]
+        for batch in table.whole_rows(reads):
+            arrays = []
+            for plan in change.columns:
+                values = batch[plan.source or "id"]
+                if plan.compute is not None:
+                    values = plan.compute(values)
+                elif plan.source is None:
+                    values = pa.nulls(len(batch), plan.field.type)
+                arrays.append(values)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def lose_data(store: GraphStore, before: Snapshot, changes: Changes) -> list[str]:
+    """Remove for good what hard drops took out; gives the tables that were cleared."""
+    done = []
+    after = store.manifest(None).current()
+    for change in changes.changed:
+        pin = after.pin(change.new.table_key)
+        if change.loses and pin is not None:
+            with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
+                store.inline.forget_history(pin.ref, pin.version)
+            done.append(change.new.table_key)
+    for kind, mode in changes.dropped:
+        pin = before.pin(kind.table_key)
+        if mode is DropMode.HARD and pin is not None:
+            with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
+                empty = store.inline.begin_again(pin.location, kind.arrow_schema(), pin.version)
+                store.inline.forget_history(empty.ref, empty.version)
+            done.append(kind.table_key)
+    return done

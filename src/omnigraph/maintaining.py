@@ -1,0 +1,133 @@
+"""``graph.maintenance``: keeping a graph quick, on this machine or on Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from omnigraph.arguments import public
+from omnigraph.commit.names import normal_branch
+from omnigraph.errors import InputError
+from omnigraph.maintain.optimize import OptimizeReport, Optimizing
+from omnigraph.maintain.upkeep import Survey, Tell, threads
+from omnigraph.settings import Settings
+from omnigraph.write.load.telling import telling
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.spark.handed import Handed
+
+_LOG = logging.getLogger("omnigraph")
+
+ENGINES = ("auto", "local", "spark")
+SPARK_BYTES = 4 << 30
+"""From so many bytes of tables on, an optimize that may choose runs on Spark."""
+CONCURRENCY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeProgress:
+    """How far an optimize is: of its present phase, so many shares of so many."""
+
+    phase: str
+    done: int
+    total: int
+
+
+Progress: TypeAlias = Callable[[OptimizeProgress], None]
+
+
+class GraphMaintenance:
+    """``graph.maintenance``"""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @public
+    def optimize(
+        self,
+        branch: str = "main",
+        *,
+        engine: Literal["auto", "local", "spark"] = "auto",
+        spark: Handed = None,
+        if_needed: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+    ) -> OptimizeReport:
+        """Put small parts of tables together, remove deleted rows from them, complete indexes.
+
+        What the graph holds stays the same, and so do its earlier versions. All tables that a
+        branch owns are published in one commit; when there is nothing to do, there is none.
+        ``if_needed`` leaves alone what would gain little.
+
+        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 4 GiB of tables
+        on. ``spark`` is a session to use, or how to start one.
+        """
+        if engine not in ENGINES:
+            raise InputError(
+                f"'{engine}' is no engine for this", hint=f"use one of {', '.join(ENGINES)}"
+            )
+        graph = self._graph
+        contract = graph._writable()
+        settings = Settings.from_environ()
+        many = concurrency(settings)
+        tell = None if progress is None else _told(graph.uri, progress)
+        work = Optimizing(
+            graph._store,
+            contract.catalog,
+            normal_branch(branch),
+            actor=actor or graph._actor,
+            if_needed=if_needed,
+        )
+        found = work.look()
+        if engine == "auto":
+            engine = _chosen(found, has_spark=spark is not None)
+        if engine == "local" or not found:
+            return work.run(found, threads(many, tell))
+        from omnigraph.spark.handed import opened_spark
+        from omnigraph.spark.optimize import executors
+
+        with opened_spark(spark, settings.spark_options()) as running:
+            return work.run(found, executors(running, tell))
+
+
+def concurrency(settings: Settings) -> int:
+    """How many shares of work this process does at once."""
+    text = settings.maintenance_concurrency
+    if not text:
+        return CONCURRENCY
+    if not text.isdecimal() or not int(text):
+        raise InputError(
+            f"OMNIGRAPH_MAINTENANCE_CONCURRENCY is '{text}'", hint="set it to a number above 0"
+        )
+    return int(text)
+
+
+def _told(uri: str, progress: Progress) -> Tell:
+    """A callback that may not write to the graph while it runs."""
+    told = telling(uri, progress)
+    return lambda phase, done, total: told(OptimizeProgress(phase, done, total))
+
+
+def _chosen(found: Sequence[Survey], *, has_spark: bool) -> Literal["local", "spark"]:
+    """Spark for many bytes of tables, if it is there; that it starts is said in one line."""
+    size = sum(each.size for each in found)
+    if size < SPARK_BYTES:
+        return "local"
+    from omnigraph.spark.handed import is_installed
+
+    if not has_spark and not is_installed():
+        _LOG.warning(
+            f"{_shown(size)} of tables; Spark is not installed, so one process does the work"
+        )
+        return "local"
+    _LOG.warning(
+        f"{_shown(size)} of tables, so Spark does the work (from {_shown(SPARK_BYTES)} on)"
+    )
+    return "spark"
+
+
+def _shown(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

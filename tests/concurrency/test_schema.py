@@ -1,0 +1,62 @@
+"""Processes that change the schema, beside others that do, that write and that read."""
+
+from __future__ import annotations
+
+from tests.concurrency.test_processes import assert_settled, chain
+
+PERSON = "node Person { name: String @key }\nedge Knows: Person -> Person\n"
+HUMAN = PERSON.replace("Person", "Human").replace(
+    "node Human {", 'node Human @rename_from("Person") {'
+)
+BACK = PERSON.replace("node Person {", 'node Person @rename_from("Human") {')
+KINDS = ["Person", "Human"]
+
+
+def test_of_many_that_apply_one_schema_one_does(new_graph, crowd):
+    graph = new_graph(PERSON)
+    wider = PERSON.replace("@key }", "@key  age: I32? }")
+    told = crowd.run(*(("apply_schemas", {"schemas": [wider]}) for _ in range(4)))
+    assert [each["done"] for each in told] == [1] * 4
+    assert sum(each["applied"] for each in told) == 1
+    refusals = {one["code"] for each in told for one in each.get("refused", [])}
+    assert refusals <= {"schema_changing"}
+    assert len(chain(graph)) == 2
+    assert "age" in graph.catalog.node("Person").properties
+    assert_settled(graph)
+
+
+def test_applies_of_several_processes_follow_one_another(new_graph, crowd):
+    graph = new_graph(PERSON)
+    told = crowd.run(
+        *(
+            (
+                "apply_schemas",
+                {"schemas": [f"{PERSON}node N{n} {{ name: String @key }}\n", PERSON] * 2},
+            )
+            for n in range(3)
+        )
+    )
+    assert [each["done"] for each in told] == [4] * 3, told
+    assert len(chain(graph)) == 1 + sum(each["applied"] for each in told)
+    assert_settled(graph)
+    with type(graph).open(graph.uri, storage_options=graph._store.root.options) as again:
+        assert again.snapshot().count("Person") == 0
+
+
+def test_writers_and_readers_follow_a_schema_that_changes(new_graph, crowd):
+    graph = new_graph(PERSON)
+    told = crowd.run(
+        ("tag_when_done", {"schemas": [HUMAN, BACK], "tag": "over", "times": 4}),
+        ("append_anyhow", {"kinds": KINDS, "name": "a", "times": 25}),
+        ("append_anyhow", {"kinds": KINDS, "name": "b", "times": 25}),
+        ("read_anyhow", {"kinds": KINDS, "until": "over"}),
+    )
+    assert all("failed" not in each for each in told), told
+    assert told[0]["done"] == 8
+    assert told[3]["reads"] > 0
+    names = [name for each in told[1:3] for name in each["names"]]
+    assert sorted(graph.snapshot().read("Person", ["name"])["name"].to_pylist()) == sorted(names)
+    refusals = {code for each in told[1:3] for code in each.get("refused", [])}
+    assert refusals <= {"schema_changing", "conflict", "version_mismatch"}
+    chain(graph)
+    assert_settled(graph)

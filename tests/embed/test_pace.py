@@ -1,0 +1,131 @@
+"""Rate limits, counted on a clock that only the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph.embed.pace import Pace, RateLimit, guessed_tokens
+from omnigraph.errors import Cancelled, InputError
+
+
+class Clock:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+def pace(clock, check=lambda: None, **limit):
+    return Pace(RateLimit(**limit), check, clock=clock, sleep=clock.sleep)
+
+
+def most_in_a_minute(moments, weights=None):
+    weights = weights or [1] * len(moments)
+    return max(
+        sum(w for m, w in zip(moments, weights, strict=True) if start <= m < start + 60)
+        for start in moments
+    )
+
+
+@pytest.mark.parametrize("allowed", [1, 7, 60, 3000])
+def test_no_minute_has_more_requests_than_allowed_and_what_one_second_brings(allowed):
+    clock, moments = Clock(), []
+    turns = pace(clock, requests_per_minute=allowed)
+    for _ in range(3 * allowed + 5):
+        turns.turn(10)
+        moments.append(clock.now)
+    assert most_in_a_minute(moments) <= allowed + max(1, allowed / 60)
+    assert moments[-1] - moments[0] == pytest.approx(60 * 3, rel=0.1, abs=60 * 5 / allowed)
+
+
+def test_no_minute_has_more_tokens_than_allowed_and_what_one_second_brings():
+    clock, moments, weights = Clock(), [], []
+    turns = pace(clock, tokens_per_minute=6000)
+    for number in range(300):
+        cost = 1 + number % 97
+        turns.turn(cost)
+        moments.append(clock.now)
+        weights.append(cost)
+    assert most_in_a_minute(moments, weights) <= 6000 + 100
+    assert moments[-1] - moments[0] > 60 * (sum(weights) - 200) / 6000
+
+
+def test_a_request_that_is_larger_than_a_minute_waits_and_makes_the_next_wait():
+    clock = Clock()
+    turns = pace(clock, tokens_per_minute=600)
+    turns.turn(1200)
+    assert clock.now == pytest.approx(1000 + (1200 - 10) / 10)
+    turns.turn(10)
+    assert clock.now == pytest.approx(1000 + 1200 / 10)
+
+
+def test_what_was_guessed_wrong_is_made_good():
+    clock = Clock()
+    turns = pace(clock, tokens_per_minute=600)
+    turns.turn(10)
+    turns.make_good(90)
+    turns.turn(10)
+    assert clock.now == pytest.approx(1000 + 10)
+
+
+def test_without_limits_nobody_waits():
+    clock = Clock()
+    turns = pace(clock)
+    for _ in range(1000):
+        turns.turn(10**6)
+    assert clock.now == 1000
+
+
+@pytest.mark.parametrize(("everyone", "asked_at"), [(True, 1009), (False, 1000.1)])
+def test_a_pause_that_the_provider_asked_for_keeps_all_from_asking(everyone, asked_at):
+    clock, asked = Clock(), []
+
+    def sleep(seconds):
+        clock.sleep(seconds)
+        if not asked:
+            asked.append(None)
+            # Somebody else asks while the first one sleeps.
+            turns.turn(1)
+            asked.append(clock.now)
+
+    turns = Pace(RateLimit(), clock=clock, sleep=sleep)
+    turns.pause(9, everyone=everyone)
+    assert asked[1] == pytest.approx(asked_at)
+    assert clock.now == pytest.approx(1009)
+
+
+def test_somebody_who_waits_can_be_cancelled():
+    clock = Clock()
+
+    def check():
+        if clock.now > 1003:
+            raise Cancelled("enough")
+
+    turns = pace(clock, check, requests_per_minute=1)
+    turns.turn(1)
+    with pytest.raises(Cancelled):
+        turns.turn(1)
+    assert clock.now < 1004
+
+
+def test_a_limit_is_shared_evenly():
+    assert RateLimit(100, 900).shared(3) == RateLimit(100 / 3, 300)
+    assert RateLimit().shared(3) == RateLimit()
+
+
+@pytest.mark.parametrize("wrong", [{"requests_per_minute": 0}, {"tokens_per_minute": -1.0}])
+def test_a_limit_of_nothing_is_refused(wrong):
+    with pytest.raises(InputError, match="must be above 0"):
+        RateLimit(**wrong)
+
+
+def test_tokens_are_guessed_from_letters():
+    assert guessed_tokens(0) == 1
+    assert guessed_tokens(4000) == 1001

@@ -1,0 +1,83 @@
+"""Files that no version names are found, on every branch, with who may still need them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from omnigraph import Graph
+from omnigraph.commit.staging import marked
+from omnigraph.errors import StorageCorrupt
+from omnigraph.maintain.orphans import orphans
+from omnigraph.spark.load import places_for
+from omnigraph.storage.parts import write_parts
+
+SCHEMA = """
+node Person {
+    name: String @key
+    photo: Blob?
+}
+edge Knows: Person -> Person
+"""
+PHOTO = "base64:" + "aGVs" * 50_000
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    """A graph with versions, a branch, deletions, indexes and a blob in a file of its own."""
+    graph = Graph.init(tmp_path / "g.omni", SCHEMA, durability="os")
+    graph.load([{"type": "Person", "data": {"name": "a", "photo": PHOTO}}])
+    graph.load([{"type": "Person", "data": {"name": "b"}}])
+    graph.branches.create("review/x")
+    graph.load([{"type": "Person", "data": {"name": "a", "photo": None}}], branch="review/x")
+    graph.load([{"edge": "Knows", "from": "a", "to": "b"}])
+    graph.mutate('query q() { delete Person where name = "a" }')
+    graph.indexes.ensure()
+    return graph
+
+
+def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
+    """Write rows beside a table as a task does, and forget them."""
+    store = graph._store
+    place = places_for(store, graph.catalog, store.manifest(branch).current(), branch)
+    schema = graph.catalog.node_types["Person"].arrow_schema()
+    photos = pa.array([b"x" * 200_000], pa.large_binary())
+    rows = pa.record_batch(
+        {"id": ["z"], "name": ["z"], "photo": photos}, schema=pa.schema(list(schema))
+    )
+    parts = write_parts(place["node:Person"], schema, [rows])
+    return [f"{place['node:Person'].path}/{name}" for part in parts for name in part.files]
+
+
+def test_a_graph_that_nobody_died_of_has_none(graph):
+    assert orphans(graph._store) == []
+
+
+@pytest.mark.parametrize("branch", [None, "review/x"])
+def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph, tmp_path):
+    (written,) = leave_rows(graph, branch)
+    found = orphans(graph._store)
+    assert written in {orphan.path for orphan in found}
+    assert len(found) == 2
+    assert all(orphan.path.startswith(written.removesuffix(".lance")) for orphan in found)
+    assert all(orphan.held_by == () for orphan in found)
+    assert all(timedelta(0) <= orphan.age < timedelta(hours=1) for orphan in found)
+    sizes = {orphan.path: orphan.size for orphan in found}
+    assert sizes == {path: (Path(graph.uri) / path).stat().st_size for path in sizes}
+
+
+def test_a_write_that_stages_holds_what_it_wrote(graph):
+    leave_rows(graph)
+    store = graph._store
+    with marked(store, None, store.manifest(None).current()) as operation:
+        assert {orphan.held_by for orphan in orphans(store)} == {(operation,)}
+    assert {orphan.held_by for orphan in orphans(store)} == {()}
+
+
+def test_a_damaged_marker_is_not_passed_over(graph):
+    graph._store.objects.write("__recovery/01H.staging", "{}")
+    with pytest.raises(StorageCorrupt, match="which write it marks"):
+        orphans(graph._store)

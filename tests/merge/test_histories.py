@@ -1,0 +1,216 @@
+"""Random histories on several branches, merged in any order, against a model of plain dicts.
+
+No deleted row comes back, no write is lost, nothing is a conflict that need not be one; merging
+twice is up to date, and merging back is a fast-forward.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.errors import MergeConflicts
+from omnigraph.merge.run import Outcome
+from tests.merge.history_model import KEYS, Commits, Trace, orphans, three_way
+
+SCHEMA = """
+node P { name: String @key  a: I32?  b: String? }
+node U { a: I32?  b: String? }
+edge K: P -> P { w: I32? }
+edge L: P -> U { w: I32? }
+"""
+COLUMNS = {"P": ("a", "b"), "U": ("a", "b"), "K": ("src", "dst", "w"), "L": ("src", "dst", "w")}
+STEPS = 24
+
+
+class World:
+    """A graph, and the model of it."""
+
+    def __init__(self, graph: Graph, random: Random) -> None:
+        self.graph = graph
+        self.random = random
+        self.commits = Commits()
+        state = self.read("main")
+        self.heads = {"main": self.commits.add((), state, Trace())}
+
+    def read(self, branch):
+        snapshot = self.graph.snapshot(branch)
+        return {
+            kind: {
+                row["id"]: {name: row[name] for name in names}
+                for row in snapshot.read(kind, ["id", *names]).to_pylist()
+            }
+            for kind, names in COLUMNS.items()
+        }
+
+    def state(self, branch):
+        return self.commits.states[self.heads[branch]]
+
+    # -- writes --------------------------------------------------------------------------
+
+    def write(self, branch):
+        self.commit(branch, lambda: self.random_write(branch, self.state(branch)))
+
+    def optimize(self, branch):
+        self.commit(branch, lambda: self.graph.maintenance.optimize(branch, engine="local"))
+
+    def commit(self, branch, work):
+        """Do something that makes a commit, or none when it changes nothing."""
+        newest = self.graph.snapshot(branch).commit_id
+        work()
+        if self.graph.snapshot(branch).commit_id == newest:
+            return
+        head = self.heads[branch]
+        before, after = self.state(branch), self.read(branch)
+        trace = self.commits.traces[head].written(before, after)
+        self.heads[branch] = self.commits.add((head,), after, trace)
+
+    def random_write(self, branch, state):
+        random = self.random
+        name = f"p{random.randrange(4)}"
+        number = random.randrange(3)
+        match random.randrange(11):
+            case 0 | 1:
+                data = {"name": name, "a": number, "b": random.choice([None, "", "x"])}
+                self.load(branch, {"type": "P", "data": data})
+            case 2 | 3:
+                self.mutate(branch, f'update P set {{ a: {number} }} where name = "{name}"')
+            case 4:
+                text = random.choice(["", "x", "y"])
+                self.mutate(branch, f'update P set {{ b: "{text}" }} where name = "{name}"')
+            case 5:
+                self.mutate(branch, f'delete P where name = "{name}"')
+            case 6:
+                data = {"id": f"u{random.randrange(2)}", "a": number}
+                self.load(branch, {"type": "U", "data": data})
+            case 7:
+                self.mutate(branch, f"delete U where a = {number}")
+            case 8:
+                self.load_edge(branch, "K", "P", state, number)
+            case 9:
+                self.load_edge(branch, "L", "U", state, number)
+            case 10:
+                text = random.choice(
+                    [f"update K set {{ w: {number} }} where w <= 2", f"delete K where w = {number}"]
+                )
+                self.mutate(branch, text)
+
+    def load_edge(self, branch, kind, end, state, number):
+        if not state["P"] or not state[end]:
+            return
+        data = {"w": number}
+        if self.random.random() < 0.7:
+            data["id"] = f"{kind}{self.random.randrange(3)}"
+        known = state[kind].get(data.get("id"))
+        source = self.random.choice(sorted(state["P"]))
+        target = self.random.choice(sorted(state[end]))
+        ends = (known["src"], known["dst"]) if known else (source, target)
+        self.load(branch, {"edge": kind, "from": ends[0], "to": ends[1], "data": data})
+
+    def load(self, branch, record):
+        self.graph.load([record], branch=branch)
+
+    def mutate(self, branch, statement):
+        self.graph.mutate(f"query q() {{ {statement} }}", branch=branch)
+
+    def fork(self, name):
+        source = self.random.choice(sorted(self.heads))
+        self.graph.branches.create(name, source)
+        self.heads[name] = self.heads[source]
+
+    # -- merges --------------------------------------------------------------------------
+
+    def merge(self, source, target):
+        """Merge and check; gives what became of it."""
+        theirs, ours = self.heads[source], self.heads[target]
+        if theirs in self.commits.ancestors([ours]):
+            self.must_be_up_to_date(source, target)
+            return Outcome.UP_TO_DATE
+        bases = self.commits.common([theirs], [ours])
+        base = self.commits.state(bases)
+        sides = (base, self.state(target), self.state(source))
+        merged, conflicts = three_way(*sides)
+        side = None
+        if conflicts:
+            self.must_have_conflicts(source, target, conflicts)
+            side = self.random.choice([None, "ours", "theirs"])
+            if side is None:
+                return "conflicts"
+            merged, _ = three_way(*sides, side)
+        lost = orphans(merged)
+        if lost:
+            found = self.refused(source, target, side)
+            assert {(key, row) for key, row, kind in found if kind == "orphan_edge"} == {
+                (KEYS[kind], row) for kind, row in lost
+            }
+            return "orphans"
+        report = self.graph.branches.merge(source, target, resolve=side)
+        assert report.outcome is (Outcome.FAST_FORWARD if bases == [ours] else Outcome.MERGED)
+        assert set(report.resolved) == {f"{KEYS[kind]}/{row}" for kind, row in conflicts}
+        assert self.read(target) == merged
+        traces = self.commits.traces
+        trace, wrong = traces[ours].merged(traces[theirs], merged, conflicts)
+        assert wrong == []
+        self.heads[target] = self.commits.add((ours, theirs), merged, trace)
+        self.must_be_up_to_date(source, target)
+        return report.outcome
+
+    def must_be_up_to_date(self, source, target):
+        before = self.graph.snapshot(target).commit_id
+        assert self.graph.branches.merge(source, target).outcome is Outcome.UP_TO_DATE
+        assert self.graph.snapshot(target).commit_id == before
+
+    def must_have_conflicts(self, source, target, conflicts):
+        found = self.refused(source, target, None)
+        rows = {each for each in found if each[2] not in ("orphan_edge",)}
+        assert rows == {(KEYS[kind], row, what) for (kind, row), what in conflicts.items()}
+
+    def refused(self, source, target, side):
+        before = self.graph.snapshot(target).commit_id
+        with pytest.raises(MergeConflicts) as caught:
+            self.graph.branches.merge(source, target, resolve=side)
+        assert self.graph.snapshot(target).commit_id == before
+        assert self.read(target) == self.state(target)
+        told = caught.value.details["conflicts"]
+        return {(each["table_key"], each["row_id"], each["kind"]) for each in told}
+
+
+def lived(graph: Graph, seed: int, steps: int = STEPS) -> dict[str, int]:
+    """A random history; gives how often what happened."""
+    random = Random(seed)
+    world = World(graph, random)
+    seen: dict[str, int] = {}
+    for _ in range(3):
+        world.write("main")
+    world.fork("b1")
+    for step in range(steps):
+        if step == steps // 4 and random.random() < 0.7:
+            world.fork("b2")
+        branches = sorted(world.heads)
+        if random.random() < 0.05:
+            world.optimize(random.choice(branches))
+        if random.random() < 0.65:
+            world.write(random.choice(branches))
+            continue
+        source, target = random.sample(branches, 2)
+        outcome = world.merge(source, target)
+        seen[outcome] = seen.get(outcome, 0) + 1
+        if outcome in (Outcome.MERGED, Outcome.FAST_FORWARD) and random.random() < 0.3:
+            assert world.merge(target, source) is Outcome.FAST_FORWARD
+            assert world.state(target) == world.state(source)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_merges_of_random_histories_do_what_the_model_does(seed, tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        lived(graph, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_merges_of_many_random_histories_do_what_the_model_does(seed, tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        print(lived(graph, seed, steps=40))
