@@ -11,6 +11,7 @@ from omnigraph.arguments import public
 from omnigraph.commit.names import normal_branch
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize import OptimizeReport, Optimizing
+from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.upkeep import Survey, Tell, threads
 from omnigraph.settings import Settings
 from omnigraph.write.load.telling import telling
@@ -91,6 +92,17 @@ class GraphMaintenance:
 
         with opened_spark(spark, settings.spark_options()) as running:
             return work.run(found, executors(running, tell))
+
+    @public
+    def repair(
+        self, branch: str = "main", *, confirm: bool = False, force: bool = False
+    ) -> RepairReport:
+        """Find tables that were written past the graph; ``confirm`` takes over what changed no row.
+
+        What did change rows is refused, unless ``force`` is given too. Data is never rewritten.
+        """
+        self._graph._writable()
+        return repair(self._graph._store, normal_branch(branch), confirm=confirm, force=force)
 
 
 def concurrency(settings: Settings) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import Conflict, InputError
-from omnigraph.maintain.repair import Action, Drift, repair
+from omnigraph.maintain.repair import Action, Drift
 
 SCHEMA = "node P { name: String @key  age: I32? }\nnode Q { name: String @key }"
 
@@ -30,7 +30,7 @@ def table(graph, key="node:P"):
 
 
 def found(graph, **options):
-    report = repair(graph._store, None, **options)
+    report = graph.maintenance.repair(**options)
     return {each.table_key: (each.classification, each.action) for each in report.tables}, report
 
 
@@ -84,4 +84,4 @@ def test_upkeep_is_healed_beside_what_is_refused(graph):
 
 def test_force_needs_to_be_confirmed(graph):
     with pytest.raises(InputError, match="confirm"):
-        repair(graph._store, None, force=True)
+        graph.maintenance.repair(force=True)
