@@ -39,6 +39,8 @@ def test_all_is_pinned():
         "IndexState",
         "OptimizeReport",
         "OptimizeProgress",
+        "MigrationPlan",
+        "SchemaApplied",
         "Durability",
         "compile_schema",
         "compile_query",

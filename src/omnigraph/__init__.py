@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
+    from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.graph import Graph
-    from omnigraph.lang.schema import compile_schema
+    from omnigraph.lang.schema import MigrationPlan, compile_schema
     from omnigraph.maintain.indexes import IndexReport, IndexState
     from omnigraph.maintain.optimize import OptimizeReport
     from omnigraph.maintaining import OptimizeProgress
@@ -78,6 +79,8 @@ __all__ = [
     "IndexState",
     "OptimizeReport",
     "OptimizeProgress",
+    "MigrationPlan",
+    "SchemaApplied",
     "Durability",
     "compile_schema",
     "compile_query",
@@ -124,6 +127,8 @@ _LAZY = {
     "IndexState": "omnigraph.maintain.indexes",
     "OptimizeReport": "omnigraph.maintain.optimize",
     "OptimizeProgress": "omnigraph.maintaining",
+    "MigrationPlan": "omnigraph.lang.schema",
+    "SchemaApplied": "omnigraph.evolve.apply",
     "Durability": "omnigraph.storage.durable",
     "compile_schema": "omnigraph.lang.schema",
     "compile_query": "omnigraph.plan",

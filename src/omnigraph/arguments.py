@@ -165,6 +165,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "length": _whole,
     "rows": _mapping,
     "storage_options": _mapping,
+    "values": _mapping,
     "types": _names,
     "load.types": _types_of_files,
     "columns": _names,

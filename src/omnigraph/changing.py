@@ -13,11 +13,12 @@ from omnigraph.arguments import public
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.schema_history import schema_at
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import CommitNotFound, NotFound
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.blame import Blame, find_blame
-from omnigraph.merge.diff import ChangeFilter, Diff, find_diff
+from omnigraph.merge.diff import ChangeFilter, Diff, State, find_diff
 from omnigraph.merge.feed import BEGINNING, ChangePage, Cursor, Feed, baseline_record
 from omnigraph.snapshots import GraphSnapshot
 from omnigraph.write.conform import find_type
@@ -59,10 +60,14 @@ class GraphChanges:
         The net effect, with every row as it was and as it is; only numbers with ``summary``.
         ``kinds`` (node, edge), ``types`` and ``ops`` (insert, update, delete) leave others out.
         """
-        catalog = self._graph._checked().catalog
-        wanted = ChangeFilter.of(catalog, kinds, types, ops)
-        one, other = self._state(before), self._state(after)
-        return find_diff(self._graph._store, catalog, one, other, wanted, summary=summary)
+        contract = self._graph._checked()
+        store = self._graph._store
+        one, other = (
+            State(found, schema_at(store, contract, found))
+            for found in (self._state(before), self._state(after))
+        )
+        wanted = ChangeFilter.of(other.catalog, kinds, types, ops)
+        return find_diff(store, one, other, wanted, summary=summary)
 
     @public
     def poll(
@@ -116,8 +121,10 @@ class GraphChanges:
         return self._graph._checked().catalog
 
     def _feed(self, branch: str, wanted: ChangeFilter) -> Feed:
-        store = self._graph._store
-        return Feed(store, self._catalog(), normal_branch(branch), wanted)
+        store, contract = self._graph._store, self._graph._checked()
+        return Feed(
+            store, lambda state: schema_at(store, contract, state), normal_branch(branch), wanted
+        )
 
     def _state(self, ref: str | GraphSnapshot) -> Snapshot:
         """A state by what it is called: a branch, a tag or a commit, looked for in this order."""

@@ -102,7 +102,8 @@ class GraphEmbeddings:
         embedder = self._graph._embedders.get()
         refuse_other_models(targets, embedder)
         config = replace(self._graph._embedders.config.completed(), model=embedder.model)
-        goal = Goal(branch, actor or self._graph._actor, commit_rows, max_rows)
+        known = contract.schema_hash
+        goal = Goal(branch, actor or self._graph._actor, commit_rows, max_rows, known)
         with opened_folder(self._folder(resume), is_ours=resume is None) as folder:
             setup = Setup(
                 config,

@@ -7,6 +7,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.arguments import public
+from omnigraph.commit.schema_lock import in_progress
+from omnigraph.errors import SchemaChanging
 from omnigraph.evolve.apply import (
     ApplyOptions,
     SchemaApplied,
@@ -75,5 +77,8 @@ class GraphSchema:
         if dry_run:
             contract = self._graph._checked()
             return preview_schema(self._graph._store, contract, source, options)
-        self._graph._writable()
+        try:
+            self._graph._writable()
+        except SchemaChanging as error:
+            raise in_progress() from error
         return apply_schema(self._graph._store, source, options)

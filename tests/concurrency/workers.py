@@ -298,6 +298,35 @@ def tag_when_done(
     return tally
 
 
+@work
+def merge(uri: str, options: dict[str, str], branch: str, times: int = 1) -> Result:
+    """Merge a branch into main so often, again whenever somebody was faster."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "outcomes": []}
+    wait_for_go()
+    while tally["done"] < times and not tally.get("failed"):
+        attempt(
+            tally,
+            lambda: tally["outcomes"].append(graph.branches.merge(branch).outcome.value),
+        )
+    return tally
+
+
+@work
+def append_to_branch(
+    uri: str, options: dict[str, str], branch: str, name: str, times: int
+) -> Result:
+    """Append people to a branch, one for each commit."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "names": []}
+    wait_for_go()
+    for number in range(times):
+        rows = {"Person": pa.table({"name": [f"{name}-{number}"]})}
+        if attempt(tally, lambda rows=rows: graph.append(rows, branch=branch)):
+            tally["names"].append(f"{name}-{number}")
+    return tally
+
+
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[2])
     print(json.dumps(WORK[sys.argv[1]](**arguments)), flush=True)

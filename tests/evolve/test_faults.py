@@ -7,11 +7,14 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.schema_lock import MARK, is_locked
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable
-from tests.commit.world import at, raising
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable, VersionMismatch
+from tests.commit.world import at, raising, store_at
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, values
 
 BIG = changed(
@@ -102,6 +105,26 @@ def test_a_published_apply_whose_files_cannot_be_put_in_place_is_finished_later(
     assert graph.commit(pending.value.details["commit_id"])
     assert values(graph, "Human", "years") == AGES
     graph.tags.create("next")
+    check(graph, path)
+
+
+def test_who_publishes_without_our_leases_makes_the_apply_go_back(graph, path):
+    """The reference program takes none; what it wrote meanwhile was not looked at."""
+
+    def publish():
+        store = store_at(path)
+        pin = store.manifest(None).current().pins["node:Company"]
+        table = store.table(pin)
+        row = pa.Table.from_pylist([{"id": "Beta", "name": "Beta"}], schema=table.schema)
+        done = store.tables.commit_staged(store.tables.stage_append(table, row))
+        commit = CommitIntent(new_ulid(), None, now_micros())
+        rows = [version_row(pin.table_key, done)]
+        store.publisher.publish(store.manifest(None), Publication({}, rows, commit=commit))
+
+    with at(Failpoint.SCHEMA_AFTER_STAGING, publish), pytest.raises(VersionMismatch):
+        graph.schema.apply(BIG)
+    assert is_old(graph)
+    assert sorted(values(graph, "Company", "name")) == ["Acme", "Beta", "Globex"]
     check(graph, path)
 
 

@@ -297,6 +297,15 @@ def test_numbers_are_widened_exactly(path, old, new, value):
         assert values(graph, "N", "n") == {"a": value, "b": 7}
 
 
+def test_a_bound_that_only_the_narrow_type_kept_is_told(path):
+    """The number nearest to 0.1 that an F32 can be is a little greater."""
+    ranged = "node N {{ name: String @key  n: {0}  @range(n, 0.0..0.1) }}"
+    with Graph.init(path, ranged.format("F32"), durability="os") as graph:
+        graph.load([{"type": "N", "data": {"name": "a", "n": 0.1}}])
+        _, found = refused(graph, ranged.format("F64"))
+        assert [each["id"] for each in found] == ["a"]
+
+
 def test_a_whole_number_key_is_widened_and_keeps_its_ids(path):
     with Graph.init(path, "node N { n: I32 @key } edge E: N -> N", durability="os") as graph:
         graph.append({"N": pa.table({"n": pa.array([1, 2], pa.int32())})})

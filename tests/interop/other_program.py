@@ -122,7 +122,8 @@ def content(root: str, key: str, pin: dict[str, object], rows: list[dict[str, ob
         # By a filter too: an index that this release does not know must not hide a row.
         if dataset.count_rows(f"id = '{one}'") != 1:
             raise AssertionError(f"{key}: '{one}' is not found by a filter")
-    return {"ids": ids, "stable": dataset.has_stable_row_ids}
+    found = dataset.to_table().sort_by("id").to_pylist()
+    return {"ids": ids, "stable": dataset.has_stable_row_ids, "rows": found}
 
 
 def open_table(

@@ -17,7 +17,7 @@ from omnigraph import Graph
 from omnigraph.merge.changes import find_changes
 from tests.commit.file_calls import CallCounter
 
-SCHEMA = "node P { name: String @key  age: I32? }"
+SCHEMA = "node P { name: String @key  age: I32? }\nnode Q { name: String @key }"
 SMALL, LARGE = (6, 20), (30, 400)
 """How many parts a table has, and how many rows each of them."""
 
@@ -47,6 +47,13 @@ def states(graph: Graph):
     return base, *pins
 
 
+def before_the_merge(graph: Graph):
+    """The same when they were merged: main is what it was one commit ago."""
+    base = graph.commits("work")[2].commit_id
+    commits = (base, graph.commits("work")[0].commit_id, graph.commits()[1].commit_id)
+    return [graph.snapshot(commit=commit)._snapshot.pin("node:P") for commit in commits]
+
+
 def find(root: Path) -> Iterator[None]:
     """Find what both sides have changed, through a handle that has not opened the table."""
     base, work, main = states(Graph.open(root))
@@ -61,6 +68,12 @@ def find(root: Path) -> Iterator[None]:
     spent = {name: after[name] - before[name] for name in after}
     rows = [[len(each.inserted), len(each.updated), len(each.deleted)] for each in found]
     print(json.dumps({"rows": rows, "opens": store.datasets.opened - opened} | spent))
+
+
+def merge(root: Path) -> Iterator[None]:
+    graph = Graph.open(root)
+    yield
+    print(graph.branches.merge("work").outcome.value)
 
 
 class Opened(CallCounter):
@@ -83,6 +96,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
         for size in (SMALL, LARGE):
             root = built(tmp_path_factory.mktemp("graph") / "g.omni", size)
             found[size] = (root, *counter.files(root))
+            cost = counter.cost(merge, root)
+            assert cost.output.strip() == "merged"
+            found[size] = (*found[size], cost.calls)
     finally:
         counter.close()
     return found
@@ -97,9 +113,9 @@ def parts(graph: Graph, pin) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
 def test_no_file_of_a_part_that_did_not_change_is_opened(runs, size):
-    root, opened, _, told = runs[size]
+    root, opened, _, told, _ = runs[size]
     with Graph.open(root, "r") as graph:
-        base, work, main = (parts(graph, pin) for pin in states(graph))
+        base, work, main = (parts(graph, pin) for pin in before_the_merge(graph))
     unchanged = {file for file, text in base.items() if work.get(file) == main.get(file) == text}
     changed = {*base, *work, *main} - unchanged
     assert len(unchanged) == size[0] - 3
@@ -110,8 +126,16 @@ def test_no_file_of_a_part_that_did_not_change_is_opened(runs, size):
 
 
 def test_a_large_table_is_asked_for_no_more_than_a_small_one(runs):
-    (_, few, small, told), (_, many, large, also) = runs[SMALL], runs[LARGE]
+    (_, few, small, told, _), (_, many, large, also, _) = runs[SMALL], runs[LARGE]
     assert told == also
     assert len(few) == len(many)
     # Lance may open one file twice at the same moment.
     assert (large - small).total() <= 2
+
+
+def test_a_merge_looks_at_no_table_that_the_branch_did_not_change(runs):
+    root, *_, calls = runs[SMALL]
+    with Graph.open(root, "r") as graph:
+        pins = graph._store.manifest(None).current().pins
+    touched = {key for key, pin in pins.items() if any(pin.location in call for call in calls)}
+    assert touched == {"node:P"}

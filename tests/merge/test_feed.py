@@ -280,3 +280,48 @@ def test_blame_sees_through_a_merge(graph):
     assert (found.commit.actor, found.origin.actor) == ("reviewer", "writer")
     graph.maintenance.optimize()
     assert graph.changes.blame("P", "ana").commit.actor == "reviewer"
+
+
+# -- other schemas --------------------------------------------------------------------------------
+
+
+def test_a_type_and_a_property_that_got_other_names(graph):
+    before = graph.snapshot()
+    graph.schema.apply(
+        """
+        node Human @rename_from("P") {
+            name: String @key
+            years: I64? @rename_from("age")
+            photo: Blob?
+            seen: DateTime?
+        }
+        node Q { note: String? }
+        edge K: Human -> Human { w: I32? }
+        """.replace("I64", "I32")
+    )
+    graph.load([{"type": "Human", "data": {"name": "ana", "years": 31}}])
+    found = graph.changes.diff(before)
+    assert shown(found.changes) == [("Human", "ana", "update")]
+    assert found.changes[0].properties == ("years",)
+    assert found.changes[0].before["years"] == 30
+    (page,) = follow(graph)
+    assert [len(block.changes) for block in page.blocks] == [4, 1]
+    assert [change.type_name for change in page.changes] == ["P", "P", "P", "K", "Human"]
+    only = graph.changes.poll(types=["Human"])
+    assert [change.id for change in only.changes] == ["ana", "ben", "cy", "ana"]
+
+
+def test_a_type_that_was_dropped_is_told_as_deletes(graph):
+    graph.load([{"type": "Q", "data": {"id": "q1"}}])
+    before = graph.snapshot()
+    graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
+    assert shown(graph.changes.diff(before).changes) == [("Q", "q1", "delete")]
+    assert [block.commit.commit_id for block in follow(graph)[-1].blocks][-1] == (
+        graph.commits()[0].commit_id
+    )
+
+
+def test_wider_values_are_the_same_values(graph):
+    before = graph.snapshot()
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?"))
+    assert graph.changes.diff(before).changes == ()

@@ -348,6 +348,28 @@ def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
     assert (found["kind"], found["properties"]) == ("divergent_insert", ["age", "city"])
 
 
+@pytest.mark.parametrize(("source", "target"), [("work", "other"), ("other", "work")])
+def test_what_was_taken_back_to_an_earlier_state_is_a_conflict_then(graph, source, target):
+    """It could as well be the other side that made the change."""
+    graph.branches.create("other")
+    graph.branches.create("third")
+    edit(graph, "third", "ana", age=31)
+    graph.mutate('query q() { delete P where name = "cy" }', branch="third")
+    for branch in ("work", "other"):
+        graph.branches.merge("third", branch)
+    graph.branches.delete("third")
+    edit(graph, "work", "ana", age=30)
+    graph.load([person("cy", age=30, city="Bern")], branch="work")
+    edit(graph, "other", "ben", age=33)
+    with pytest.raises(MergeConflicts) as caught:
+        graph.branches.merge(source, target)
+    found = [(each["row_id"], each["kind"]) for each in caught.value.details["conflicts"]]
+    assert found == [("ana", "divergent_update"), ("cy", "delete_vs_update")]
+    side = "theirs" if source == "work" else "ours"
+    graph.branches.merge(source, target, resolve=side)
+    assert [row(graph, name, target)["age"] for name in ("ana", "cy")] == [30, 30]
+
+
 def test_changes_since_the_last_merge_are_merged_again(graph):
     for age in (31, 32, 33):
         edit(graph, "work", "ana", age=age)
@@ -379,6 +401,48 @@ def test_a_merge_after_the_table_was_compacted(graph):
     graph.maintenance.optimize()
     graph.branches.merge("work")
     assert [row(graph, name)["age"] for name in ("ana", "ben")] == [31, 31]
+
+
+def test_a_row_that_the_target_made_again_is_replaced_all_the_same(graph):
+    """It has another row id since, with the values that it had."""
+    edit(graph, "work", "ana", age=31)
+    graph.mutate('query q() { delete P where name = "ana" }')
+    graph.load([person("ana", age=30, city="Bern")])
+    assert graph.branches.merge("work").outcome is M
+    assert graph.snapshot().read("P")["age"].to_pylist().count(31) == 1
+    assert graph.snapshot().count("P") == 3
+
+
+def test_many_rows_are_merged_by_their_keys(graph, monkeypatch):
+    from omnigraph.merge import stage
+
+    edit(graph, "work", "ana", age=31)
+    graph.load([person("eve")], branch="work")
+    graph.mutate('query q() { delete P where name = "cy" }', branch="work")
+    edit(graph, "main", "ben", age=31)
+    monkeypatch.setattr(stage, "_MOST_ROWS", 1)
+    graph.branches.merge("work")
+    ages = {each["name"]: each["age"] for each in graph.snapshot().read("P").to_pylist()}
+    assert ages == {"ana": 31, "ben": 31, "eve": None}
+
+
+def test_only_branches_that_count_are_looked_at(graph, monkeypatch):
+    """Old merges of branches that are gone lead nowhere, and nobody follows them."""
+    from omnigraph.commit.manifest import Manifest
+
+    edit(graph, "work", "ana", age=31)
+    graph.branches.merge("work", delete_branch=True)
+    for name in ("one", "two", "other"):
+        graph.branches.create(name)
+    edit(graph, "one", "ben", age=31)
+    edit(graph, "main", "cy", age=31)
+    read = []
+    commits = Manifest.commits
+    monkeypatch.setattr(
+        Manifest, "commits", lambda self: (read.append(self.branch), commits(self))[1]
+    )
+    graph.branches.merge("one")
+    assert read == ["one", None]
 
 
 def test_the_merged_branch_goes_when_asked(graph):
@@ -434,6 +498,24 @@ def test_a_writer_on_the_target_meanwhile_is_a_conflict_and_then_a_clean_retry(g
     assert row(graph, "ana")["age"] == 30
     assert graph.branches.merge("work").outcome is M
     assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (31, 44)
+
+
+def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(graph, monkeypatch):
+    from omnigraph.merge import run
+
+    edit(graph, "work", "ana", age=31)
+    commit, calls = run.commit_write, []
+
+    def after_somebody(store, request):
+        if not calls:
+            calls.append(1)
+            run._merged(store, graph.catalog, "work", None, run.MergeOptions())
+            edit(graph, "main", "ana", age=30)
+        return commit(store, request)
+
+    monkeypatch.setattr(run, "commit_write", after_somebody)
+    graph.branches.merge("work")
+    assert row(graph, "ana")["age"] == 30
 
 
 # -- one commit -----------------------------------------------------------------------------------

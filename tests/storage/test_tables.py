@@ -9,6 +9,7 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing, VersionMismatch
+from omnigraph.storage.alter import stage_repeats
 from omnigraph.storage.compaction import (
     compact,
     compacting,
@@ -86,6 +87,7 @@ STAGES = {
         table, [IndexSpec("age", IndexKind.EQUALITY)]
     )[0],
     Change.COMPACT: lambda store, table: compacted(store, table),
+    Change.ALTER: lambda store, table: stage_repeats(store, table, table.version, 1)[0],
     Change.SETTINGS: lambda store, table: stage_before_indexes(table, ["none"], [], [])[0],
 }
 RESULTS = {
@@ -96,6 +98,7 @@ RESULTS = {
     Change.DELETE: ({"ana": 30}, (0, 0, 1)),
     Change.INDEX: ({"ana": 30, "bo": 40}, (0, 0, 0)),
     Change.COMPACT: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    Change.ALTER: ({"ana": 30, "bo": 40}, (0, 0, 0)),
     Change.SETTINGS: ({"ana": 30, "bo": 40}, (0, 0, 0)),
 }
 

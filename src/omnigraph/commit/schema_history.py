@@ -32,7 +32,7 @@ def schema_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Cata
         row = known[min(known)]
     if row.schema_hash == contract.schema_hash:
         return contract.catalog
-    if row.manifest_version < max(known):
+    if row.manifest_version < max(known, default=0):
         return _compiled(row.source)
     return _newest(store, contract, row)
 

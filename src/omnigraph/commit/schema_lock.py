@@ -68,7 +68,7 @@ def alone_with_the_schema(store: GraphStore) -> Iterator[Held]:
         try:
             held = leases.enter_context(store.leases.held([SCHEMA_LEASE], timeout=0.0))
         except Conflict as error:
-            raise _in_progress() from error
+            raise in_progress() from error
         _take(store)
         try:
             yield held
@@ -88,11 +88,11 @@ def _take(store: GraphStore) -> None:
     with store.leases.held([BRANCHES_LEASE], store.patience.lease):
         if is_locked(store):
             if not is_ours(store):
-                raise _in_progress()
+                raise in_progress()
             release(store)
         refuse_branches(sorted(set(store.inline.branches(MANIFEST)) - {SCHEMA_LOCK}))
         if _is_unsettled(store):
-            raise _in_progress()
+            raise in_progress()
         store.objects.write(MARK, "")
         version = store.manifest(None).current().manifest_version
         # Files without a reference are what a crash left of an earlier lock.
@@ -110,5 +110,6 @@ def _is_unsettled(store: GraphStore) -> bool:
     return any(s.writer_kind is WriterKind.SCHEMA_APPLY for s in store.sidecars.load_all())
 
 
-def _in_progress() -> SchemaChanging:
+def in_progress() -> SchemaChanging:
+    """The error of an apply that meets another."""
     return SchemaChanging("schema apply is already in progress", hint="repeat when it is done")

@@ -277,7 +277,7 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         consulted=content.versions("consulted"),
         if_commit=content.optional_text("if_commit"),
         branch_identity=content.optional_text("branch_identity"),
-        schemas=tuple(entry.whole() for entry in content.entries("schemas")),
+        schemas=tuple(_schema(entry) for entry in content.entries("schemas")),
     )
 
 
@@ -293,6 +293,15 @@ def _pin(entry: _Fields) -> SidecarPin:
     )
 
 
+def _schema(entry: _Fields) -> dict[str, Any]:
+    return {
+        "version": entry.count("version"),
+        "hash": entry.text("hash"),
+        "source": entry.text("source"),
+        "identity": entry.object("identity"),
+    }
+
+
 class _Fields:
     """A JSON object read key by key; ``ValueError`` says which key is missing or wrong."""
 
@@ -301,9 +310,6 @@ class _Fields:
             raise ValueError(f"{where} is not an object")
         self._where = where
         self._value: dict[str, Any] = value
-
-    def whole(self) -> dict[str, Any]:
-        return self._value
 
     def text(self, key: str) -> str:
         found = self._value.get(key)

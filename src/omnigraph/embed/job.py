@@ -140,6 +140,8 @@ class Goal:
     actor: str | None = None
     commit_rows: int | None = None
     max_rows: int | None = None
+    schema_hash: str | None = None
+    """The schema that the targets were found in."""
 
 
 @dataclass(slots=True)
@@ -326,6 +328,7 @@ class Fill:
             frozenset(touched),
             lambda view: self._prepare(view, touched),
             actor=self._goal.actor,
+            schema_hash=self._goal.schema_hash,
         )
         receipt = commit_write(self._store, request)
         if receipt.commit_id is not None:

@@ -27,7 +27,9 @@ from omnigraph.lang.schema.steps import (
     ChangeCardinality,
     ChangeNullability,
     NarrowEnum,
+    WidenProperty,
 )
+from omnigraph.lang.types import Scalar
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.moments import to_timestamp
@@ -127,10 +129,16 @@ def _rules(change: TypeChange) -> _Rules:
     """What a plan adds, and every rule about values that it puts in."""
     steps = change.steps
     added = [step.constraint for step in steps if isinstance(step, AddConstraint)]
+    # A bound of an F32 is the nearest number that it can be; as an F64 it is what was written.
+    floats = {
+        step.property_name
+        for step in steps
+        if isinstance(step, WidenProperty) and step.old.scalar is Scalar.F32
+    }
     rules = [
         rule
         for rule in _constraints(change.new)
-        if rule in added or not change.filled.isdisjoint(_columns(rule))
+        if rule in added or not (change.filled | floats).isdisjoint(_columns(rule))
     ]
     enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
     required = tuple(

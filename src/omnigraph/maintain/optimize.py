@@ -187,7 +187,12 @@ class Optimizing:
         with marked(self._store, self._branch, base):
             done = _Done(self, work, surveys, may_redo=is_last)
             request = WriteRequest(
-                WriterKind.OPTIMIZE, self._branch, done.keys, done.prepare, actor=self._actor
+                WriterKind.OPTIMIZE,
+                self._branch,
+                done.keys,
+                done.prepare,
+                actor=self._actor,
+                schema_hash=self._catalog.schema_hash,
             )
             receipt = commit_write(self._store, request)
         for key, each in done.upkeep.items():

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.merge.equal import same_values
+from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.deltas import ROW_ID, all_rows, gone_since, rows_of, touched_since
 from omnigraph.storage.inline import BranchInfo
 from omnigraph.storage.table import Table
@@ -40,6 +40,8 @@ class TableChanges:
     after: pa.Table
     is_straight: bool = False
     """Whether the later state came from the earlier: a row that did not change has its row id."""
+    rewritten: pa.Table | None = None
+    """Rows that were written again until they held what they had held."""
 
     @property
     def is_empty(self) -> bool:
@@ -88,19 +90,49 @@ def with_unsure(
 
     Such a row differs from every other.
     """
-    schema = _row_schema(kind.arrow_schema())
-
-    def marked(rows: pa.Table, mark: int) -> pa.Table:
-        columns = [
-            rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-            for field in schema
-            if field.name != ROW_ID
-        ]
-        marks = pa.array(np.full(len(rows), mark, np.int64))
-        return pa.Table.from_arrays([*columns, marks], schema=schema)
-
     unknown = pa.table({KEY: unsure})
-    return TableChanges(before, pa.concat_tables([marked(after, 0), marked(unknown, UNSURE)]))
+    known = _marked(kind, after, 0)
+    return TableChanges(before, pa.concat_tables([known, _marked(kind, unknown, UNSURE)]))
+
+
+def doubted(
+    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges
+) -> tuple[TableChanges, TableChanges]:
+    """The changes of two sides since a state that is older than what they have in common.
+
+    What that said about rows which both have written since is not known.
+    """
+    mine, theirs = _known_before(one), _known_before(other)
+    ids = mine.filter(pc.is_in(mine, value_set=theirs))
+
+    def doubt(side: TableChanges) -> TableChanges:
+        unknown = _marked(kind, pa.table({KEY: ids}), UNSURE)
+        before = pa.concat_tables([_without(side.before, ids), unknown])
+        after = [side.after]
+        if side.rewritten is not None:
+            again = side.rewritten
+            after.append(again.filter(pc.is_in(again[KEY], value_set=ids)))
+        return TableChanges(_sorted(before), _sorted(pa.concat_tables(after)))
+
+    return doubt(one), doubt(other)
+
+
+def _known_before(changes: TableChanges) -> pa.Array:
+    """The ids of rows that were there before, and were written since."""
+    tables = [changes.before, *([] if changes.rewritten is None else [changes.rewritten])]
+    return pa.concat_arrays([_ids(table) for table in tables])
+
+
+def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
+    """Rows with a mark in the place of their row ids; columns that they lack are null."""
+    schema = _row_schema(kind.arrow_schema())
+    columns = [
+        rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+        if field.name != ROW_ID
+    ]
+    marks = pa.array(np.full(len(rows), mark, np.int64))
+    return pa.Table.from_arrays([*columns, marks], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +149,12 @@ class _Comparison:
         self._store = store
         self._schema = schema
         self._fixed = fixed
+        self._like: Table | None = None
+        """A version in which the columns have the names of the schema."""
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
+            self._like = self._store.table(after)
             if (before.branch, before.version) == (after.branch, after.version):
                 return TableChanges(self._nothing(), self._nothing(), is_straight=True)
             return self._related(before, after)
@@ -128,7 +163,7 @@ class _Comparison:
     def _all(self, pin: Pin | None) -> pa.Table:
         if pin is None:
             return self._nothing()
-        return all_rows(self._store.table(pin), self._schema)
+        return all_rows(self._store.table(pin), self._schema, self._like)
 
     def _nothing(self) -> pa.Table:
         return _row_schema(self._schema).empty_table()
@@ -154,18 +189,18 @@ class _Comparison:
         if met == _State(pin.branch, pin.version):
             return TableChanges(self._nothing(), self._nothing())
         table = self._store.table(pin)
-        touched = touched_since(table, met.version, self._schema)
+        touched = touched_since(table, met.version, self._schema, self._like)
         row_ids = touched.rows[ROW_ID].to_numpy()
         changed = np.setdiff1d(row_ids, touched.created)
         gone = self._gone(met, pin, path)
         before = [self._kept(there, changed, touched.rows, table)]
-        before.append(rows_of(there, gone, self._schema, table))
+        before.append(rows_of(there, gone, self._schema, table, self._like))
         return TableChanges(pa.concat_tables(before), touched.rows)
 
     def _kept(self, there: Table, row_ids: np.ndarray, now: pa.Table, table: Table) -> pa.Table:
         """Rows as they were that still are there; what never changes is not read again."""
-        names = [name for name in self._schema.names if name not in self._fixed]
-        rows = rows_of(there, row_ids, pa.schema([self._schema.field(n) for n in names]), table)
+        wanted = pa.schema([field for field in self._schema if field.name not in self._fixed])
+        rows = rows_of(there, row_ids, wanted, table, self._like)
         where = pc.index_in(rows[ROW_ID].combine_chunks(), value_set=_one(now[ROW_ID]))
         columns = [
             now[field.name].take(where) if field.name in self._fixed else rows[field.name]
@@ -215,11 +250,13 @@ def _settled(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChang
     if len(rows):
         partners = where.drop_null().to_numpy()
         one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
-        same = (one[ROW_ID].to_numpy() != UNSURE) & (other[ROW_ID].to_numpy() != UNSURE)
+        same: Mask = (one[ROW_ID].to_numpy() != UNSURE) & (other[ROW_ID].to_numpy() != UNSURE)
         for name in schema.names:
             same &= same_values(_one(one[name]), _one(other[name]))
+        rewritten = other.filter(pa.array(same))
         before = before.take(pa.array(np.delete(np.arange(len(ids)), rows[same])))
         after = after.take(pa.array(np.delete(np.arange(len(others)), partners[same])))
+        return TableChanges(before, after, rewritten=rewritten)
     return TableChanges(before, after)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.names import branch_label
 from omnigraph.commit.receipts import TableCounts
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
@@ -80,6 +81,8 @@ class ChangeFilter:
     types: frozenset[str] | None = None
     """By the keys of their tables."""
     ops: frozenset[Operation] | None = None
+    locations: frozenset[str] = frozenset()
+    """Where those tables lie: a type keeps its place when it gets another name."""
 
     @staticmethod
     def of(
@@ -103,10 +106,17 @@ class ChangeFilter:
             None if ops is None else frozenset(map(Operation, ops)),
         )
 
-    def takes(self, kind: Kind) -> bool:
-        if self.types is not None and kind.table_key not in self.types:
+    def within(self, snapshot: Snapshot) -> ChangeFilter:
+        """The same for states in which the types of a snapshot had other names."""
+        pins = [snapshot.pin(key) for key in self.types or ()]
+        return replace(self, locations=frozenset(pin.location for pin in pins if pin is not None))
+
+    def takes(self, kind: Kind, pin: Pin | None) -> bool:
+        if self.kinds is not None and kind_name(kind) not in self.kinds:
             return False
-        return self.kinds is None or kind_name(kind) in self.kinds
+        if self.types is None or kind.table_key in self.types:
+            return True
+        return pin is not None and pin.location in self.locations
 
     def text(self) -> str:
         """The same for the same filter."""
@@ -155,48 +165,64 @@ class Diff:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of the graph and the schema that it is read under."""
+
+    snapshot: Snapshot
+    catalog: Catalog
+
+
 def find_diff(
-    store: GraphStore,
-    catalog: Catalog,
-    before: Snapshot,
-    after: Snapshot,
-    wanted: ChangeFilter,
-    *,
-    summary: bool = False,
+    store: GraphStore, before: State, after: State, wanted: ChangeFilter, *, summary: bool = False
 ) -> Diff:
     """What differs between two states, of whatever branches."""
     changes: list[Change] = []
     tables: dict[str, TableCounts] = {}
-    for kind, found in _tables(store, catalog, before, after, wanted):
+    for kind, found in table_changes(store, before, after, wanted.within(after.snapshot)):
         counts = _counts(found, wanted)
         if counts.affected:
             tables[kind.table_key] = counts
         if not summary:
             changes += changes_of(kind, found, wanted)
     return Diff(
-        before.manifest_version,
-        after.manifest_version,
-        "main" if after.branch is None else after.branch,
+        before.snapshot.manifest_version,
+        after.snapshot.manifest_version,
+        branch_label(after.snapshot.branch),
         tuple(changes),
         tables,
     )
 
 
-def _tables(
-    store: GraphStore, catalog: Catalog, before: Snapshot, after: Snapshot, wanted: ChangeFilter
+def table_changes(
+    store: GraphStore, before: State | None, after: State, wanted: ChangeFilter
 ) -> Iterator[tuple[Kind, TableChanges]]:
-    for kind in ordered_kinds(catalog):
-        if not wanted.takes(kind):
-            continue
-        found = find_changes(store, kind, before.pin(kind.table_key), after.pin(kind.table_key))
-        if not found.is_empty:
-            yield kind, found
+    """What differs in every type that is wanted, nodes before edges, each by name."""
+    for kind, old, new in _pairs(before, after):
+        if wanted.takes(kind, new or old):
+            found = find_changes(store, kind, old, new)
+            if not found.is_empty:
+                yield kind, found
 
 
-def ordered_kinds(catalog: Catalog) -> list[Kind]:
-    """Nodes before edges, each by name."""
-    nodes = [catalog.node_types[name] for name in sorted(catalog.node_types)]
-    return [*nodes, *(catalog.edge_types[name] for name in sorted(catalog.edge_types))]
+def _pairs(before: State | None, after: State) -> Iterator[tuple[Kind, Pin | None, Pin | None]]:
+    """Every type with its table in both states, whatever it was called before."""
+    known = {} if before is None else {p.location: p for p in before.snapshot.pins.values()}
+    found: list[tuple[Kind, Pin | None, Pin | None]] = []
+    for kind in _kinds(after.catalog):
+        pin = after.snapshot.pin(kind.table_key)
+        old = None if pin is None else known.pop(pin.location, None)
+        found.append((kind, old, pin))
+    gone = [] if before is None else _kinds(before.catalog)
+    for kind in gone:
+        old = before.snapshot.pin(kind.table_key) if before is not None else None
+        if old is not None and old.location in known:
+            found.append((kind, old, None))
+    yield from sorted(found, key=lambda each: (isinstance(each[0], EdgeType), each[0].name))
+
+
+def _kinds(catalog: Catalog) -> list[Kind]:
+    return [*catalog.node_types.values(), *catalog.edge_types.values()]
 
 
 def kind_name(kind: Kind) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,12 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.changes import TableChanges, find_changes
-from omnigraph.merge.diff import Change, ChangeFilter, changes_of, count_of, ordered_kinds
+from omnigraph.merge.changes import TableChanges
+from omnigraph.merge.diff import Change, ChangeFilter, State, changes_of, count_of, table_changes
 from omnigraph.write.delta import Kind
+
+SchemaAt = Callable[[Snapshot], Catalog]
+"""The schema that a state is read under."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 _VERSION = 1
@@ -112,12 +115,12 @@ class Feed:
     """The changes of one branch."""
 
     def __init__(
-        self, store: GraphStore, catalog: Catalog, branch: str | None, wanted: ChangeFilter
+        self, store: GraphStore, schema: SchemaAt, branch: str | None, wanted: ChangeFilter
     ) -> None:
         self._store = store
-        self._catalog = catalog
+        self._schema = schema
         self._branch = branch
-        self._wanted = wanted
+        self._wanted = wanted.within(store.manifest(branch).current())
         self._history = History(store)
 
     def start(self, where: str) -> Cursor:
@@ -241,15 +244,9 @@ class Feed:
 
     def _changes(self, row: CommitRow, parent: CommitRow | None) -> list[tuple[Kind, TableChanges]]:
         try:
-            after = self._state(row)
-            before = self._state(parent) if parent is not None else None
-            pairs = []
-            for kind in ordered_kinds(self._catalog):
-                if self._wanted.takes(kind):
-                    old = before.pin(kind.table_key) if before is not None else None
-                    pairs.append(
-                        (kind, find_changes(self._store, kind, old, after.pin(kind.table_key)))
-                    )
+            before = None if parent is None else self._under_schema(parent)
+            after = self._under_schema(row)
+            return list(table_changes(self._store, before, after, self._wanted))
         except (HistoryGone, StorageMissing) as error:
             raise HistoryGone(
                 f"the changes of commit '{row.commit_id}' are not there any more",
@@ -260,7 +257,10 @@ class Feed:
                     "oldest_cursor": self._oldest(self.chain()),
                 },
             ) from error
-        return pairs
+
+    def _under_schema(self, row: CommitRow) -> State:
+        found = self._state(row)
+        return State(found, self._schema(found))
 
     def _state(self, row: CommitRow) -> Snapshot:
         return self._history.snapshot_of(row.commit_id)

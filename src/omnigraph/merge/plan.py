@@ -12,6 +12,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.bases import Committed, State, changes_between, place, places
+from omnigraph.merge.changes import doubted
 from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
 from omnigraph.merge.stage import Placed, placed
@@ -54,13 +55,16 @@ def plan_merge(
     counts: dict[str, TableCounts] = {}
     conflicts: list[Conflict] = []
     homes: dict[str, Placed] = {}
+    is_early = isinstance(base, Committed) and base.is_early
     for key, kind in changed_tables(catalog, base, source).items():
         if place(source.pin(key)) == place(target.pin(key)):
             continue
         theirs = changes_between(store, kind, base, Committed(source))
-        if theirs.is_empty:
+        if theirs.is_empty and not is_early:
             continue
         ours = changes_between(store, kind, base, Committed(target))
+        if is_early:
+            theirs, ours = doubted(kind, theirs, ours)
         merged = merge_rows(kind, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:

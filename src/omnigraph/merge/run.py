@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
@@ -93,8 +93,9 @@ class _Changes:
         self._options = options
         self.resolution = Resolution(options.resolve)
         self.told: dict[str, Any] = {}
-        self.target: Snapshot | None = None
         self.plan: MergePlan | None = None
+        self.check_base: Callable[[Snapshot], State] | None = None
+        """What to compare with when the target is another than it was."""
 
     @property
     def touches(self) -> frozenset[str]:
@@ -102,11 +103,13 @@ class _Changes:
 
     def planned(self, target: Snapshot) -> MergePlan:
         self.resolution = Resolution(self._options.resolve)
+        if self.check_base is not None:
+            self._base = self.check_base(target)
         found = plan_merge(
             self._store, self._catalog, self._base, self._source, target, self.resolution
         )
         self.resolution.check_used()
-        self.target, self.plan = target, found
+        self.plan = found
         return found
 
     def prepare(self, view: WriteView) -> Prepared:
@@ -142,15 +145,22 @@ def _merged(
     options: MergeOptions,
 ) -> MergeReport:
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
-    head, onto = _head(theirs), _head(ours)
+    head = _head(theirs)
     names = (branch_label(source), branch_label(target))
-    ancestry = Ancestry(store, source, target)
-    if ancestry.is_ancestor(head, onto):
+    meeting = _meeting(store, source, target, theirs, ours)
+    if meeting.base == head:
         return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
-    ancestry.known(onto, ours)
-    base, state = common_state(ancestry, head, onto)
-    changes = _Changes(store, catalog, state, theirs, names, options)
-    report = MergeReport(Outcome.MERGED, *names, base)
+    changes = _Changes(store, catalog, meeting.state, theirs, names, options)
+
+    def check_base(now: Snapshot) -> State:
+        # Somebody may have merged the source meanwhile, and changed again what it brought.
+        nonlocal meeting
+        if _head(now) != meeting.onto:
+            meeting = _meeting(store, source, target, theirs, now)
+        return meeting.state
+
+    changes.check_base = check_base
+    report = MergeReport(Outcome.MERGED, *names, None)
     if options.dry_run:
         plan = changes.planned(ours)
         report = replace(report, conflicts=plan.conflicts, version=ours.manifest_version)
@@ -164,18 +174,43 @@ def _merged(
             actor=options.actor,
             merged_parent=head,
             extra=changes.told,
+            schema_hash=catalog.schema_hash,
         )
         receipt = commit_write(store, request)
         report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
     assert changes.plan is not None
-    assert changes.target is not None
-    ahead = Outcome.FAST_FORWARD if _head(changes.target) == base else Outcome.MERGED
+    is_ahead = meeting.base == meeting.onto
     return replace(
         report,
-        outcome=ahead,
+        outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED,
+        base=meeting.base,
         tables=changes.plan.counts,
         resolved=dict(changes.resolution.used),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """What a source and a target came from, and its nearest commit."""
+
+    base: str
+    state: State
+    onto: str
+    """The newest commit of the target that was looked at."""
+
+
+def _meeting(
+    store: GraphStore, source: str | None, target: str | None, theirs: Snapshot, ours: Snapshot
+) -> _Meeting:
+    head, onto = _head(theirs), _head(ours)
+    ancestry = Ancestry(store, source, target)
+    if ancestry.precedes(onto, head, source):
+        return _Meeting(onto, Committed(ours), onto)
+    commits = ancestry.common([head], [onto])
+    if commits == [head]:
+        return _Meeting(head, Committed(theirs), onto)
+    state = common_state(ancestry, commits)
+    return _Meeting(commits[0], state, onto)
 
 
 def _head(snapshot: Snapshot) -> str:
@@ -255,6 +290,7 @@ def _replayed(
         strict=True,
         actor=options.actor,
         extra=changes.told,
+        schema_hash=catalog.schema_hash,
     )
     receipt: Receipt = commit_write(store, request)
     assert changes.plan is not None

@@ -15,11 +15,14 @@ import pyarrow.compute as pc
 from omnigraph.commit.protocol import WriteView
 from omnigraph.merge.changes import TableChanges
 from omnigraph.merge.rows import MergedRows
-from omnigraph.storage.deltas import ROW_ID
+from omnigraph.storage.deltas import ROW_ID, delete_rows
 from omnigraph.storage.table_types import StagedTable
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Kind, TableDelta
 from omnigraph.write.stage import stage_deltas
+
+_MOST_ROWS = 100_000
+"""More are found sooner by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ def placed(
     kind: Kind, merged: MergedRows, source: TableChanges, target: TableChanges
 ) -> Placed | None:
     """The rows that a merge replaces and deletes; none where their row ids are not known."""
-    if not merged.changed.num_rows and not len(merged.deleted):
+    if not 0 < merged.changed.num_rows + len(merged.deleted) <= _MOST_ROWS:
         return None
     known = [target.after]
     if source.is_straight and target.is_straight:
@@ -73,6 +76,9 @@ def stage_merge(
 def _by_row_ids(view: WriteView, key: str, place: Placed | None) -> StagedTable | None:
     if place is None:
         return None
-    return view.stage.stage_changes(
-        view.table(key), place.rows, place.row_ids, place.new, place.deleted
-    )
+    table = view.table(key)
+    deletions = delete_rows(table, np.concatenate([place.row_ids, place.deleted]))
+    if deletions is None:
+        # Deleted and made again meanwhile, with the values it had: its key has to be looked for.
+        return None
+    return view.stage.stage_changes(table, deletions, place.rows, place.row_ids, place.new)

@@ -100,7 +100,7 @@ class FeedPlan:
     def _feed(self) -> Feed:
         here = opened(self.uri, self.storage)
         wanted = ChangeFilter.of(here.catalog, self.kinds, self.types, self.ops)
-        return Feed(here.store, here.catalog, normal_branch(self.branch), wanted)
+        return Feed(here.store, here.catalog_at, normal_branch(self.branch), wanted)
 
 
 def _place(cursor: Cursor) -> Place:

@@ -33,8 +33,13 @@ class Touched:
     """The row ids of those that are new."""
 
 
-def touched_since(table: Table, version: int, schema: pa.Schema) -> Touched:
-    """The rows of a table that were made or changed after a version."""
+def touched_since(
+    table: Table, version: int, schema: pa.Schema, like: Table | None = None
+) -> Touched:
+    """The rows of a table that were made or changed after a version.
+
+    ``like`` is a version of the table in which the columns have the names of the schema.
+    """
     dataset = table._dataset
     with lance_call("compare versions of", table.ref.path):
         delta = dataset.delta(compared_against=version)
@@ -43,7 +48,7 @@ def touched_since(table: Table, version: int, schema: pa.Schema) -> Touched:
     rows = pa.concat_tables([new, changed])
     row_ids = rows[ROW_ID].to_numpy().astype(np.int64)
     created = new[ROW_ID].to_numpy().astype(np.int64)
-    return Touched(_whole(table, rows, row_ids, schema), created)
+    return Touched(_whole(table, rows, row_ids, schema, like), created)
 
 
 def gone_since(table: Table, version: int) -> np.ndarray:
@@ -54,20 +59,26 @@ def gone_since(table: Table, version: int) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
 
 
-def rows_of(table: Table, row_ids: np.ndarray, schema: pa.Schema, later: Table) -> pa.Table:
+def rows_of(
+    table: Table,
+    row_ids: np.ndarray,
+    schema: pa.Schema,
+    later: Table,
+    like: Table | None = None,
+) -> pa.Table:
     """Columns of some rows that a later version has changed or not any more, and ``_rowid``.
 
     Columns that the table has not are null. Only the parts that changed until then are looked at.
     """
-    known = [name for name in _plain(schema) if name in table.schema.names]
+    known = _plain(table, schema, like)
     if not len(row_ids):
-        return _whole(table, table.read(known, limit=0), row_ids, schema)
+        return _whole(table, table.read(known, limit=0), row_ids, schema, like)
     same = {part.signature for part in later.fragments()}
     parts = [part.number for part in table.fragments() if part.signature not in same]
     rows = find_rows(table, row_ids, known, parts)
     if rows.num_rows != len(row_ids):
         raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema)
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, like)
 
 
 def find_rows(
@@ -109,28 +120,47 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
         )
 
 
-def all_rows(table: Table, schema: pa.Schema) -> pa.Table:
+def all_rows(table: Table, schema: pa.Schema, like: Table | None = None) -> pa.Table:
     """Every row in all columns, and ``_rowid``."""
-    known = [name for name in _plain(schema) if name in table.schema.names]
-    rows = table.read(known, row_ids=True)
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema)
+    rows = table.read(_plain(table, schema, like), row_ids=True)
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, like)
 
 
-def _plain(schema: pa.Schema) -> list[str]:
-    return [field.name for field in schema if not is_blob(field)]
+def _names(table: Table, schema: pa.Schema, like: Table | None) -> dict[str, str]:
+    """What the columns of a schema are called in a table, those that it has."""
+    there = dict(table.layout)
+    names = {number: name for name, number in table.layout}
+    numbers = dict((table if like is None else like).layout)
+    taken = set(numbers.values())
+    found = {}
+    for name in schema.names:
+        if numbers.get(name) in names:
+            found[name] = names[numbers[name]]
+        elif name in there and there[name] not in taken:
+            # A column of another type is a new one under the old name.
+            found[name] = name
+    return found
 
 
-def _whole(table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema) -> pa.Table:
+def _plain(table: Table, schema: pa.Schema, like: Table | None) -> list[str]:
+    names = _names(table, schema, like)
+    return [names[field.name] for field in schema if field.name in names and not is_blob(field)]
+
+
+def _whole(
+    table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema, like: Table | None
+) -> pa.Table:
     """Rows under a schema, with what it says and they lack: blobs as bytes, nulls for others."""
     columns = []
-    there = set(table.schema.names)
+    names = _names(table, schema, like)
     for field in schema:
-        if field.name not in there:
+        name = names.get(field.name)
+        if name is None:
             columns.append(pa.chunked_array([pa.nulls(len(row_ids), field.type)]))
         elif is_blob(field):
-            columns.append(pa.chunked_array([table._blobs(field.name, row_ids.tolist())]))
+            columns.append(pa.chunked_array([table._blobs(name, row_ids.tolist())]))
         else:
-            columns.append(rows[field.name].cast(field.type))
+            columns.append(rows[name].cast(field.type))
     loose = [field.with_nullable(True) for field in schema]
     fields = [*loose, pa.field(ROW_ID, pa.int64())]
     return pa.Table.from_arrays([*columns, pa.array(row_ids)], schema=pa.schema(fields))

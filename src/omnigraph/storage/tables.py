@@ -25,7 +25,6 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blobs import stored_data
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.deltas import delete_rows
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import (
@@ -140,23 +139,20 @@ class TableStore:
     def stage_changes(
         self,
         table: Table,
+        deletions: Deletions,
         rows: pa.Table,
         row_ids: np.ndarray,
         new: pa.Table,
-        deleted: np.ndarray,
-    ) -> StagedTable | None:
-        """Rows in the place of others, new ones and deletions, by row ids; no key is looked for.
+    ) -> StagedTable:
+        """Rows in the place of some that are marked as deleted, with their row ids, and new ones.
 
-        Nothing is staged when one of those rows is not there.
+        No key is looked for.
         """
-        gone = delete_rows(table, np.concatenate([row_ids, deleted]))
-        if gone is None:
-            return None
         with lance_call("stage an upsert into", table.ref.path):
             replaced = self._fragments(table, rows) if rows.num_rows else []
             keep_row_ids(replaced, row_ids)
             added = self._fragments(table, new) if new.num_rows else []
-        return self._replaced(table, _update(table, gone), replaced, added, gone.rows)
+        return self._replaced(table, _update(table, deletions), replaced, added, deletions.rows)
 
     def _replaced(
         self,

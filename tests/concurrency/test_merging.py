@@ -1,0 +1,78 @@
+"""Merges in several processes at once, and beside writers: nothing lost, nothing half merged."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tests.concurrency.test_processes import PEOPLE, assert_settled, chain
+
+REFUSALS = {"version_mismatch", "conflict"}
+
+
+def names(graph, branch="main"):
+    return set(graph.snapshot(branch).read("Person")["name"].to_pylist())
+
+
+def person(name):
+    return {"Person": pa.table({"name": [name]})}
+
+
+def assert_typed(told):
+    assert all("failed" not in each for each in told), told
+    codes = {refusal["code"] for each in told for refusal in each.get("refused", [])}
+    assert codes <= REFUSALS
+
+
+def test_two_processes_merge_different_branches_at_once(new_graph, crowd):
+    graph = new_graph(PEOPLE)
+    graph.append(person("Ada"))
+    for branch in ("one", "two"):
+        graph.branches.create(branch)
+        graph.append(person(branch), branch=branch)
+        graph.mutate('query q() { delete Person where name = "Ada" }', branch=branch)
+    told = crowd.run(*(("merge", {"branch": branch}) for branch in ("one", "two")))
+    assert_typed(told)
+    assert names(graph) == {"one", "two"}
+    merged = {commit.merged_parent for commit in graph.commits()} - {None}
+    assert merged == {graph.snapshot(branch).commit_id for branch in ("one", "two")}
+    assert len(chain(graph)) == 4
+    assert_settled(graph)
+
+
+def test_a_merge_beside_a_writer_of_the_target_is_refused_or_complete(new_graph, crowd):
+    graph = new_graph(PEOPLE)
+    graph.append(person("Ada"))
+    graph.branches.create("work")
+    graph.mutate('query q() { delete Person where name = "Ada" }', branch="work")
+    for number in range(3):
+        graph.append(person(f"w{number}"), branch="work")
+    told = crowd.run(
+        ("merge", {"branch": "work"}),
+        ("append_to_branch", {"branch": "main", "name": "m", "times": 8}),
+    )
+    assert_typed(told)
+    assert names(graph) == {"w0", "w1", "w2", *told[1]["names"]}
+    assert graph.branches.merge("work").outcome.value == "already_up_to_date"
+    assert len(chain(graph)) == 3 + told[1]["done"]
+    assert_settled(graph)
+
+
+def test_a_source_that_moves_is_merged_as_it_was_at_some_commit(new_graph, crowd):
+    graph = new_graph(PEOPLE)
+    graph.branches.create("work")
+    graph.append(person("first"), branch="work")
+    told = crowd.run(
+        ("merge", {"branch": "work", "times": 6}),
+        ("append_to_branch", {"branch": "work", "name": "w", "times": 8}),
+    )
+    assert_typed(told)
+    commits = [commit.commit_id for commit in graph.commits("work")]
+    merged = [commit.merged_parent for commit in graph.commits() if commit.merged_parent]
+    assert merged
+    # What was merged are commits of the branch, each further on than the one before.
+    assert [each for each in commits if each in merged] == merged
+    at_last = graph.snapshot("work").commit_id
+    graph.branches.merge("work")
+    assert names(graph) == names(graph, "work") == {"first", *told[1]["names"]}
+    assert graph.snapshot("work").commit_id == at_last
+    assert_settled(graph)
