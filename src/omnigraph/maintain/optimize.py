@@ -104,6 +104,7 @@ class Optimizing:
         if_needed: bool = False,
     ) -> None:
         self._store = store
+        self._schema_hash = catalog.schema_hash
         self._specs = {kind.table_key: wanted_indexes(kind) for kind in types_of(catalog)}
         self._branch = branch
         self._actor = actor
@@ -192,7 +193,7 @@ class Optimizing:
                 done.keys,
                 done.prepare,
                 actor=self._actor,
-                schema_hash=self._catalog.schema_hash,
+                schema_hash=self._schema_hash,
             )
             receipt = commit_write(self._store, request)
         for key, each in done.upkeep.items():
