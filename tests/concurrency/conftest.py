@@ -18,6 +18,23 @@ from tests.s3.conftest import s3, s3_root  # noqa: F401
 TOP = Path(__file__).parent.parent.parent
 _SECONDS = 240
 
+_ALWAYS_ON_S3 = (
+    "test_eight_writers_of_one_table_lose_nothing",
+    "test_no_edge_dangles_when_its_ends_are_deleted_meanwhile",
+    "test_of_processes_that_create_one_branch_exactly_one_wins",
+    "test_of_processes_that_init_one_root_exactly_one_wins",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Crowds on S3 take long: some are always run there, the others with the slow tests."""
+    for item in items:
+        if Path(__file__).parent not in item.path.parents or "[s3" not in item.name:
+            continue
+        if not item.name.startswith(_ALWAYS_ON_S3):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(params=["local", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Root:

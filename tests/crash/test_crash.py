@@ -15,7 +15,7 @@ from tests.crash.survival import State
 from tests.crash.test_crash_init import INITS
 
 Get = Callable[[Scenario], Ready]
-STRIDE = 23
+STRIDE = 61
 """The bounded run dies at each step of so many."""
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

@@ -374,6 +374,7 @@ def test_a_huge_schema_is_answered(name: str) -> None:
     answers(lambda: compile_schema(source), text)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_conditions_are_read_checked_and_printed() -> None:
     source = Source("q.gq", in_match("$p.age > 1\n" * 100_000))
     file, problems = parse_queries(source)

@@ -19,7 +19,7 @@ RESERVED = {"OG-DS-101", "OG-DS-102", "OG-DS-103", "OG-DS-104", "OG-DS-105"}
 
 
 def sources() -> str:
-    folders = (ROOT / "src" / "omnigraph" / name for name in ("lang", "plan"))
+    folders = (ROOT / "src" / "omnigraph" / name for name in ("lang", "plan", "evolve"))
     return "\n".join(
         path.read_text("utf-8")
         for folder in folders

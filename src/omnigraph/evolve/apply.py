@@ -29,6 +29,8 @@ from omnigraph.write.validate.violations import Violation
 
 _LOG = logging.getLogger(__name__)
 
+_NOT_FILLED = "OG-MF-104"
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaApplied:
@@ -191,7 +193,7 @@ def _violated(violations: list[Violation]) -> SchemaChangeRefused:
     told = violations[:MOST]
     count = f"{len(told)} or more" if len(violations) > MOST else str(len(told))
     missing = [v for v in told if v.message.endswith("has no value")]
-    code = "[OG-MF-104] " if missing and missing[0] is told[0] else ""
+    code = f"[{_NOT_FILLED}] " if missing and missing[0] is told[0] else ""
     more = f" ({count} violations)" if len(violations) > 1 else ""
     return SchemaChangeRefused(
         f"{code}the data does not fit the new schema: {told[0].message}{more}",
