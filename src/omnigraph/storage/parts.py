@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import lance
@@ -46,7 +45,7 @@ class PartsPlace:
     file_version: str
     fields: tuple[int, ...]
     """The numbers that the table has for its columns, in their order."""
-    options: Mapping[str, str] | None = field(default=None, repr=False)
+    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ class VersionPlace:
     uri: str
     path: str
     version: int
-    options: Mapping[str, str] | None = field(default=None, repr=False)
+    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
 
 
 def version_place(datasets: Datasets, table: Table) -> VersionPlace:
@@ -235,10 +234,13 @@ def addresses_in(
     with lance_call("read", place.path):
         dataset = _dataset(place)
         for number in fragments:
-            fragment: Any = dataset.get_fragment(number)
-            rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
-            homes = [rows[name].cast(pa.int64()) for name in (_ROW_ADDRESS, _ROW_ID)]
-            yield number, pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
+            yield number, _addresses(dataset.get_fragment(number), key)
+
+
+def _addresses(fragment: Any, key: str) -> pa.Table:
+    rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
+    homes = [rows[name].cast(pa.int64()) for name in (_ROW_ADDRESS, _ROW_ID)]
+    return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
 
 
 def delete_in(place: VersionPlace, number: int, addresses: np.ndarray) -> Deletions:
@@ -255,15 +257,19 @@ def replace_in(
     Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
     """
     positions, row_ids, done = [], [], []
-    for number, rows in addresses_in(place, fragments, key):
-        found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
-        hit = found.is_valid()
-        if not pc.any(hit).as_py():
-            continue
-        rows = rows.filter(hit)
-        positions.append(found.drop_null().to_numpy().astype(np.int64))
-        row_ids.append(rows[_ROW_ID].to_numpy())
-        done.append(delete_in(place, number, rows[_ROW_ADDRESS].to_numpy()))
+    with lance_call("stage a delete from", place.path):
+        dataset = _dataset(place)
+        for number in fragments:
+            fragment: Any = dataset.get_fragment(number)
+            rows = _addresses(fragment, key)
+            found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
+            hit = found.is_valid()
+            if not pc.any(hit).as_py():
+                continue
+            rows = rows.filter(hit)
+            positions.append(found.drop_null().to_numpy().astype(np.int64))
+            row_ids.append(rows[_ROW_ID].to_numpy())
+            done.append(deleted_in(fragment, rows[_ROW_ADDRESS].to_numpy()))
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *positions]),
@@ -272,14 +278,10 @@ def replace_in(
     )
 
 
-@lru_cache(maxsize=1)
-def _opened(uri: str, version: int, options: tuple[tuple[str, str], ...]) -> lance.LanceDataset:
-    """A process that works on several fragments of one table opens it once."""
-    return lance.dataset(uri, version=version, storage_options=dict(options) or None)
-
-
 def _dataset(place: VersionPlace) -> lance.LanceDataset:
-    return _opened(place.uri, place.version, tuple((place.options or {}).items()))
+    # Not kept: a process may live on while a branch of the same name begins anew.
+    options = None if place.options is None else dict(place.options)
+    return lance.dataset(place.uri, version=place.version, storage_options=options)
 
 
 def deleted_in(fragment: Any, addresses: np.ndarray) -> Deletions:

@@ -1,0 +1,35 @@
+"""A load in shares on S3: new rows, rows that replace others, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+
+from omnigraph import Graph
+from omnigraph.maintain.orphans import orphans
+from omnigraph.spark.load import shared_reading
+from omnigraph.write.load.run import LoadMode, LoadOptions
+from omnigraph.write.load.target import LoadTarget, load_into
+from tests.spark.inputs import in_process
+
+SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P"
+
+
+def test_a_merge_in_shares_replaces_rows_and_leaves_nothing(s3_root, tmp_path):
+    root = s3_root("shares.omni")
+    path = tmp_path / "people.ndjson"
+    with Graph.init(root.uri, SCHEMA, storage_options=root.options) as graph:
+        for start in (0, 25):
+            rows = [{"type": "P", "data": {"name": f"p{n}", "age": start}} for n in range(50)]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows[start:]))
+            load_into(
+                graph._store,
+                graph.catalog,
+                [str(path)],
+                LoadMode.MERGE,
+                LoadOptions(),
+                LoadTarget("main"),
+                shared_reading(in_process, 300),
+            )
+        ages = graph.snapshot().read("P", ["age"])["age"].to_pylist()
+        assert sorted(ages) == [0] * 25 + [25] * 25
+        assert orphans(graph._store) == []
