@@ -307,6 +307,10 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     (page,) = follow(graph)
     assert [len(block.changes) for block in page.blocks] == [4, 1]
     assert [change.type_name for change in page.changes] == ["P", "P", "P", "K", "Human"]
+    assert graph.changes.blame("Human", "ben").commit.actor == "first"
+    first = graph.commits()[-2].commit_id
+    with pytest.raises(InputError, match="schema has changed"):
+        graph.branches.revert(first)
     only = graph.changes.poll(types=["Human"])
     assert [change.id for change in only.changes] == ["ana", "ben", "cy", "ana"]
 

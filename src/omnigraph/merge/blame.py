@@ -47,20 +47,25 @@ class _Seen:
         self._store = store
         self._kind = kind
         self._history = History(store)
+        self._location: str | None = None
 
     @property
     def what(self) -> str:
         return self._kind.name
 
     def pin(self, row: CommitRow) -> Pin | None:
-        return self.state(row.commit_id).pin(self._kind.table_key)
+        return self.pin_in(self.state(row.commit_id))
+
+    def pin_in(self, state: Snapshot) -> Pin | None:
+        """The table in a state, whatever the type was called then; the newest is asked first."""
+        pin = state.pin(self._kind.table_key)
+        if self._location is None:
+            self._location = None if pin is None else pin.location
+            return pin
+        return next((p for p in state.pins.values() if p.location == self._location), None)
 
     def state(self, commit_id: str) -> Snapshot:
         return self._history.snapshot_of(commit_id)
-
-    def commit(self, commit_id: str) -> CommitRow | None:
-        state = self.state(commit_id)
-        return state.head
 
     def stamp(self, pin: Pin, row_id: str) -> int | None:
         """The version of the table that changed a row last; none when there is no row."""
@@ -109,7 +114,7 @@ def _origin(store: GraphStore, seen: _Seen, found: CommitRow, row_id: str) -> Co
     if found.merged_parent is None:
         return None
     try:
-        pin = seen.state(found.merged_parent).pin(seen._kind.table_key)
+        pin = seen.pin_in(seen.state(found.merged_parent))
         stamp = None if pin is None else seen.stamp(pin, row_id)
         if stamp is None:
             return None

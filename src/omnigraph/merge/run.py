@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
@@ -252,6 +252,19 @@ def _before(history: History, parent: str | None, commit_id: str) -> Snapshot:
     return history.snapshot_of(parent)
 
 
+def _refuse_another_schema(
+    store: GraphStore, branch: str | None, states: Sequence[Snapshot]
+) -> None:
+    """Rows of another schema would come back without what has another name today."""
+    now = store.manifest(branch).current().schema
+    for state in states:
+        if (state.schema and state.schema.schema_hash) != (now and now.schema_hash):
+            raise InputError(
+                "the schema has changed since that commit",
+                hint="change the rows by a mutation or a load instead",
+            )
+
+
 def _replayed(
     store: GraphStore,
     catalog: Catalog,
@@ -263,6 +276,7 @@ def _replayed(
 ) -> MergeReport:
     into = normal_branch(branch)
     refuse_while_schema_changes(store)
+    _refuse_another_schema(store, into, (base, source))
     names = (str(next(iter(extra.values()))), branch_label(into))
     changes = _Changes(store, catalog, Committed(base), source, names, options)
     changes.told.update(extra)
