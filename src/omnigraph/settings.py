@@ -34,6 +34,24 @@ class Settings:
     debug: bool = _switch("OMNIGRAPH_DEBUG")
     """Show the Python traceback when OmniGraph itself fails."""
 
+    operator_home: str = _text("OMNIGRAPH_HOME")
+    """The directory of the operator's configuration; ``~/.omnigraph`` when empty."""
+
+    profile: str = _text("OMNIGRAPH_PROFILE")
+    """The profile that counts when none is named."""
+
+    bearer_token: str = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
+    """The token for servers that have none of their own."""
+
+    no_color: str = _text("NO_COLOR")
+    """Anything here, and nothing is coloured."""
+
+    terminal: str = _text("TERM")
+    """What the terminal is; a ``dumb`` one gets neither colours nor bars."""
+
+    pager: str = _text("PAGER")
+    """The program that shows long output on a terminal; ``less`` when empty."""
+
     s3_access_key_id: str = _text("AWS_ACCESS_KEY_ID", is_secret=True)
     s3_secret_access_key: str = _text("AWS_SECRET_ACCESS_KEY", is_secret=True)
     s3_session_token: str = _text("AWS_SESSION_TOKEN", is_secret=True)
@@ -111,6 +129,25 @@ class Settings:
     def variables(cls) -> tuple[str, ...]:
         """The names of every environment variable that is read."""
         return tuple(name for setting in fields(cls) for name in setting.metadata["variables"])
+
+    @staticmethod
+    def server_token(name: str, environ: Mapping[str, str] | None = None) -> str:
+        """The token for one server, by the name that the operator's configuration gives it.
+
+        >>> Settings.server_token("my-lab", {"OMNIGRAPH_TOKEN_MY_LAB": " abc "})
+        'abc'
+        """
+        values = os.environ if environ is None else environ
+        return values.get(f"OMNIGRAPH_TOKEN_{name.upper().replace('-', '_')}", "").strip()
+
+    def operator_directory(self) -> str | None:
+        """Where the operator's configuration lies; none where there is no home directory.
+
+        >>> Settings.from_environ({"OMNIGRAPH_HOME": "/etc/og"}).operator_directory()
+        '/etc/og'
+        """
+        found = os.path.expanduser(self.operator_home or "~/.omnigraph")
+        return None if found.startswith("~") else found
 
     def storage_options(self) -> dict[str, str]:
         """How to reach S3, in the words that Lance and the object store share.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.arguments import public
+from omnigraph.commit.in_use import Use
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -28,6 +30,15 @@ BLOB_PIECE = 4 << 20
 """How much of a Blob is read at once unless the caller says otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlobFacts:
+    """What is known of a Blob without reading it."""
+
+    size: int
+    uri: str | None = None
+    """Where it lies, when it is not kept with the graph."""
+
+
 class GraphSnapshot:
     """The graph at one moment. Reading it never sees anything newer."""
 
@@ -35,6 +46,7 @@ class GraphSnapshot:
         self._store = store
         self._catalog = catalog
         self._snapshot = snapshot
+        self._use = Use(store.root.uri, snapshot)
 
     @property
     def branch(self) -> str:
@@ -57,9 +69,10 @@ class GraphSnapshot:
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
-        """For each table its version, the branch that owns that version, and its rows."""
+        """For each table its place, its version, the branch that owns that version, its rows."""
         return {
             key: {
+                "path": pin.location,
                 "version": pin.version,
                 "branch": branch_label(pin.branch),
                 "rows": pin.row_count,
@@ -109,28 +122,34 @@ class GraphSnapshot:
         length: int | None = None,
     ) -> bytes | None:
         """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
-        kind = find_type(self._catalog, type_name)
-        prop = kind.properties.get(property_name)
-        if prop is None or prop.type.scalar is not Scalar.BLOB:
-            raise InputError(f"{type_name}.{property_name} is not a Blob")
         if offset < 0 or (length is not None and length < 0):
             raise InputError("offset and length cannot be negative")
         with self._living(type_name):
-            return self._read_blob(type_name, entity_id, property_name, offset, length)
+            table, row = self._blob_row(type_name, entity_id, property_name)
+            size = table.blob_size(property_name, row)
+            if size is None:
+                return None
+            wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
+            return table.read_blob(property_name, row, offset, wanted) if wanted else b""
 
-    def _read_blob(
-        self, type_name: str, entity_id: str, name: str, offset: int, length: int | None
-    ) -> bytes | None:
+    @public
+    def blob_facts(self, type_name: str, entity_id: str, property_name: str) -> BlobFacts | None:
+        """How large a Blob is and where it lies; none when it is null."""
+        with self._living(type_name):
+            table, row = self._blob_row(type_name, entity_id, property_name)
+            found = table.blob_place(property_name, row)
+        return None if found is None else BlobFacts(*found)
+
+    def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:
+        """The table of a type, and the row that has a Blob."""
+        prop = find_type(self._catalog, type_name).properties.get(property_name)
+        if prop is None or prop.type.scalar is not Scalar.BLOB:
+            raise InputError(f"{type_name}.{property_name} is not a Blob")
         table = self._store.table(self._pin(type_name))
         rows = table.read(["id"], pc.field("id") == entity_id, row_ids=True)
         if not rows.num_rows:
             raise EntityNotFound(f"there is no {type_name} '{entity_id}'")
-        row = rows["_rowid"][0].as_py()
-        size = table.blob_size(name, row)
-        if size is None:
-            return None
-        wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
-        return table.read_blob(name, row, offset, wanted) if wanted else b""
+        return table, rows["_rowid"][0].as_py()
 
     @public
     def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:

@@ -50,8 +50,13 @@ def test_init_leaves_nothing_but_the_graph(graph, path):
     """93, 416: no directory for recovery, which the first write makes."""
     assert {entry.name for entry in path.iterdir()} == {*FILES, "__manifest", "nodes", "edges"}
     assert graph.snapshot().tables == {
-        key: {"version": 1, "branch": "main", "rows": 0}
-        for key in ("edge:Knows", "edge:WorksAt", "node:Company", "node:Person")
+        key: {"path": path, "version": 1, "branch": "main", "rows": 0}
+        for key, path in {
+            "edge:Knows": "edges/602a25a3bd0b455b",
+            "edge:WorksAt": "edges/844eefbe5068b644",
+            "node:Company": "nodes/7cb4e55c59663b1c",
+            "node:Person": "nodes/40d76f1f51639ec0",
+        }.items()
     }
     assert graph.snapshot().version == 1
 

@@ -11,7 +11,10 @@ _REPLACED = {
     ("query", "lint"): "lint",
     ("query", "check"): "lint",
     ("check",): "lint",
+    ("read",): "query",
+    ("change",): "mutate",
 }
+_SILENT = {("schema", "get"): ["schema", "show"]}
 
 
 def rewrite(arguments: list[str]) -> list[str]:
@@ -26,4 +29,7 @@ def rewrite(arguments: list[str]) -> list[str]:
                 f"`omnigraph {' '.join(old)}` is deprecated; use `omnigraph {new}` instead"
             )
             return [new, *arguments[len(old) :]]
+    for old, words in _SILENT.items():
+        if tuple(arguments[: len(old)]) == old:
+            return [*words, *arguments[len(old) :]]
     return arguments

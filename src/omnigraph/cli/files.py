@@ -27,6 +27,11 @@ def read_source(path: str) -> Source:
     return Source(path, _decode(path, data))
 
 
+def read_text(path: str) -> Source:
+    """The text of a file, or what is piped in when the file is ``-``."""
+    return read_stdin() if path == STDIN else read_source(path)
+
+
 def read_stdin() -> Source:
     """The text that is piped in."""
     if sys.stdin is None:

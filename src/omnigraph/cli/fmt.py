@@ -6,17 +6,21 @@ import argparse
 from pathlib import PurePath
 
 from omnigraph.cli import files, terminal
+from omnigraph.cli.commands import Capability, Commands, command
 from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError, LanguageError
 
 KINDS = ("pg", "gq")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = commands.add_parser(
+    parser = command(
+        commands,
         "fmt",
-        help="lay out .pg and .gq files",
+        run,
+        Capability.LOCAL,
+        "lay out .pg and .gq files",
         description="Rewrites .pg and .gq files in their canonical layout, in place.",
     )
     parser.add_argument(
@@ -34,7 +38,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--kind", choices=KINDS, help="the language, where the file name does not tell it"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +70,7 @@ def format_text(source: Source, kind: str) -> str:
 
 def _format_one(path: str, arguments: argparse.Namespace) -> bool:
     """Format one file as asked, and tell whether its text changes by that."""
-    source = files.read_stdin() if path == files.STDIN else files.read_source(path)
+    source = files.read_text(path)
     kind = arguments.kind or _kind_of(path)
     formatted = format_text(source, kind)
     changed = formatted != source.text

@@ -11,42 +11,59 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import files, terminal
+from omnigraph.cli.commands import Capability, Commands, add_uri, command
+from omnigraph.cli.targets import opened
 from omnigraph.diagnostics import Diagnostic, Severity, render_all
+from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.lint import LintReport
+    from omnigraph.lang.schema.catalog import Catalog
 
 _LABELS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARN ", Severity.INFO: "INFO "}
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = commands.add_parser(
+    parser = command(
+        commands,
         "lint",
-        help="check queries against a schema, or a schema alone",
-        description="Checks every query of a file against a schema; without --query, the schema.",
+        run,
+        Capability.DIRECT,
+        "check queries against a schema, or a schema alone",
+        description="Checks every query of a file against a schema file, or against the schema "
+        "of a graph; without --query, the schema file itself.",
+        in_cluster=True,
     )
-    parser.add_argument("--schema", required=True, metavar="FILE", help="the .pg file")
+    add_uri(parser)
+    parser.add_argument("--schema", metavar="FILE", help="the .pg file, instead of a graph")
     parser.add_argument("--query", metavar="FILE", help="the .gq file")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Lint and report; the exit code says whether there is an error."""
     if arguments.query is None:
+        if arguments.schema is None:
+            raise InputError("there is nothing to check", hint="pass --query, --schema or both")
         return _lint_schema(arguments.schema, as_json=arguments.json)
-    return _lint_queries(arguments.schema, arguments.query, as_json=arguments.json)
+    if arguments.schema is not None:
+        if arguments.uri is not None or arguments.store is not None:
+            raise InputError("a graph and --schema are mutually exclusive: queries have one schema")
+        from omnigraph.lang.schema import compile_schema
+
+        catalog = compile_schema(files.read_source(arguments.schema))
+        return _lint_queries(catalog, {"kind": "file", "path": arguments.schema}, arguments)
+    with opened(arguments, "r") as (graph, target):
+        catalog = graph.catalog
+    return _lint_queries(catalog, {"kind": "graph", "uri": target.uri}, arguments)
 
 
-def _lint_queries(schema_path: str, query_path: str, *, as_json: bool) -> int:
+def _lint_queries(catalog: Catalog, origin: dict[str, str], arguments: argparse.Namespace) -> int:
     from omnigraph.lang.query.lint import lint_queries
-    from omnigraph.lang.schema import compile_schema
 
-    catalog = compile_schema(files.read_source(schema_path))
-    queries = files.read_source(query_path)
-    report = lint_queries(catalog, queries, {"kind": "file", "path": schema_path})
-    if as_json:
+    report = lint_queries(catalog, files.read_text(arguments.query), origin)
+    if arguments.json:
         terminal.show_json(report.to_json())
     else:
         _show_report(report)

@@ -1,25 +1,30 @@
-"""The grammar of the command line: every command with its options.
+"""The grammar of the command line.
 
-A command module gives ``add(commands)``, which declares its arguments and names the function
-to run; what that function needs is imported when it runs.
+Only the module of the command that is asked for is loaded; all of them when help is.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 
 from omnigraph import __version__
-from omnigraph.cli import explain, fmt, lint, schema, version
+from omnigraph.cli.commands import (
+    MODULES,
+    VALUE_FLAGS,
+    Capability,
+    Commands,
+    add_global_flags,
+)
 
-_LEGEND = """\
-COMMANDS BY CAPABILITY:
-  any      works on a graph directly or through a server: none yet
-  served   needs a server: none yet
-  direct   works on storage or on files: lint, schema plan
-  control  works on a cluster: none yet
-  local    needs no graph: explain, fmt, version
-"""
+_ABOUT = {
+    Capability.ANY: "works on a graph directly or through a server",
+    Capability.SERVED: "needs a server",
+    Capability.DIRECT: "works on storage or on files",
+    Capability.CONTROL: "works on a cluster",
+    Capability.LOCAL: "needs no graph",
+}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -35,10 +40,21 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """As usual, but an option that does not exist is named before what is missing."""
         known = [option for action in self._actions for option in action.option_strings]
+        taking = {
+            option
+            for action in self._actions
+            if action.nargs != 0
+            for option in action.option_strings
+        }
+        is_value = False
         for arg in args:
             if arg == "--":
                 break
+            if is_value:
+                is_value = False
+                continue
             option = arg.split("=", 1)[0]
+            is_value = arg in taking
             if option.startswith("-") and option != "-" and self._is_stranger(option, known):
                 from omnigraph.lang.closest import closest
 
@@ -52,28 +68,80 @@ class CommandParser(argparse.ArgumentParser):
         has_commands = any(
             isinstance(action, argparse._SubParsersAction) for action in self._actions
         )
-        return option not in known and not has_commands
+        is_number = self._negative_number_matcher.match(option) is not None
+        return option not in known and not has_commands and not is_number
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command, or what of it some arguments need."""
+    asked = None if arguments is None else _command_of(arguments)
     parser: argparse.ArgumentParser = CommandParser(
-        prog="omnigraph",
-        description="A typed property graph with git-style workflows.",
-        epilog=_LEGEND,
+        prog="omnigraph", description="A typed property graph with git-style workflows."
     )
     parser.add_argument("-v", "--version", action="version", version=f"omnigraph {__version__}")
+    add_global_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (version, lint, fmt, explain, schema):
-        command.add(commands)
+    if asked in MODULES:
+        _add(MODULES[asked], commands)
+        return parser
+    for module in dict.fromkeys(MODULES.values()):
+        _add(module, commands)
     _add_help(parser, commands)
+    parser.epilog = legend(parser)
     return parser
 
 
-def _add_help(
-    parser: argparse.ArgumentParser,
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-) -> None:
+def _add(module: str, commands: Commands) -> None:
+    import_module(f"omnigraph.cli.{module}").add(commands)
+
+
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The first word that is neither a global flag nor its value."""
+    words = iter(arguments)
+    for word in words:
+        if word in VALUE_FLAGS:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Every command that can be run, the forms of a family one by one."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return [leaf for child in action.choices.values() for leaf in leaves(child)]
+    return [parser]
+
+
+def legend(parser: argparse.ArgumentParser) -> str:
+    """Which commands have which capability."""
+    lines = ["COMMANDS BY CAPABILITY:"]
+    found: dict[Capability, list[str]] = {capability: [] for capability in Capability}
+    hidden = {"ingest", "help"}
+    for leaf in leaves(parser):
+        name = leaf.prog.removeprefix("omnigraph ")
+        capability = leaf.get_default("capability")
+        if capability is not None and name not in hidden:
+            found[capability].append(name)
+    for capability, names in found.items():
+        lines.append(f"  {capability.word:8} {_ABOUT[capability]}:")
+        lines += _wrapped(names or ["none yet"])
+    return "\n".join(lines)
+
+
+def _wrapped(names: Sequence[str], width: int = 88) -> list[str]:
+    lines, line = [], ""
+    for name in names:
+        piece = f"{line}, {name}" if line else name
+        if len(piece) > width - 11:
+            lines.append(f"{line},")
+            piece = name
+        line = piece
+    return [f"           {each}" for each in [*lines, line]]
+
+
+def _add_help(parser: argparse.ArgumentParser, commands: Commands) -> None:
     helper = commands.add_parser("help", help="show this help, or the help of a command")
     helper.add_argument("topic", nargs="*", metavar="COMMAND", help="the command to explain")
 

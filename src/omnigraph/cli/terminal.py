@@ -12,10 +12,16 @@ import os
 import sys
 from typing import Any, TextIO
 
+from omnigraph.settings import Settings
+
 OK = 0
 FAILURE = 1
 USAGE = 2
+CONFLICT = 3
+PRECONDITION = 4
 INTERRUPTED = 130
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def speak_utf8() -> None:
@@ -50,13 +56,56 @@ def note(text: str) -> None:
     _write(sys.stderr, f"{text}\n")
 
 
-def fail(text: str, *, hint: str | None = None, exit_code: int = FAILURE) -> int:
+def fail(
+    text: str, *, hint: str | None = None, code: str | None = None, exit_code: int = FAILURE
+) -> int:
     """Say what went wrong, and give the exit code that says so too."""
-    lines = [f"Error: {text}"]
+    lines = [f"{paint('Error:', 'red', stream=sys.stderr)} {text}"]
     if hint:
         lines.append(f"hint: {hint}")
+    if code:
+        lines.append(f"code: {code}")
     note("\n".join(lines))
     return exit_code
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits at a stream."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def is_live(stream: TextIO | None = None) -> bool:
+    """Whether a stream shows colours and lines that are drawn anew."""
+    settings = Settings.from_environ()
+    return is_terminal(stream or sys.stdout) and settings.terminal != "dumb"
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """A text in colours where its stream shows them, and as it is elsewhere."""
+    if not styles or Settings.from_environ().no_color or not is_live(stream):
+        return text
+    codes = ";".join(_STYLES[style] for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def asked(question: str) -> bool:
+    """Ask on stderr; only a clear yes is one."""
+    ask(question)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def ask(question: str) -> None:
+    """What somebody is to answer on the same line."""
+    _write(sys.stderr, question)
+    if sys.stderr is not None:
+        sys.stderr.flush()
+
+
+def show_bytes(data: Any) -> None:
+    """A piece of a binary result."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
 
 
 def flush() -> None:

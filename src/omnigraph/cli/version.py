@@ -6,15 +6,19 @@ import argparse
 
 from omnigraph import __version__
 from omnigraph.cli import terminal
+from omnigraph.cli.commands import Capability, Commands, command
 
 INTERNAL_SCHEMA = 4
 """The number of the on-disk format, shared with the reference implementation."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = commands.add_parser("version", help="show the version and the storage format")
-    parser.set_defaults(run=run)
+    command(commands, "version", _run, Capability.LOCAL, "show the version and the storage format")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return run(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:

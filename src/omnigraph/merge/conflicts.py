@@ -67,6 +67,12 @@ class Conflict:
         return f"{self.table_key}/{self.row_id}"
 
     @property
+    def place(self) -> str:
+        """Where it is and of which kind, in one word or two."""
+        row = "" if self.row_id is None else f":{self.row_id}"
+        return f"{self.table_key}{row} ({self.kind})"
+
+    @property
     def is_between_rows(self) -> bool:
         """Whether a choice of a side settles it; what breaks a rule has to be mended."""
         return self.kind in (
@@ -152,13 +158,16 @@ class Conflicts(Sequence[Conflict]):
 
     def error(self, source: str, target: str) -> MergeConflicts:
         """The error of a merge that stops at them."""
-        first = "; ".join(conflict.message for conflict in self.found[:3])
-        more = f" and {len(self) - 3} more" if len(self) > 3 else ""
+        first = "; ".join(conflict.place for conflict in self.found[:3])
+        more = f"; and {len(self) - 3} more" if len(self) > 3 else ""
         return MergeConflicts(
-            f"merging '{source}' into '{target}' has {len(self)} "
-            f"conflict{'s' if len(self) > 1 else ''}: {first}{more}",
+            f"merge conflicts: {first}{more}",
             hint=self._hint(),
-            details={"conflicts": [conflict.to_json() for conflict in self.found]},
+            details={
+                "source": source,
+                "target": target,
+                "conflicts": [conflict.to_json() for conflict in self.found],
+            },
         )
 
     def _hint(self) -> str:

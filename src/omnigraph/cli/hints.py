@@ -1,0 +1,34 @@
+"""Hints of the engine speak of Python; on the command line they speak of options."""
+
+from __future__ import annotations
+
+_WORDS = {
+    "Graph.init": "`omnigraph init`",
+    "with force=True": "with --force",
+    "force only": "--force only",
+    "pass confirm=True too": "pass --confirm too",
+    "pass move=True": "pass --move",
+    "pass dest": "pass --out",
+    "resolve='ours' or 'theirs', or one for each conflict by its id": "--resolve ours or theirs, "
+    "or a file that --conflicts FILE wrote, with a choice for each",
+    "engine='spark'": "--engine spark",
+    "graph.maintenance.repair": "`omnigraph repair`",
+    "graph.maintenance.optimize": "`omnigraph optimize`",
+    "graph.maintenance.cleanup": "`omnigraph cleanup`",
+    "graph.maintenance.verify": "`omnigraph verify`",
+    "graph.indexes.rebuild": "`omnigraph index rebuild`",
+    "graph.indexes.ensure": "`omnigraph index ensure`",
+}
+
+
+def in_options(hint: str | None) -> str | None:
+    """A hint in the words of the command line.
+
+    >>> in_options("create one with Graph.init")
+    'create one with `omnigraph init`'
+    """
+    if hint is None:
+        return None
+    for python, option in _WORDS.items():
+        hint = hint.replace(python, option)
+    return hint

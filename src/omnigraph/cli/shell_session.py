@@ -1,0 +1,238 @@
+"""What a shell knows while it runs, and how it runs a statement.
+
+A failure is told and the shell goes on. Reading can be given up with Ctrl-C at any moment;
+a write is not left half-way for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.cli import terminal
+from omnigraph.cli.files import read_source
+from omnigraph.cli.rows import Layout, show_result
+from omnigraph.cli.shell_statements import Parameter, Statement, statements_of
+from omnigraph.cli.targets import Target
+from omnigraph.errors import InputError, LanguageError, OmniGraphError, QueryNotFound
+from omnigraph.lang.closest import closest
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.read.limits import Cancel
+from omnigraph.settings import Settings
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.lang.schema.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A query that can be called by its name: one of a file, or one that was typed."""
+
+    name: str
+    head: str
+    writes: bool
+    source: Path | str
+
+
+class Session:
+    """A graph, where on it one stands, and how answers are shown."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        arguments: argparse.Namespace,
+        layout: Layout,
+        *,
+        is_live: bool,
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.arguments = arguments
+        self.layout = layout
+        self.is_live = is_live
+        self.branch = "main"
+        self.moment: dict[str, Any] = {}
+        """An earlier state that is read, as the arguments of the engine; empty for the newest."""
+        self.moment_name = ""
+        self.format = "table"
+        self.explains = False
+        self.times = False
+        self.is_over = False
+        self.params: dict[str, Parameter] = {}
+        self.queries: dict[str, Stored] = {}
+        self._catalog: Catalog | None = None
+
+    @property
+    def prompt(self) -> str:
+        at = f"@{self.moment_name}" if self.moment_name else ""
+        return f"omnigraph:{self.branch}{at}> "
+
+    @property
+    def catalog(self) -> Catalog:
+        """The schema, looked at once between two statements."""
+        if self._catalog is None:
+            self._catalog = self.graph.catalog
+        return self._catalog
+
+    # -- statements ----------------------------------------------------------------------
+
+    def run(self, text: str) -> None:
+        """Run what was typed: one query after the other."""
+        for statement in statements_of(text, self.params):
+            if not statement.shift:
+                self._remember(statement)
+            with statement.in_place():
+                self.ask(statement.text, statement.name, statement.writes)
+
+    def call(self, name: str, given: Mapping[str, Any]) -> None:
+        """Run a stored query, with some parameters of its own."""
+        found = self.queries.get(name)
+        if found is None:
+            close = closest(name, self.queries)
+            hint = f"did you mean {close}?" if close else "see .queries"
+            raise QueryNotFound(f"there is no stored query '{name}'", hint=hint)
+        self.ask(found.source, name, found.writes, given)
+
+    def run_file(self, path: str, name: str | None) -> None:
+        """Run a query of a file."""
+        query = select_query(read_queries(read_source(path)), name)
+        self.ask(Path(path), query.name, isinstance(query.body, ast.Mutation))
+
+    def add_queries(self, path: str) -> int:
+        """Make the queries of a file callable by their names; says how many they are."""
+        found = read_queries(read_source(path)).queries
+        for query in found:
+            self._store(query, Path(path))
+        return len(found)
+
+    def _remember(self, statement: Statement) -> None:
+        from omnigraph.diagnostics import Source
+
+        query = select_query(read_queries(Source("<shell>", statement.text)), statement.name)
+        self._store(query, statement.text)
+
+    def _store(self, query: ast.Query, source: Path | str) -> None:
+        params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
+        writes = isinstance(query.body, ast.Mutation)
+        self.queries[query.name] = Stored(query.name, f"{query.name}({params})", writes, source)
+
+    def ask(
+        self, source: Path | str, name: str, writes: bool, given: Mapping[str, Any] | None = None
+    ) -> None:
+        """Run one query and show its answer."""
+        params = {key: param.value for key, param in self.params.items()} | dict(given or {})
+        if writes:
+            self._change(source, name, params)
+        else:
+            self._read(source, name, params)
+
+    def _read(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
+        cancel = Cancel()
+        moment = self.moment or {"branch": self.branch}
+        with self.guarded(cancel.set):
+            self._explain(source, name)
+            with self.graph.query(source, name, params, cancel=cancel, **moment) as result:
+                told = {"branch": None, "snapshot": None, **result.target}
+                show_result(result, self.format, self.layout, told, None)
+
+    def _change(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
+        self.check_newest()
+        self._explain(source, name)
+        with self.guarded(_wait):
+            receipt = self.graph.mutate(source, name, params, self.branch)
+        terminal.show(
+            f"changed {receipt.branch} via {name}: "
+            f"{receipt.affected_nodes} nodes, {receipt.affected_edges} edges"
+        )
+        if receipt.commit_id is not None:
+            terminal.show(f"commit_id: {receipt.commit_id}")
+
+    def _explain(self, source: Path | str, name: str) -> None:
+        if self.explains:
+            plan = self.graph.explain(source, name, branch=self.branch)
+            terminal.show(plan.text.rstrip("\n"))
+            terminal.flush()
+
+    def check_newest(self) -> None:
+        """Refuse to change what is past."""
+        if self.moment:
+            raise InputError(
+                f"'{self.moment_name}' is past and cannot be changed",
+                hint="\\at none goes back to the newest state",
+            )
+
+    # -- around all that is typed ----------------------------------------------------------
+
+    @contextmanager
+    def guarded(self, interrupted: Callable[[], None]) -> Iterator[None]:
+        """Take the first Ctrl-C as said here; the second breaks off, as any does in a pipe."""
+        ours = self.is_live and threading.current_thread() is threading.main_thread()
+        with _on_interrupt(interrupted) if ours else nullcontext():
+            yield
+
+    def attempt(self, work: Callable[[], None]) -> bool:
+        """Do something and tell what went wrong; whether it went well."""
+        started = time.perf_counter()
+        try:
+            work()
+        except LanguageError as error:
+            self._fail(error.render())
+        except OmniGraphError as error:
+            self._fail(error.message, error.hint, error.code)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._fail(terminal.describe_os_error(error))
+        except Exception as error:
+            if Settings.from_environ().debug:
+                raise
+            self._fail(
+                f"internal error ({type(error).__name__}): a bug in OmniGraph, not in your input",
+                "set OMNIGRAPH_DEBUG=1 to see the traceback",
+            )
+        else:
+            terminal.flush()
+            if self.times:
+                terminal.note(f"time: {(time.perf_counter() - started) * 1000:.1f} ms")
+            return True
+        finally:
+            self._catalog = None
+        return False
+
+    def _fail(self, text: str, hint: str | None = None, code: str | None = None) -> None:
+        terminal.flush()
+        terminal.fail(text, hint=hint, code=code)
+
+
+def _wait() -> None:
+    terminal.note("\nnote: the write under way is finished first; Ctrl-C again breaks it off")
+
+
+@contextmanager
+def _on_interrupt(interrupted: Callable[[], None]) -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    times = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal times
+        times += 1
+        if times > 1:
+            raise KeyboardInterrupt
+        interrupted()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

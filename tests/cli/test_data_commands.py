@@ -1,0 +1,601 @@
+"""Commands on the data of a graph, as a user meets them: cli.md sections 5, 6 and 7."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.place import Place, assert_fails
+
+SCHEMA = """\
+node Person {
+  name: String @key
+  age: I32?
+  tags: [String]?
+}
+
+edge Knows: Person -> Person
+"""
+DATA = """\
+{"type":"Person","data":{"name":"Ana","age":41,"tags":["a","b"]}}
+{"type":"Person","data":{"name":"Bo","age":33}}
+{"type":"Person","data":{"name":"Cy, \\"the\\nlong\\"","age":null}}
+{"edge":"Knows","from":"Ana","to":"Bo"}
+"""
+QUERIES = """\
+query people() {
+  match { $p: Person }
+  return { $p.name, $p.age, $p.tags }
+  order { $p.name }
+}
+
+query one($name: String) {
+  match { $p: Person { name: $name } }
+  return { $p.age }
+}
+
+query birthday($name: String, $age: I32) {
+  update Person set { age: $age } where name = $name
+}
+
+query add($name: String) {
+  insert Person { name: $name }
+}
+"""
+ADD = "query add($name: String) { insert Person { name: $name } }"
+
+
+def make(directory) -> Place:
+    place = Place(directory)
+    place.write("s.pg", SCHEMA)
+    place.write("q.gq", QUERIES)
+    place.write("d.jsonl", DATA)
+    assert place.run("init", "--schema", "s.pg", "g.omni").stdout == "initialized g.omni\n"
+    done = place.run("load", "g.omni", "--data", "d.jsonl", "--mode", "merge", "--as", "ana")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "omnigraph load → g.omni (direct, local)\n"
+    assert done.stdout.startswith(
+        "loaded g.omni on branch main with merge: "
+        "3 nodes across 1 node types, 1 edges across 1 edge types\n"
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A graph that the tests only read."""
+    return make(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A graph of its own."""
+    return make(tmp_path)
+
+
+def as_json(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("}\n") or done.stdout.endswith("]\n")
+    return json.loads(done.stdout)
+
+
+def asked(place, *arguments: str, name: str = "people"):
+    return place.run("query", name, "--query", "q.gq", "--store", "g.omni", *arguments)
+
+
+# -- 5.1, 5.2: query ------------------------------------------------------------------------------
+
+
+def test_rows_are_shown_as_a_table(kept):
+    """cli.md 5.2: the head line, padded cells, a line end shown as two characters."""
+    assert asked(kept).stdout.splitlines() == [
+        "3 rows from branch main via people",
+        "p.name          | p.age | p.tags   ",
+        "----------------+-------+----------",
+        'Ana             | 41    | ["a","b"]',
+        "Bo              | 33    | null     ",
+        'Cy, "the\\nlong" | null  | null     ',
+    ]
+
+
+def test_rows_are_shown_in_every_text_format(kept):
+    """cli.md 5.2, 10.8"""
+    told = as_json(asked(kept, "--json"))
+    assert list(told) == ["query_name", "target", "row_count", "columns", "rows"]
+    assert told["target"] == {"branch": "main", "snapshot": None}
+    assert told["rows"][0] == {"p.name": "Ana", "p.age": 41, "p.tags": ["a", "b"]}
+    lines = [json.loads(line) for line in asked(kept, "--format", "jsonl").stdout.splitlines()]
+    assert lines[0] == {
+        "kind": "metadata",
+        "query_name": "people",
+        "target": {"branch": "main", "snapshot": None},
+        "row_count": 3,
+    }
+    assert lines[1:] == told["rows"]
+    text = asked(kept, "--format", "csv").stdout
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0] == ["p.name", "p.age", "p.tags"]
+    assert rows[1:] == [
+        ["Ana", "41", '["a","b"]'],
+        ["Bo", "33", "null"],
+        ['Cy, "the\nlong"', "null", "null"],
+    ]
+    assert asked(kept, "--format", "kv").stdout.splitlines()[:6] == [
+        "3 rows from branch main via people",
+        "row 1",
+        "p.name: Ana",
+        "p.age: 41",
+        'p.tags: ["a","b"]',
+        "",
+    ]
+
+
+def test_rows_are_written_as_arrow_and_parquet(kept, tmp_path):
+    out = tmp_path / "rows.parquet"
+    assert asked(kept, "--format", "parquet", "--out", str(out)).stdout == ""
+    assert pq.read_table(out).column("p.name").to_pylist()[0] == "Ana"
+    out = tmp_path / "rows.arrow"
+    assert asked(kept, "--format", "arrow", "--out", str(out)).returncode == 0
+    assert pa.ipc.open_stream(out.read_bytes()).read_all().num_rows == 3
+
+
+def test_no_rows_in_every_format(kept):
+    """cli.md 10.8"""
+    none = ("--params", '{"name": "nobody"}')
+    assert asked(kept, *none, name="one").stdout == (
+        "0 rows from branch main via one\np.age\n-----\n"
+    )
+    assert asked(kept, *none, "--format", "kv", name="one").stdout.endswith("\n(no rows)\n")
+    assert asked(kept, *none, "--format", "csv", name="one").stdout == "p.age\n"
+    assert as_json(asked(kept, *none, "--json", name="one"))["rows"] == []
+
+
+def test_a_query_comes_from_a_file_a_text_or_stdin(kept):
+    text = "query q() { match { $p: Person } return { count($p) as n } }"
+    for arguments, stdin in ((("-e", text), b""), (("--query", "-"), text.encode())):
+        done = kept.run("query", "--store", "g.omni", *arguments, "--json", stdin=stdin)
+        assert as_json(done)["rows"] == [{"n": 3}]
+    params = kept.run(
+        "query",
+        "one",
+        "--query",
+        "q.gq",
+        "--store",
+        "g.omni",
+        "--params-file",
+        "-",
+        "--json",
+        stdin=b'{"name": "Bo"}',
+    )
+    assert as_json(params)["rows"] == [{"p.age": 33}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "provide a query name"),
+        (("people",), "by-name invocation needs a server"),
+        (("-e", " "), "must not be empty"),
+        (("--query", "q.gq"), "multiple queries"),
+        (("nothing", "--query", "q.gq"), "query 'nothing' not found"),
+        (("add", "--query", "q.gq"), "mutat"),
+        (("one", "--query", "q.gq"), "name"),
+        (("one", "--query", "q.gq", "--params", "{"), "--params: not JSON (line 1"),
+        (("one", "--query", "q.gq", "--params", "[1]"), "parameters are a JSON object"),
+        (("people", "--query", "q.gq", "--snapshot", "01NOTHING"), "'01NOTHING' not found"),
+        (("people", "--query", "q.gq", "--branch", "nothing"), "nothing"),
+        (("people", "--query", "q.gq", "--at", "soon"), "'soon' is no moment"),
+        (("people", "--query", "missing.gq"), "missing.gq"),
+    ],
+)
+def test_a_query_that_cannot_be_asked_says_why(kept, arguments, text):
+    """cli.md 5.1"""
+    assert_fails(kept.run("query", "--store", "g.omni", *arguments), text)
+
+
+def test_a_mistake_in_a_query_is_shown_with_a_caret(kept):
+    done = kept.run(
+        "query", "--store", "g.omni", "-e", "query q() { match { $p: Robot } return { $p } }"
+    )
+    assert_fails(done, "Robot")
+    assert "^" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("query", "--query", "a", "-e", "b"),
+        ("query", "--params", "{}", "--params-file", "x"),
+        ("query", "--branch", "a", "--snapshot", "b"),
+        ("query", "--format", "xml"),
+        ("query", "--json", "--format", "csv"),
+        ("load", "g.omni", "--data", "d.jsonl"),
+        ("load", "g.omni", "--mode", "merge"),
+        ("load", "g.omni", "--data", "d.jsonl", "--mode", "upsert"),
+        ("init", "g2.omni"),
+        ("branch", "create"),
+        ("branch", "merge"),
+        ("branch",),
+        ("commit", "show"),
+        ("schema", "apply", "g.omni"),
+        ("mutate", "--query", "a", "-e", "b"),
+        ("repair", "g.omni", "--force"),
+        ("snapshot", "a", "b"),
+        ("export", "--format", "xml"),
+        ("optimize", "--engine", "abacus"),
+    ],
+)
+def test_wrong_usage_exits_2_and_prints_no_result(kept, arguments):
+    """cli.md 1"""
+    done = kept.run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+# -- 6.1: mutate ----------------------------------------------------------------------------------
+
+
+def test_a_mutation_says_what_it_changed(place):
+    """cli.md 6.1"""
+    done = place.run(
+        "mutate",
+        "birthday",
+        "--query",
+        "q.gq",
+        "--store",
+        "g.omni",
+        "--as",
+        "bo",
+        "--params",
+        '{"name": "Ana", "age": 42}',
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["changed main via birthday: 1 nodes, 0 edges", "actor_id: bo"]
+    told = as_json(
+        place.run(
+            "mutate",
+            "-e",
+            ADD,
+            "--store",
+            "g.omni",
+            "--params",
+            '{"name": "Di"}',
+            "--json",
+            "--quiet",
+        )
+    )
+    assert list(told) == [
+        "branch",
+        "query_name",
+        "affected_nodes",
+        "affected_edges",
+        "actor_id",
+        "commit_id",
+    ]
+    assert (told["affected_nodes"], told["actor_id"]) == (1, None)
+    # A lost race has an exit code of its own; what is not there fails as usual.
+    old = json.loads(place.run("commit", "list", "g.omni", "--json").stdout)["commits"][-1]
+    lost = place.run(
+        "mutate",
+        "-e",
+        ADD,
+        "--store",
+        "g.omni",
+        "--params",
+        '{"name": "Eve"}',
+        "--if-commit",
+        old["graph_commit_id"],
+    )
+    assert (lost.returncode, lost.stdout) == (4, "")
+    assert_fails(place.run("mutate", "-e", ADD, "--store", "g.omni", "--quiet"), "name")
+    assert_fails(place.run("mutate", "add", "--store", "g.omni"), "by-name invocation")
+    assert_fails(place.run("mutate", "-e", ADD, "--store", "no.omni", "--quiet"), "no graph at")
+
+
+# -- 6.2, 6.3: load and ingest --------------------------------------------------------------------
+
+
+def test_a_load_can_go_to_a_new_branch(place):
+    """cli.md 6.2"""
+    told = as_json(
+        place.run(
+            "load",
+            "g.omni",
+            "--data",
+            "-",
+            "--mode",
+            "append",
+            "--branch",
+            "review/x",
+            "--from",
+            "main",
+            "--json",
+            "--quiet",
+            stdin=b'{"type":"Person","data":{"name":"Dora","shoe":44}}',
+        )
+    )
+    assert list(told)[:9] == [
+        "uri",
+        "branch",
+        "mode",
+        "base_branch",
+        "branch_created",
+        "nodes_loaded",
+        "edges_loaded",
+        "node_types_loaded",
+        "edge_types_loaded",
+    ]
+    assert (told["branch_created"], told["nodes_loaded"], told["ignored"]) == (
+        True,
+        1,
+        {"Person.shoe": 1},
+    )
+    assert place.run("branch", "list", "--uri", "g.omni").stdout == "main\nreview/x\n"
+    assert_fails(
+        place.run(
+            "load", "g.omni", "--data", "d.jsonl", "--mode", "merge", "--branch", "no", "--quiet"
+        ),
+        "no",
+    )
+
+
+def test_bad_records_refuse_a_load_or_are_set_aside(place):
+    place.write("bad.jsonl", DATA + '{"type":"Person","data":{"age":1}}\n')
+    load = ("load", "g.omni", "--data", "bad.jsonl", "--mode", "merge", "--quiet")
+    done = place.run(*load)
+    assert_fails(done, "bad.jsonl")
+    told = as_json(place.run(*load, "--dry-run", "--rejects", "r.jsonl", "--json"))
+    assert (told["dry_run"], told["rejected"], told["commit_id"]) == (True, 1, None)
+    done = place.run(*load, "--rejects", "r.jsonl")
+    assert "rejected 1 records (see r.jsonl)" in done.stdout
+    assert "name" in (place.directory / "r.jsonl").read_text("utf-8")
+
+
+def test_the_old_form_of_load_still_works(place):
+    """cli.md 6.3"""
+    done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--json")
+    assert "`omnigraph ingest` is deprecated; use `omnigraph load` instead" in done.stderr
+    told = json.loads(done.stdout)
+    assert list(told) == [
+        "uri",
+        "branch",
+        "base_branch",
+        "branch_created",
+        "mode",
+        "tables",
+        "actor_id",
+    ]
+    done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--quiet")
+    assert done.stdout.splitlines()[0] == (
+        "ingested g.omni into branch old from main with merge (branch exists)"
+    )
+
+
+# -- 5.4 to 5.8: looking --------------------------------------------------------------------------
+
+
+def test_a_snapshot_lists_the_tables(kept):
+    """cli.md 5.4"""
+    lines = kept.run("snapshot", "g.omni").stdout.splitlines()
+    assert lines[0] == "branch: main"
+    assert lines[2] == "internal_schema_version: 4"
+    assert [line.split()[0] for line in lines[3:]] == ["edge:Knows", "node:Person"]
+    assert lines[4].endswith("branch=main rows=3")
+    told = as_json(kept.run("snapshot", "g.omni", "--json"))
+    assert list(told) == ["branch", "manifest_version", "internal_schema_version", "tables"]
+    assert told["tables"][1] == {
+        "table_key": "node:Person",
+        "table_path": "nodes/40d76f1f51639ec0",
+        "table_version": told["tables"][1]["table_version"],
+        "table_branch": None,
+        "row_count": 3,
+    }
+    assert_fails(kept.run("snapshot", "g.omni", "--branch", "nothing"), "nothing")
+
+
+def test_an_export_can_be_loaded_again(kept, tmp_path):
+    """cli.md 5.5, 10.9"""
+    exported = kept.run("export", "g.omni").stdout
+    assert [list(json.loads(line)) for line in exported.splitlines()] == [
+        *[["type", "data"]] * 3,
+        ["edge", "from", "to", "data"],
+    ]
+    other = Place(tmp_path)
+    other.write("s.pg", SCHEMA)
+    other.run("init", "--schema", "s.pg", "h.omni")
+    done = other.run(
+        "load", "h.omni", "--data", "-", "--mode", "overwrite", stdin=exported.encode()
+    )
+    assert done.returncode == 0, done.stderr
+    assert other.run("export", "h.omni").stdout == exported
+    assert kept.run("export", "g.omni", "--type", "Knows").stdout.count("\n") == 1
+    assert kept.run("export", "g.omni", "--table", "node:Person").stdout.count("\n") == 3
+    assert_fails(kept.run("export", "g.omni", "--type", "No"), "unknown export type 'No'")
+    assert_fails(kept.run("export", "g.omni", "--table", "x"), "unknown export table 'x'")
+    old = kept.run("export", "g.omni", "--jsonl")
+    assert old.stdout == exported
+    assert old.stderr.startswith("warning: `omnigraph export --jsonl` is deprecated")
+    assert kept.run("export", "g.omni", "--out", str(tmp_path / "o.jsonl")).stdout == ""
+    assert (tmp_path / "o.jsonl").read_text("utf-8") == exported
+
+
+def test_commits_are_listed_filtered_and_shown(kept):
+    """cli.md 5.6, 5.7; and the filter of the issue"""
+    listed = kept.run("commit", "list", "g.omni").stdout.splitlines()
+    assert listed[-2].endswith("actor=ana")
+    told = as_json(kept.run("commit", "list", "g.omni", "--json", "--filter", "actor=ana"))
+    keys = [
+        "graph_commit_id",
+        "manifest_branch",
+        "manifest_version",
+        "parent_commit_id",
+        "merged_parent_commit_id",
+        "actor_id",
+        "created_at",
+    ]
+    assert {tuple(commit) for commit in told["commits"]} == {tuple(keys)}
+    recovered = kept.run("commit", "list", "g.omni", "--filter", "actor=omnigraph:recovery")
+    assert (recovered.returncode, recovered.stdout) == (0, "")
+    shown = kept.run("commit", "show", "--uri", "g.omni", told["commits"][0]["graph_commit_id"])
+    assert shown.stdout.splitlines()[:2] == [
+        f"graph_commit_id: {told['commits'][0]['graph_commit_id']}",
+        "manifest_branch: main",
+    ]
+    assert_fails(kept.run("commit", "show", "--uri", "g.omni", "01NO"), "commit '01NO' not found")
+    assert_fails(
+        kept.run("commit", "list", "g.omni", "--filter", "size=1"), "'size=1' is no filter"
+    )
+
+
+def test_the_schema_is_printed_as_it_was_given(kept):
+    """cli.md 5.8"""
+    assert kept.run("schema", "show", "g.omni").stdout == f"{SCHEMA}\n"
+    assert as_json(kept.run("schema", "get", "g.omni", "--json")) == {"schema_source": SCHEMA}
+
+
+# -- 6.4: branches --------------------------------------------------------------------------------
+
+
+def test_branches_are_made_merged_and_deleted(place):
+    """cli.md 6.4"""
+    uri = ("--uri", "g.omni")
+    done = place.run("branch", "create", *uri, "x", "--json", "--as", "ana")
+    assert json.loads(done.stdout) == {
+        "uri": "g.omni",
+        "from": "main",
+        "name": "x",
+        "actor_id": "ana",
+    }
+    assert done.stderr == "omnigraph branch create → g.omni (direct, local)\n"
+    assert_fails(place.run("branch", "create", *uri, "x", "--quiet"), "'x'")
+    birthday = ("mutate", "birthday", "--query", "q.gq", "--store", "g.omni", "--quiet", "--params")
+    place.run(*birthday, '{"name": "Ana", "age": 50}', "--branch", "x")
+    place.run(*birthday, '{"name": "Ana", "age": 60}')
+    refused = place.run("branch", "merge", *uri, "x", "--quiet")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "merge conflicts: node:Person:Ana (divergent_update)" in refused.stderr
+    preview = place.run("branch", "merge", *uri, "x", "--dry-run", "--conflicts", "c.jsonl")
+    assert preview.returncode == 3
+    assert "node:Person:Ana (divergent_update)" in preview.stdout
+    done = place.run(
+        "branch", "merge", *uri, "x", "--resolve", "theirs", "--json", "--delete-branch"
+    )
+    told = as_json(done)
+    assert list(told)[:4] == ["source", "target", "outcome", "actor_id"]
+    assert (told["outcome"], told["resolved"]) == ("merged", 1)
+    assert place.run("branch", "list", *uri).stdout == "main\n"
+    place.run("branch", "create", *uri, "y", "--quiet")
+    done = place.run("branch", "merge", *uri, "y", "--quiet")
+    assert done.stdout == "merged y into main: already_up_to_date\n"
+    assert place.run("branch", "delete", *uri, "y", "--quiet").stdout == "deleted branch y\n"
+    assert_fails(
+        place.run("branch", "delete", *uri, "main", "--quiet"), "cannot delete branch 'main'"
+    )
+
+
+# -- 6.5 to 6.7: schema ---------------------------------------------------------------------------
+
+
+def test_a_schema_is_planned_and_applied(place):
+    """cli.md 6.5, 6.6, 6.7"""
+    place.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  born: Date?"))
+    step = "add property 'Person.born' (Date?) on node 'Person'"
+    done = place.run("schema", "plan", "g.omni", "--schema", "new.pg")
+    assert done.stdout == f"schema plan for g.omni\nsupported: yes\n- {step}\n"
+    told = as_json(place.run("schema", "plan", "g.omni", "--schema", "new.pg", "--json"))
+    assert list(told) == ["uri", "supported", "step_count", "steps"]
+    done = place.run("schema", "apply", "g.omni", "--schema", "new.pg")
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["schema apply for g.omni", "supported: yes", "applied: yes"]
+    assert lines[4] == f"- {step}"
+    told = as_json(place.run("schema", "apply", "g.omni", "--schema", "new.pg", "--json"))
+    assert list(told)[:6] == [
+        "uri",
+        "supported",
+        "applied",
+        "step_count",
+        "manifest_version",
+        "steps",
+    ]
+    assert (told["applied"], told["steps"]) == (False, [])
+    place.write("bad.pg", SCHEMA.replace("age: I32?", "age: Bool?"))
+    assert_fails(place.run("schema", "apply", "g.omni", "--schema", "bad.pg", "--quiet"), "age")
+    place.write("wrong.pg", "node {")
+    assert_fails(
+        place.run("schema", "apply", "g.omni", "--schema", "wrong.pg", "--quiet"), "wrong.pg"
+    )
+
+
+# -- 7: creating and looking after ----------------------------------------------------------------
+
+
+def test_a_graph_is_made_once(place):
+    """cli.md 7.1"""
+    again = place.run("init", "--schema", "s.pg", "g.omni")
+    assert_fails(again, "graph already initialized at 'g.omni'")
+    assert "--force" in again.stderr
+    place.write("wrong.pg", "node {")
+    assert_fails(place.run("init", "--schema", "wrong.pg", "new.omni"), "wrong.pg:1:6")
+    assert not (place.directory / "new.omni").exists()
+    assert_fails(
+        place.run("init", "--schema", "s.pg", "http://127.0.0.1:1/g"),
+        "direct (storage-native) command and needs direct storage access",
+    )
+
+
+def test_optimize_and_repair_report_every_table(place):
+    """cli.md 7.2, 7.3"""
+    done = place.run("optimize", "g.omni")
+    assert done.stdout.splitlines()[0] == "optimize g.omni — 3 tables"
+    told = as_json(place.run("optimize", "g.omni", "--json", "--quiet"))
+    assert list(told) == ["uri", "tables"]
+    assert list(told["tables"][0])[:8] == [
+        "table_key",
+        "fragments_removed",
+        "fragments_added",
+        "committed",
+        "skipped",
+        "manifest_version",
+        "lance_head_version",
+        "pending_indexes",
+    ]
+    assert not any(table["committed"] for table in told["tables"])
+    done = place.run("repair", "g.omni")
+    assert done.stdout.splitlines()[0] == "repair g.omni — preview mode, 2 tables"
+    told = as_json(place.run("repair", "g.omni", "--confirm", "--json", "--quiet"))
+    assert list(told) == ["uri", "confirm", "force", "manifest_version", "tables"]
+    assert [table["action"] for table in told["tables"]] == ["no_op", "no_op"]
+
+
+def test_queries_are_linted_against_a_graph(kept):
+    """cli.md 7.5"""
+    told = as_json(kept.run("lint", "g.omni", "--query", "q.gq", "--json"))
+    assert told["schema_source"] == {"kind": "graph", "uri": "g.omni"}
+    assert told["queries_processed"] == 4
+
+
+def test_a_plan_is_shown_and_measured(kept):
+    done = kept.run("explain", "people", "--query", "q.gq", "--store", "g.omni")
+    assert "expected:" in done.stdout
+    told = as_json(
+        kept.run("explain", "people", "--query", "q.gq", "--store", "g.omni", "--analyze", "--json")
+    )
+    assert told["kind"] == "read"
+    assert_fails(
+        kept.run("explain", "people", "--query", "q.gq", "--schema", "s.pg", "--analyze"),
+        "--analyze runs the query",
+    )
+
+
+def test_reading_an_earlier_state(place):
+    commit = json.loads(place.run("commit", "list", "g.omni", "--json").stdout)["commits"][0]
+    place.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Zoe"}', "--quiet")
+    told = as_json(asked(place, "--snapshot", commit["graph_commit_id"], "--json"))
+    assert told["row_count"] == 3
+    assert told["target"] == {"branch": None, "snapshot": commit["graph_commit_id"]}
+    head = asked(place, "--snapshot", commit["graph_commit_id"]).stdout.splitlines()[0]
+    assert head == f"3 rows from snapshot {commit['graph_commit_id']} via people"
