@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from omnigraph.arguments import public
+from omnigraph.addresses import root_of
+from omnigraph.arguments import ENGINES, public
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.schema_history import schema_at
 from omnigraph.errors import InputError
+from omnigraph.maintain.backup import BackupReport, CopyProgress, backup, quiet
+from omnigraph.maintain.cleanup import clean_up, policy_of
+from omnigraph.maintain.cleanup_report import CleanupReport
+from omnigraph.maintain.doctor import examine
+from omnigraph.maintain.doctor_report import DoctorReport
 from omnigraph.maintain.optimize import OptimizeReport, Optimizing
+from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.upkeep import Survey, Tell, threads
+from omnigraph.maintain.verify import VerifyReport
 from omnigraph.settings import Settings
+from omnigraph.verifying import VerifyProgress, run_verify
 from omnigraph.write.load.telling import telling
 
 if TYPE_CHECKING:
@@ -22,7 +34,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("omnigraph")
 
-ENGINES = ("auto", "local", "spark")
 SPARK_BYTES = 4 << 30
 """From so many bytes of tables on, an optimize that may choose runs on Spark."""
 CONCURRENCY = 8
@@ -54,6 +65,7 @@ class GraphMaintenance:
         engine: Literal["auto", "local", "spark"] = "auto",
         spark: Handed = None,
         if_needed: bool = False,
+        policy: MaintenancePolicy | None = None,
         progress: Progress | None = None,
         actor: str | None = None,
     ) -> OptimizeReport:
@@ -61,7 +73,7 @@ class GraphMaintenance:
 
         What the graph holds stays the same, and so do its earlier versions. All tables that a
         branch owns are published in one commit; when there is nothing to do, there is none.
-        ``if_needed`` leaves alone what would gain little.
+        ``if_needed`` leaves alone what would gain little, by a ``policy``.
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 4 GiB of tables
         on. ``spark`` is a session to use, or how to start one.
@@ -81,6 +93,7 @@ class GraphMaintenance:
             normal_branch(branch),
             actor=actor or graph._actor,
             if_needed=if_needed,
+            policy=policy or DEFAULT_POLICY,
         )
         found = work.look()
         if engine == "auto":
@@ -103,6 +116,82 @@ class GraphMaintenance:
         """
         self._graph._writable()
         return repair(self._graph._store, normal_branch(branch), confirm=confirm, force=force)
+
+    @public
+    def backup(
+        self,
+        dest: str | PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Callable[[CopyProgress], None] | None = None,
+    ) -> BackupReport:
+        """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
+
+        Nobody is kept out meanwhile. A further backup to the same place adds a point and copies
+        only what is new; ``omnigraph.restore`` makes a graph of a point.
+        """
+        place = root_of(dest, storage_options)
+        self._graph._writable()
+        many = concurrency(Settings.from_environ())
+        return backup(self._graph._store, place, many, progress or quiet)
+
+    @public
+    def cleanup(
+        self,
+        keep_versions: int | None = None,
+        older_than: timedelta | float | None = None,
+        *,
+        dry_run: bool = False,
+        min_age: timedelta | float | None = None,
+        feed_retention: timedelta | float | None = None,
+        progress: Progress | None = None,
+    ) -> CleanupReport:
+        """Remove old versions of all tables on all branches, and what dead writers left.
+
+        A version goes when it is not among the newest ``keep_versions`` of its table, is older
+        than ``older_than`` (seconds, or a ``timedelta``), and nobody needs it: no branch, tag,
+        merge, open snapshot, or running write. One of the two limits is enough; with both, it
+        has to be behind both. ``dry_run`` removes nothing and tells what would go.
+
+        Nothing goes that anybody may have read within ``min_age``: an hour, and a day for files
+        that no version names. Zero is for a graph that nobody else has open.
+        ``feed_retention`` keeps what a change feed tells of that time.
+        """
+        policy = policy_of(keep_versions, older_than, min_age, feed_retention)
+        self._graph._writable()
+        tell = None if progress is None else _told(self._graph.uri, progress)
+        force = threads(concurrency(Settings.from_environ()), tell)
+        return clean_up(self._graph._store, policy, force.run, dry_run=dry_run)
+
+    @public
+    def doctor(
+        self, branch: str | None = None, *, policy: MaintenancePolicy | None = None
+    ) -> DoctorReport:
+        """How the graph is, on one page, and what to run; ``str()`` draws it.
+
+        Changes nothing and reads no rows; for a graph that is open to read too.
+        """
+        graph = self._graph
+        contract, store = graph._checked(), graph._store
+        name = normal_branch(branch)
+        catalog = schema_at(store, contract, store.manifest(name).current())
+        return examine(store, catalog, name, policy or DEFAULT_POLICY)
+
+    @public
+    def verify(
+        self,
+        branch: str | None = None,
+        *,
+        checksums: bool = True,
+        progress: Callable[[VerifyProgress], None] | None = None,
+    ) -> VerifyReport:
+        """Look whether the graph is what it says it is, down to its bytes; changes nothing.
+
+        Without a ``branch`` all of them. ``checksums=False`` leaves the bytes of files alone and
+        looks at tables, rows, indexes and history only.
+        """
+        self._graph._check_open()
+        return run_verify(self._graph._store, branch, checksums=checksums, progress=progress)
 
 
 def concurrency(settings: Settings) -> int:

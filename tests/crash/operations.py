@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph import Graph
+from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
@@ -32,6 +32,7 @@ BRANCH = "feat"
 TALL = SCHEMA.replace("age: I32?", "age: I32?  height: F64?")
 HUMAN = SCHEMA.replace("Person", "Human").replace("node Human", 'node Human @rename_from("Person")')
 STRICT = SCHEMA.replace("age: I32?", "age: I32?  @range(age, 0..)")
+WITHOUT_WORK = SCHEMA.replace("edge WorksAt: Person -> Company\n", "")
 OTHERS = (
     SCHEMA.replace("node Company { name: String @key }", "node City { name: String @key }")
     .replace("edge WorksAt: Person -> Company", "edge LivesIn: Person -> City")
@@ -285,6 +286,26 @@ def ensure_indexes(root: Path, durability: str = "disk") -> Iterator[None]:
     graph.indexes.ensure()
 
 
+def rebuild_indexes(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.indexes.rebuild("Person")
+
+
+def optimize_if_needed(root: Path, durability: str = "disk") -> Iterator[None]:
+    """By a policy that finds something in some tables only."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    policy = MaintenancePolicy(small_fragments=2, deleted_share=1.0, uncovered_share=1.0)
+    yield
+    graph.maintenance.optimize(engine="local", if_needed=True, policy=policy)
+
+
+def repair(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.maintenance.repair(confirm=True, force=True)
+
+
 def optimize(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
@@ -295,6 +316,12 @@ def optimize_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.maintenance.optimize(BRANCH, engine="local")
+
+
+def clean_up(root: Path, durability: str = "disk") -> Iterator[None]:
+    graph = Graph.open(root, durability=durability)
+    yield
+    graph.maintenance.cleanup(1, min_age=0)
 
 
 def apply_property(root: Path, durability: str = "disk") -> Iterator[None]:

@@ -143,6 +143,27 @@ def worn_on_a_branch(root: Path, crash: Harness) -> None:
             graph.append(rows("Person", name) | rows("Knows", f"k of {name}"), branch=BRANCH)
 
 
+def littered(root: Path, crash: Harness) -> None:
+    """Old versions on main and a branch, a tag, a dropped type, a dead fork, files of nobody."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.append(rows("WorksAt", "w1"))
+        graph.schema.apply(operations.WITHOUT_WORK)
+        for name in ("Carl", "Dora"):
+            graph.append(rows("Person", name))
+        graph.tags.create("kept")
+        graph.branches.create(BRANCH)
+        for name in ("Eve", "Finn"):
+            graph.append(rows("Person", name) | rows("Knows", f"k of {name}"), branch=BRANCH)
+            graph.append(rows("Person", name))
+        graph.branches.create("gone")
+        graph.append(rows("Person", "Gil"), branch="gone")
+        store = graph._store
+        location = store.manifest(None).current().pins["node:Person"].location
+        (root / location / "data" / "nobody.lance").write_bytes(b"left")
+        store.inline.delete_branch(MANIFEST, "gone")
+
+
 _DIVERGED = (
     {"type": "Person", "data": {"name": "Ada", "age": 36}},
     {"type": "Person", "data": {"name": "Carl", "age": 20}},
@@ -316,8 +337,11 @@ WRITERS = (
     Scenario("merge without a change", operations.merge_branch, agreeing, ("Person",)),
     Scenario("revert", operations.revert, mistaken, ALL),
     Scenario("ensure indexes", operations.ensure_indexes, plain, BOTH),
+    Scenario("rebuild indexes", operations.rebuild_indexes, worn, BOTH),
+    Scenario("optimize if needed", operations.optimize_if_needed, worn, BOTH),
     Scenario("optimize", operations.optimize, worn, (*BOTH, "WorksAt")),
     Scenario("optimize on a branch", operations.optimize_on_branch, worn_on_a_branch, BOTH),
+    Scenario("cleanup", operations.clean_up, littered, BOTH),
     Scenario("create a branch", operations.create_branch, plain, ("Person",)),
     Scenario("delete a branch", operations.delete_branch, forked, BOTH),
     Scenario("create a tag", operations.create_tag, plain, ("Person",)),

@@ -41,6 +41,7 @@ STEP = st.one_of(
     st.tuples(st.just("cite"), st.tuples(KEYS, KEYS)),
     st.tuples(st.just("optimize"), st.booleans()),
     st.tuples(st.just("ensure"), st.none()),
+    st.tuples(st.just("rebuild"), st.sampled_from([None, "title", "year", "vec"])),
 )
 
 
@@ -73,6 +74,9 @@ def apply(graph, step, is_kept_up):
         case ("ensure", _):
             if is_kept_up:
                 graph.indexes.ensure()
+        case ("rebuild", column):
+            if is_kept_up:
+                graph.indexes.rebuild("Doc", column)
 
 
 def answers(graph):

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.maintain.policy import reasons_for
 from omnigraph.maintain.upkeep_plan import (
     LARGE_SEGMENT,
     MOST_SEGMENTS,
-    is_needed,
     plan_table,
 )
 from omnigraph.storage.compaction import PartState
@@ -151,7 +151,7 @@ def test_an_index_that_knows_everything_is_left_alone():
 def needed(found, segments, ages=None):
     plan = planned(found, segments, ages)
     assert not plan.is_empty
-    return is_needed(plan, found, {SPEC.name: segments})
+    return reasons_for(plan, found, {SPEC.name: segments})
 
 
 def test_a_few_small_parts_are_not_worth_a_commit_and_many_are():

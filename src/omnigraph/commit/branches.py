@@ -78,6 +78,7 @@ class Branches:
                     raise
                 held.check()
             reached(Failpoint.BRANCH_AFTER_CREATE)
+            store.datasets.checksums.record()
             store.manifests.forget(branch)
 
     def delete(self, name: str) -> None:

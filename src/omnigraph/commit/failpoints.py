@@ -105,6 +105,19 @@ class Failpoint(StrEnum):
     OPTIMIZE_AFTER_STAGE = "optimize.after_stage"
     """The indexes over them are built too; no table has moved."""
 
+    CLEANUP_BEFORE_FILES = "cleanup.before_files"
+    """What goes is decided; files that no version names are about to go, table by table."""
+    CLEANUP_BEFORE_FORK = "cleanup.before_fork"
+    """A fork that nobody shows is about to be removed; crossed for each."""
+    CLEANUP_BEFORE_MANIFEST = "cleanup.before_manifest"
+    """Old states of a branch are about to go from its manifest; their tables are still there."""
+    CLEANUP_BEFORE_TABLE = "cleanup.before_table"
+    """No state shows them any more: versions of a table are about to go; crossed for each copy."""
+    CLEANUP_BEFORE_EMPTYING = "cleanup.before_emptying"
+    """A table that was dropped, and that no state shows, is about to lose its rows."""
+    CLEANUP_BEFORE_REST = "cleanup.before_rest"
+    """All versions are gone that go; derived files and markers are not."""
+
 
 Hook = Callable[[Failpoint], None]
 

@@ -11,7 +11,16 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, check_tag, normal_branch
 from omnigraph.commit.publisher import Publication
-from omnigraph.commit.rows import COMPLETES, CommitRow, TagRow
+from omnigraph.commit.rows import (
+    COMPLETES,
+    PICKS,
+    REVERTS,
+    ROLLED_BACK,
+    WRITER,
+    CommitRow,
+    TagRow,
+)
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
@@ -24,6 +33,15 @@ from omnigraph.errors import (
     NotFound,
 )
 from omnigraph.storage.leases import Held
+
+_KINDS: dict[str, str] = {
+    WriterKind.MUTATION: "mutation",
+    WriterKind.LOAD: "load",
+    WriterKind.SCHEMA_APPLY: "schema",
+    WriterKind.BRANCH_MERGE: "merge",
+    WriterKind.ENSURE_INDICES: "indexes",
+    WriterKind.OPTIMIZE: "optimize",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,8 @@ class Commit:
     actor: str | None
     completes: str | None = None
     """The interrupted commit that a recovery finished by this one."""
+    kind: str | None = None
+    """What made it: ``load``, ``merge``, ``revert`` and so on; none where it does not say."""
 
     @staticmethod
     def of(row: CommitRow) -> Commit:
@@ -52,7 +72,22 @@ class Commit:
             row.merged_parent,
             row.actor,
             str(completes) if completes else None,
+            _kind(row),
         )
+
+
+def _kind(row: CommitRow) -> str | None:
+    if COMPLETES in row.extra or ROLLED_BACK in row.extra:
+        return "recovery"
+    if REVERTS in row.extra:
+        return "revert"
+    if PICKS in row.extra:
+        return "cherry-pick"
+    if row.merged_parent is not None:
+        return "merge"
+    if row.parent is None and row.branch is None:
+        return "init"
+    return _KINDS.get(str(row.extra.get(WRITER)))
 
 
 class History:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.moved import heal_if_moved
 from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
@@ -97,6 +98,7 @@ def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
     reached(Failpoint.INIT_AFTER_TABLES)
     store.objects.delete_prefix(MANIFEST)
     Ledger.create(store.datasets, MANIFEST, to_arrow(rows))
+    store.datasets.checksums.record()
 
 
 def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
@@ -142,6 +144,7 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     if not writable:
         only_main = Branches(store).list() == ["main"]
         return store.schema_files.load(allow_missing=only_main), []
+    heal_if_moved(store)
     recovered = settle(store, full=True)
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered

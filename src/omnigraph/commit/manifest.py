@@ -7,7 +7,10 @@ published; that is ``publisher``.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -41,6 +44,8 @@ from omnigraph.storage.table_types import TableRef
 MANIFEST = "__manifest"
 KEY = "object_id"
 _HISTORY = 16
+LISTS_AFTER = 30.0
+"""After so many seconds without a look the versions are listed: the next may be gone by then."""
 _T = TypeVar("_T")
 
 
@@ -60,6 +65,7 @@ class Manifest:
         self._identity: str | None = None
         self._snapshot: Snapshot | None = None
         self._history: OrderedDict[int, Snapshot] = OrderedDict()
+        self._looked = -math.inf
 
     # -- reading -------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class Manifest:
             return newest
         with self._lock:
             found = self._history.get(version)
-        if found is None:
+        if found is None or self._datasets.info(self.ref, version) is None:
             ledger = self._open_at(version)
             state = ManifestState()
             state.add_arrow(ledger.read())
@@ -161,7 +167,7 @@ class Manifest:
         if self._reader is None or life != self._life:
             self._load(life)
             return
-        newest = self._datasets.newest(self.ref, self._version)
+        newest = self._probe_newest()
         if newest == self._version:
             return
         self._reader.advance(newest)
@@ -174,8 +180,25 @@ class Manifest:
         self._state.add_arrow(added)
         self._settle(newest, fragments)
 
+    def _probe_newest(self) -> int:
+        """The newest version, by the name of the next one while it must still be there.
+
+        Cleanup removes no version that was not there for long enough; see ``LISTS_AFTER``.
+        """
+        now = time.monotonic()
+        try:
+            if now - self._looked <= LISTS_AFTER:
+                newest = self._datasets.newest(self.ref, self._version)
+            else:
+                newest = Ledger.open(self._datasets, self.ref).version
+        except StorageMissing:
+            raise self._missing() from None
+        self._looked = now
+        return newest
+
     def _load(self, life: str | None) -> None:
         """Read everything: on the first use, and when the branch is another one of that name."""
+        now = time.monotonic()
         try:
             ledger = Ledger.open(self._datasets, self.ref)
         except StorageMissing:
@@ -187,6 +210,7 @@ class Manifest:
         identity = self._read_identity()
         self._reader, self._state, self._life, self._identity = ledger, state, life, identity
         self._history.clear()
+        self._looked = now
         self._settle(ledger.version, ledger.fragments)
 
     def _settle(self, version: int, fragments: frozenset[int]) -> None:
@@ -235,6 +259,26 @@ class Manifest:
                 self._state.add(rows)
                 self._settle(version, fragments)
 
+    # -- for cleanup ---------------------------------------------------------------------
+
+    def forget_versions(self) -> None:
+        """Look for what is there anew: versions were removed."""
+        with self._lock:
+            self._history.clear()
+            self._looked = -math.inf
+
+
+_ALL: weakref.WeakSet[Manifests] = weakref.WeakSet()
+_ALL_LOCK = threading.Lock()
+
+
+def versions_were_removed(uri: str) -> None:
+    """Tell every handle of a graph in this process."""
+    with _ALL_LOCK:
+        found = [manifests for manifests in _ALL if manifests.uri == uri]
+    for manifests in found:
+        manifests.forget_versions()
+
 
 class Manifests:
     """The manifests of all branches of a graph, each made when it is first asked for."""
@@ -243,6 +287,15 @@ class Manifests:
         self._datasets = datasets
         self._lock = threading.Lock()
         self._known: dict[str | None, Manifest] = {}
+        self.uri = datasets.root.uri
+        with _ALL_LOCK:
+            _ALL.add(self)
+
+    def forget_versions(self) -> None:
+        with self._lock:
+            known = list(self._known.values())
+        for manifest in known:
+            manifest.forget_versions()
 
     def of(self, branch: str | None) -> Manifest:
         with self._lock:

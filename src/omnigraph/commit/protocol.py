@@ -18,6 +18,7 @@ from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import fork_table
+from omnigraph.commit.in_use import Use
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import (
@@ -38,6 +39,7 @@ from omnigraph.commit.rows import (
     IDEMPOTENCY_KEY,
     RECEIPT,
     ROLLED_BACK,
+    WRITER,
     CommitRow,
     Row,
     SchemaRow,
@@ -263,12 +265,13 @@ class _Write:
             now_micros(),
             request.actor,
             request.merged_parent,
-            request.extra,
+            {WRITER: request.kind.value, **request.extra},
         )
 
     def run(self) -> Receipt:
         request = self._request
         seen = self._manifest.current()
+        self._use = Use(self._store.root.uri, seen)
         # Asked after the snapshot is taken: nothing is judged that the first call has changed.
         first = _first_receipt(self._store, request)
         if first is not None:

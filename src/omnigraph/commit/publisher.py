@@ -120,7 +120,9 @@ class Publisher:
                 )
             except Conflict as error:
                 raise _contention(0) from error
-            return _Attempts(self._datasets, manifest, publication, deadline).run()
+            done = _Attempts(self._datasets, manifest, publication, deadline).run()
+        self._datasets.checksums.record()
+        return done
 
     def forget_cleanup(self, manifest: Manifest) -> None:
         """Take out settings by which Lance would remove versions while somebody publishes."""
@@ -154,6 +156,8 @@ class Publisher:
             try:
                 with self._leases.held([publish_lease(manifest.branch)], self._limit):
                     work(writer)
+                writer.note()
+                self._datasets.checksums.record()
                 return writer
             except Conflict as error:
                 attempt += 1
@@ -212,6 +216,7 @@ class _Attempts:
         manifest.published(rows, landed, self._writer.fragments)
         reached(Failpoint.PUBLISH_AFTER)
         self._make_durable(self._writer)
+        self._writer.note()
         # Nothing that fails from here on may look like a publish that failed.
         with suppress(OmniGraphError):
             self._compact()
@@ -283,6 +288,7 @@ class _Attempts:
         reached(Failpoint.PUBLISH_COMPACT)
         version = writer.rewrite()
         self._manifest.published((), version, writer.fragments)
+        writer.note()
 
     # -- what is to be written -----------------------------------------------------------
 

@@ -61,6 +61,7 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
+from omnigraph.storage.inline import adopt_versions
 from omnigraph.storage.leases import Held
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
@@ -189,6 +190,8 @@ class Recovery:
     def _settle(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
         may_roll_back = full or sidecar.leased
+        if verdict.decision not in (None, Decision.ABORT):
+            self._adopt(sidecar, verdict.ended)
         match verdict.decision:
             case None:
                 return self._discard(sidecar)
@@ -273,7 +276,9 @@ class Recovery:
             if snapshot.pin(entry.table_key) is None:
                 ref = TableRef(entry.table_path, entry.table_branch)
                 registrations.append(TableRow(entry.table_key, entry.table_path))
-                versions.append(self._row(entry.table_key, ref, self._store.tables.head(ref)))
+                head = self._store.tables.head(ref)
+                adopt_versions(self._store.datasets, ref, 1, head)
+                versions.append(self._row(entry.table_key, ref, head))
         tombstones = [
             TombstoneRow(entry.table_key, entry.tombstone_version)
             for entry in sidecar.tombstones
@@ -302,6 +307,23 @@ class Recovery:
         self._store.publisher.make_durable(self._store.manifest(sidecar.branch))
         commit = ended or self._latest_recovery(sidecar.branch)
         return self._finish(sidecar, kind, commit.commit_id if commit else "", ())
+
+    def _adopt(self, sidecar: Sidecar, ended: CommitRow | None) -> None:
+        """Its writer may have died before it recorded what its files are."""
+        datasets = self._store.datasets
+        manifest = self._store.manifest(sidecar.branch)
+        snapshot = manifest.current()
+        for entry in sidecar.tables:
+            pin = snapshot.pin(entry.table_key)
+            if pin is not None:
+                # The first version of a fork is the one that it was made from.
+                first = entry.expected_version + (landing_branch(entry) is None)
+                head = landing_head(self._store, entry, pin)
+                adopt_versions(datasets, landing_ref(entry, pin), first, head)
+        if ended is not None:
+            version = ended.manifest_version
+            adopt_versions(datasets, manifest.ref, version, version)
+        datasets.checksums.record()
 
     def _latest_recovery(self, branch: str | None) -> CommitRow | None:
         commits = self._store.manifest(branch).commits()

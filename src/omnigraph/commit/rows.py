@@ -31,6 +31,10 @@ ROLLED_BACK = "rolled_back"
 """The key in a recovery's commit that names the commit it took back."""
 RECEIPT = "receipt"
 """The key in a commit's metadata that holds what the first call was told."""
+WRITER = "writer"
+"""The key in a commit's metadata that says what kind of write made it."""
+REVERTS, PICKS = "reverts", "picks"
+"""The keys in a commit's metadata that name the commit it took back, or took over."""
 
 SCHEMA = pa.schema(
     [

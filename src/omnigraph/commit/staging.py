@@ -7,9 +7,9 @@ Nothing depends on it but tidying up: it is no sidecar, and a write that died le
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from omnigraph.commit.names import branch_label
@@ -60,13 +60,15 @@ class Marker:
     operation: str
     started: datetime
     tables: frozenset[str]
+    bases: Mapping[str, int] = field(default_factory=dict)
+    """The versions that it started from."""
 
 
-def markers(store: GraphStore) -> list[Marker]:
-    """Every marker that is there, oldest first; one that goes meanwhile is passed over."""
+def markers(store: GraphStore, besides: Collection[str] = ()) -> list[Marker]:
+    """Every marker but some, oldest first; one that goes meanwhile is passed over."""
     found = []
     for name in store.objects.list(FOLDER):
-        if name.endswith(ENDING):
+        if name.endswith(ENDING) and name not in besides:
             with suppress(StorageMissing):
                 found.append(_marker(name, store.objects.read(f"{FOLDER}/{name}")))
     return found
@@ -76,8 +78,9 @@ def _marker(name: str, text: str) -> Marker:
     try:
         told = json.loads(text)
         started = datetime.fromtimestamp(told["started_at"] / 1_000_000, UTC)
-        return Marker(str(told["operation_id"]), started, frozenset(told["tables"]))
-    except (ValueError, KeyError, TypeError):
+        bases = {str(key): int(version) for key, version in told["tables"].items()}
+        return Marker(str(told["operation_id"]), started, frozenset(bases), bases)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise StorageCorrupt(
             f"'{FOLDER}/{name}' does not say which write it marks",
             hint="remove it if no write runs",

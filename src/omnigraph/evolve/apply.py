@@ -74,7 +74,7 @@ class ApplyOptions:
 
 def plan_schema(accepted: Catalog, source: Source, options: ApplyOptions) -> MigrationPlan:
     """The steps from one schema to another; no data is looked at."""
-    desired = compile_schema(source)
+    desired = compile_schema(source, is_new=True)
     return plan_migration(accepted, desired, options.allow_data_loss, options.values)
 
 
@@ -94,7 +94,7 @@ def preview_schema(
 def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> SchemaApplied:
     """Change the schema of a graph. Raises, and changes nothing, where that cannot be."""
     # A text that is wrong keeps nobody out.
-    compile_schema(source)
+    compile_schema(source, is_new=True)
     settle(store, full=False)
     with alone_with_the_schema(store):
         contract = store.schema_files.load()
@@ -125,7 +125,7 @@ class _Apply:
     def __init__(self, contract: Contract, source: Source, options: ApplyOptions) -> None:
         self._contract = contract
         self._source = source
-        self.desired = compile_schema(source)
+        self.desired = compile_schema(source, is_new=True)
         self.plan = plan_migration(
             contract.catalog, self.desired, options.allow_data_loss, options.values
         )

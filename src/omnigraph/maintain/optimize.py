@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.commit.manifest import MANIFEST
@@ -21,11 +22,12 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import RecoveryRequired, VersionMismatch
+from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.maintain.indexes import UNFIT, IndexState, types_of, wanted_indexes
+from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.upkeep import Survey, Upkeep, Upkeeping, Workforce, survey
-from omnigraph.maintain.upkeep_plan import is_needed
+from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.table_types import IndexKind, IndexSpec
 
 RETRIES = 5
@@ -49,6 +51,8 @@ class TableStats:
     pending_indexes: tuple[IndexState, ...] = ()
     indexed: tuple[tuple[str, IndexKind], ...] = ()
     """The indexes that were built, or learnt rows that they did not know."""
+    reasons: tuple[str, ...] = ()
+    """Why it was worth it, by the policy."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -64,6 +68,7 @@ class TableStats:
                 {"column": state.column, "reason": state.reason} for state in self.pending_indexes
             ],
             "indexed": [{"column": column, "kind": str(kind)} for column, kind in self.indexed],
+            "reasons": list(self.reasons),
         }
 
 
@@ -102,14 +107,17 @@ class Optimizing:
         *,
         actor: str | None = None,
         if_needed: bool = False,
+        policy: MaintenancePolicy = DEFAULT_POLICY,
     ) -> None:
         self._store = store
+        self._policy = policy
         self._schema_hash = catalog.schema_hash
         self._specs = {kind.table_key: wanted_indexes(kind) for kind in types_of(catalog)}
         self._branch = branch
         self._actor = actor
         self._if_needed = if_needed
         self._stats: dict[str, TableStats] = {}
+        self._reasons: dict[str, tuple[str, ...]] = {}
         refuse_unsettled(store)
 
     # -- looking -------------------------------------------------------------------------
@@ -129,11 +137,13 @@ class Optimizing:
             if skipped is not None:
                 self._stats[key] = skipped
                 continue
-            each = survey(self._store, key, pin, self._specs[key])
+            each = survey(self._store, key, pin, self._specs[key], self._policy)
             self._stats[key] = TableStats(key, pending_indexes=each.pending)
             if each.plan.is_empty:
                 continue
-            if not self._if_needed or is_needed(each.plan, each.parts, each.segments):
+            reasons = each.reasons(self._policy)
+            if reasons or not self._if_needed:
+                self._reasons[key] = reasons
                 found.append(each)
         return found
 
@@ -181,7 +191,11 @@ class Optimizing:
                     raise
                 work.forget()
         stats = [self._stats[key] for key in sorted(self._stats)]
-        return OptimizeReport(branch_label(self._branch), (*stats, self._manifest()), commit_id)
+        stats.append(self._manifest())
+        # Housekeeping: records that stay are put together next time.
+        with suppress(OmniGraphError):
+            fold_checksums(self._store.objects, MOST_RECORDS)
+        return OptimizeReport(branch_label(self._branch), tuple(stats), commit_id)
 
     def _commit(self, work: Upkeeping, surveys: Sequence[Survey], *, is_last: bool) -> str | None:
         base = self._store.manifest(self._branch).current()
@@ -197,7 +211,8 @@ class Optimizing:
             )
             receipt = commit_write(self._store, request)
         for key, each in done.upkeep.items():
-            self._stats[key] = _stats(each, is_committed=receipt.commit_id is not None)
+            done_for = _stats(each, is_committed=receipt.commit_id is not None)
+            self._stats[key] = replace(done_for, reasons=self._reasons.get(key, ()))
         return receipt.commit_id
 
     def _manifest(self) -> TableStats:
@@ -255,13 +270,15 @@ def _named(spec: IndexSpec) -> tuple[str, IndexKind]:
 def refuse_unsettled(store: GraphStore) -> None:
     """Settle what dead writers left; refuse when something of it stays.
 
-    A writer that lives is waited for, as long as for any lease.
+    A writer that lives is waited for, as long as for any lease. Who came later is not: leases
+    keep it apart from us, and where many write there is always one.
     """
     recovery = Recovery(store)
     deadline = time.monotonic() + store.patience.lease
+    found = set(store.sidecars.list())
     while True:
         recovery.heal()
-        left = store.sidecars.list()
+        left = [each for each in store.sidecars.list() if each in found]
         if not left:
             return
         if not recovery.waits or time.monotonic() >= deadline:

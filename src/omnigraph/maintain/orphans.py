@@ -8,7 +8,7 @@ stages; only the age of a file tells that nobody works on it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -34,21 +34,35 @@ class Orphan:
     """The ids of writes that may be about to name it."""
 
 
+Holder = tuple[str, frozenset[str], datetime]
+"""A write that is not over: its id, its tables, and since when it writes files."""
+
+
 def orphans(store: GraphStore) -> list[Orphan]:
     """Every such file of the tables that some branch has, by path."""
-    now = datetime.now(UTC)
     # Who holds files is asked first: a write that ends meanwhile has named them or given them up.
-    held = list(_holders(store))
+    held = list(holders(store))
+    return [
+        orphan
+        for key, location in sorted(_locations(store))
+        for orphan in orphans_of(store, key, location, held)
+    ]
+
+
+def orphans_of(
+    store: GraphStore, table_key: str, location: str, held: Sequence[Holder]
+) -> list[Orphan]:
+    """The files of one table; who may need them was asked for before."""
+    now = datetime.now(UTC)
     found = []
-    for key, location in sorted(_locations(store)):
-        for file in unnamed_files(store.datasets, location):
-            holders = {
-                operation
-                for operation, tables, since in held
-                if key in tables and file.modified >= since
-            }
-            age = max(now - file.modified, timedelta(0))
-            found.append(Orphan(file.path, file.size, age, tuple(sorted(holders))))
+    for file in unnamed_files(store.datasets, location):
+        by = {
+            operation
+            for operation, tables, since in held
+            if table_key in tables and file.modified >= since
+        }
+        age = max(now - file.modified, timedelta(0))
+        found.append(Orphan(file.path, file.size, age, tuple(sorted(by))))
     return found
 
 
@@ -61,9 +75,9 @@ def _locations(store: GraphStore) -> set[tuple[str, str]]:
     }
 
 
-def _holders(store: GraphStore) -> Iterator[tuple[str, frozenset[str], datetime]]:
-    """Writes that are not over: their ids, their tables, and since when they write files."""
-    for marker in markers(store):
+def holders(store: GraphStore, besides: Collection[str] = ()) -> Iterator[Holder]:
+    """Writes that are not over, but for some markers."""
+    for marker in markers(store, besides):
         yield marker.operation, marker.tables, marker.started - _CLOCKS
     for sidecar in store.sidecars.load_all():
         tables = frozenset(pin.table_key for pin in sidecar.tables)

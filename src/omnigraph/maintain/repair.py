@@ -2,24 +2,26 @@
 
 Somebody wrote to a table past the graph. What was written is judged by its transactions: upkeep
 that changed no row may be taken over when confirmed, anything else only by force. Data is never
-rewritten; what is published is the version that is there.
+rewritten; what is published is the version that is there. Branches of a graph that was moved or
+copied are made to name the place where it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from omnigraph.commit.moved import heal_everything, misplaced
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import InputError, OmniGraphError, RecoveryRequired
+from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.maintain.optimize import refuse_unsettled
 from omnigraph.storage.transactions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
@@ -82,6 +84,8 @@ class RepairReport:
     manifest_version: int | None = None
     """None when nothing was published."""
     commit_id: str | None = None
+    misplaced: int = 0
+    """Version files of branches that named the place which the graph was moved or copied from."""
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -95,26 +99,23 @@ def repair(
     """Look for drift, and publish what may be published when confirmed."""
     if force and not confirm:
         raise InputError("force needs confirm", hint="pass confirm=True too")
-    recovery = Recovery(store)
-    recovery.heal()
-    left = store.sidecars.list()
-    if left:
-        raise RecoveryRequired(
-            f"an interrupted write is still to be settled ({left[0]})",
-            hint="reopen the graph read-write, then repair",
-        )
+    refuse_unsettled(store)
+    elsewhere = heal_everything(store) if confirm else misplaced(store)
     snapshot = store.manifest(branch).current()
     own = [pin for pin in snapshot.pins.values() if pin.branch == branch]
     label = branch_label(branch)
     if not confirm:
         tables = tuple(_judged(store, pin, confirm=False, force=False) for pin in own)
-        return RepairReport(label, confirm, force, tables)
+        if all(table.classification is Drift.NONE for table in tables):
+            return RepairReport(label, confirm, force, tables, misplaced=elsewhere)
+    # A table is ahead for a moment while somebody writes to it; nobody does who has the leases.
     leases = [table_lease(pin.table_key, branch) for pin in own]
     with store.leases.held(leases, store.patience.lease):
         now = store.manifest(branch).current()
         pins = [pin for pin in now.pins.values() if pin.branch == branch]
-        tables = tuple(_judged(store, pin, confirm=True, force=force) for pin in pins)
-        return _published(store, now, RepairReport(label, confirm, force, tables))
+        tables = tuple(_judged(store, pin, confirm=confirm, force=force) for pin in pins)
+        found = RepairReport(label, confirm, force, tables, misplaced=elsewhere)
+        return _published(store, now, found) if confirm else found
 
 
 def _judged(store: GraphStore, pin: Pin, *, confirm: bool, force: bool) -> TableRepair:
@@ -169,11 +170,4 @@ def _published(store: GraphStore, snapshot: Snapshot, report: RepairReport) -> R
     intent = CommitIntent(new_ulid(), snapshot.branch, now_micros(), actor)
     manifest = store.manifest(snapshot.branch)
     done = store.publisher.publish(manifest, Publication(expected, rows, commit=intent))
-    return RepairReport(
-        report.branch,
-        report.confirm,
-        report.force,
-        report.tables,
-        done.version,
-        intent.commit_id,
-    )
+    return replace(report, manifest_version=done.version, commit_id=intent.commit_id)

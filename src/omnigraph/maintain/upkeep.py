@@ -16,8 +16,10 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError
-from omnigraph.maintain.indexes import IndexState, obstacle
+from omnigraph.maintain.indexes import IndexState, fitted, obstacle
+from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
 from omnigraph.maintain.upkeep_plan import IndexPlan, TablePlan, plan_table
+from omnigraph.maintain.vector_indexes import partitions_for
 from omnigraph.storage.compaction import (
     Compacted,
     Compacting,
@@ -38,8 +40,10 @@ from omnigraph.storage.segments import (
     Segment,
     build_segment,
     discard_segments,
+    index_facts,
     is_divisible,
     join_segments,
+    learnt_centroids,
     oldest_rows,
     segments_of,
 )
@@ -100,6 +104,10 @@ class Survey:
     pending: tuple[IndexState, ...] = ()
     """Indexes that cannot be built from what is there."""
 
+    def reasons(self, policy: MaintenancePolicy) -> tuple[str, ...]:
+        """Why it is worth a commit."""
+        return reasons_for(self.plan, self.parts, self.segments, policy)
+
     @property
     def size(self) -> int:
         """The bytes that are read: of what is rewritten, or of all when there is to be indexed."""
@@ -108,20 +116,34 @@ class Survey:
         return sum(part.size for part in self.parts if whole or part.number in again)
 
 
-def survey(store: GraphStore, table_key: str, pin: Pin, specs: Sequence[IndexSpec]) -> Survey:
-    """Look at a table; no row is read but the ages of those that no index knows."""
+def survey(
+    store: GraphStore,
+    table_key: str,
+    pin: Pin,
+    specs: Sequence[IndexSpec],
+    policy: MaintenancePolicy = DEFAULT_POLICY,
+) -> Survey:
+    """Look at a table; no row is read but the ages of those that no index knows.
+
+    Of an index that is not exact, and may have worn, it is measured what it finds.
+    """
     table = store.table(pin)
     segments = segments_of(table)
+    facts = index_facts(table)
     pending: list[IndexState] = []
     wanted: list[IndexSpec] = []
+    rebuilt: dict[str, str] = {}
     for spec in specs:
         reason = None if spec.name in segments else obstacle(table, pin, spec)
         if reason is None:
-            wanted.append(spec)
+            choice, why = fitted(table, pin, spec, facts.get(spec.name), policy.recall)
+            wanted.append(choice)
+            if why is not None:
+                rebuilt[spec.name] = why
         else:
             pending.append(IndexState(table_key, spec.column, spec.kind, None, reason))
     parts = part_states(table)
-    plan = plan_table(parts, segments, wanted, _Ages(table), stored_cleanup(table))
+    plan = plan_table(parts, segments, wanted, _Ages(table), stored_cleanup(table), rebuilt)
     return Survey(table_key, pin, table, parts, segments, plan, tuple(pending))
 
 
@@ -264,10 +286,18 @@ class Upkeeping:
             new, rows = seen.keys() - rows.keys(), seen
         for index in plan.indexes:
             numbers = [number for number in rows if number in index.parts or number in new]
+            count = partitions_for(index.spec, sum(rows[number] for number in numbers))
             most = self._force.index_rows if is_divisible(index.spec) else None
             groups = tuple(_divided(numbers, rows, most))
             alone = len(groups) == 1
-            shares = tuple(Building(place, index.spec, group, alone) for group in groups)
+            centroids = None
+            if count > 1 and not alone:
+                centroids = learnt_centroids(place, index.spec, count)
+                if centroids is None:
+                    groups, alone = (tuple(numbers),), True
+            shares = tuple(
+                Building(place, index.spec, group, alone, count, centroids) for group in groups
+            )
             yield _Indexing(each, index, place, shares)
 
     def _finish(self, job: _Indexing, found: Sequence[BuiltIndex | None]) -> None:

@@ -23,10 +23,6 @@ MOST_SEGMENTS = 8
 LARGE_SEGMENT = 8 * ROWS_PER_FRAGMENT
 """Parts are not put together across the edge of a segment that knows so many rows."""
 
-# When it is enough work to be worth a commit, for who asks only for what is needed.
-NEEDED_PARTS = 8
-NEEDED_SHARE = 0.1
-
 Oldest = Callable[[Iterable[int]], int]
 """The version that made the oldest row of some parts."""
 
@@ -43,6 +39,8 @@ class IndexPlan:
     parts: frozenset[int]
     dropped: tuple[Segment, ...] = ()
     is_new: bool = False
+    rebuild: str | None = None
+    """Why it is built anew, if it is there and does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,13 @@ def plan_table(
     wanted: Sequence[IndexSpec],
     oldest: Oldest,
     settings: Sequence[str] = (),
+    rebuilt: Mapping[str, str] | None = None,
 ) -> TablePlan:
-    """Plan for a table with these parts and segments; ``wanted`` are the indexes it can have."""
+    """Plan for a table with these parts and segments; ``wanted`` are the indexes it can have.
+
+    ``rebuilt`` are those that do not fit any more, by name, each with the reason.
+    """
+    why = rebuilt or {}
     rows = {part.number: part.rows for part in parts}
     ours = {spec.name for spec in wanted}
     own = [s for name, segments in known.items() if name in ours for s in segments]
@@ -81,7 +84,10 @@ def plan_table(
     while True:
         walls = [*fixed, *(s for s in large if s.uuid not in gone)]
         groups = tuple(_groups(parts, walls))
-        planned = (_index_plan(spec, known.get(spec.name), rows, groups, oldest) for spec in wanted)
+        planned = (
+            _index_plan(spec, known.get(spec.name), rows, groups, oldest, why.get(spec.name))
+            for spec in wanted
+        )
         indexes = tuple(index for index in planned if index is not None)
         found = {s.uuid for index in indexes for s in index.dropped}
         if found <= gone:
@@ -135,12 +141,14 @@ def _index_plan(
     rows: Mapping[int, int],
     groups: Sequence[Sequence[int]],
     oldest: Oldest,
+    rebuild: str | None = None,
 ) -> IndexPlan | None:
     """Which parts an index lacks, and which of its segments cannot stay beside a new one."""
-    if segments is None:
-        again = {number for group in groups for number in group}
-        return IndexPlan(spec, frozenset(rows.keys() - again), is_new=True)
     again = {number for group in groups for number in group}
+    if segments is None:
+        return IndexPlan(spec, frozenset(rows.keys() - again), is_new=True)
+    if rebuild is not None:
+        return IndexPlan(spec, frozenset(rows.keys() - again), tuple(segments), rebuild=rebuild)
     kept = [segment for segment in segments if not segment.is_misnamed]
     covered = {number for segment in kept for number in segment.parts}
     lacking = (rows.keys() - covered) | again
@@ -159,22 +167,3 @@ def _index_plan(
         lacking |= {n for segment in leaving for n in segment.parts & rows.keys()}
     dropped = tuple(segment for segment in segments if segment not in kept)
     return IndexPlan(spec, frozenset(lacking - again), dropped)
-
-
-def is_needed(
-    plan: TablePlan, parts: Sequence[PartState], known: Mapping[str, Sequence[Segment]]
-) -> bool:
-    """Whether a plan is more than a little: many parts, a thin one, an index that lacks much."""
-    if plan.settings or any(index.is_new for index in plan.indexes):
-        return True
-    if sum(len(group) - 1 for group in plan.groups) >= NEEDED_PARTS:
-        return True
-    if any(len(group) == 1 for group in plan.groups):
-        return True
-    total = sum(part.rows for part in parts)
-    for index in plan.indexes:
-        covered = {n for s in known.get(index.spec.name, ()) for n in s.parts}
-        lacking = sum(part.rows for part in parts if part.number not in covered)
-        if lacking > NEEDED_SHARE * total:
-            return True
-    return False

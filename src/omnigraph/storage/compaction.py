@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import lance
@@ -17,9 +17,11 @@ from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 from lance.optimize import CompactionTask
 
+from omnigraph.storage.checksums import FileSum, sums_below
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.parts import VersionPlace
+from omnigraph.storage.roots import parse_root
 from omnigraph.storage.segments import BuiltIndex, Segment
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import AUTO_CLEANUP, Change, StagedTable, TableRef
@@ -74,6 +76,8 @@ class Compacted:
     old: tuple[str, ...]
     new: tuple[str, ...]
     """Both as Lance describes them, as JSON."""
+    sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
+    """What the new files are, if whoever wrote them has them on a disk."""
 
 
 def compacting(table: Table, place: VersionPlace, parts: Sequence[int]) -> Compacting:
@@ -99,7 +103,10 @@ def compact(share: Compacting) -> Compacted:
         dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
         done: Any = _task(json.dumps(task)).execute(dataset)
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
-    return Compacted(share.parts, new)
+    if not parse_root(place.uri, place.options).is_local:
+        return Compacted(share.parts, new)
+    patterns = new_files(LanceOperation.Append(_read(new)))
+    return Compacted(share.parts, new, tuple(sums_below(place.uri, patterns).items()))
 
 
 def _task(text: str) -> CompactionTask:
@@ -160,8 +167,9 @@ def stage_before_indexes(
     if compacted:
         groups = [LanceOperation.RewriteGroup(_read(c.old), _read(c.new)) for c in compacted]
         steps.append((Change.COMPACT, LanceOperation.Rewrite(groups, [])))
+    sums = {name: each for done in compacted for name, each in done.sums}
     return tuple(
-        _staged(table, change, operation, number)
+        replace(_staged(table, change, operation, number), sums=sums)
         for number, (change, operation) in enumerate(steps)
     )
 

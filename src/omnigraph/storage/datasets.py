@@ -11,15 +11,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import lance
-from lance import LanceDataset
+from lance import LanceDataset, Transaction
 
-from omnigraph.errors import StorageMissing, StorageUnknown
+from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnknown
+from omnigraph.storage.checksums import Checksums, Sums, matching
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_manifests import Home, bases, message, rewritten
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef, VersionInfo
 
@@ -27,6 +31,8 @@ _HANDLES = 64
 _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
 _VERSIONS = "_versions"
+HINT = "latest_version_hint.json"
+"""What Lance writes beside versions and changes; it may be wrong."""
 
 # Lance waits half a minute for an answer and asks again for three minutes: a server that takes
 # requests and never answers would hold a listing for a quarter of an hour.
@@ -42,11 +48,13 @@ class Datasets:
         self.options = None if self.root.is_local else {**S3_LIMITS, **self.root.options}
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
+        self.checksums = Checksums(objects)
         # Up to which version and part this process knows its ledgers to be on the disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
-        self._session = lance.Session(  # type: ignore[attr-defined]
-            index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
-        )
+        self._session = _session()
+        self._home = Home(self.root)
+        # From which version on a branch is known to name this place, not one it came from.
+        self._home_from: dict[str, int] = {}
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
 
@@ -56,11 +64,46 @@ class Datasets:
         """A handle of the caller's own; without a version the newest, found by a listing."""
         self.opened += 1
         with lance_call("open", ref.path):
-            return lance.dataset(
+            opened = lance.dataset(
                 self.root.path(ref.path),
                 version=version,
                 session=self._session,
                 storage_options=self.options,
+            )
+        if self.is_at_home(ref, int(opened.version)):
+            return opened
+        return self._brought_home(ref, int(opened.version))
+
+    def is_at_home(self, ref: TableRef, version: int) -> bool:
+        """Whether Lance finds the files of a version here, not where the graph was copied from.
+
+        Only branches name places. Looked up once for each: versions that follow name the same.
+        """
+        if ref.branch is None or version >= self._home_from.get(ref.path, version + 1):
+            return True
+        path = self.version_path(ref, version)
+        try:
+            named = bases(self.objects.read_bytes(path), path)
+        except StorageMissing:
+            return True
+        if any(self._home.at_home(each, ref.location) != each for each in named):
+            return False
+        self._home_from[ref.path] = version
+        return True
+
+    def _brought_home(self, ref: TableRef, version: int) -> LanceDataset:
+        """A handle that reads the files which are here, though nothing on storage changes."""
+        path = self.version_path(ref, version)
+        raw = rewritten(
+            self.objects.read_bytes(path), path, lambda each: self._home.at_home(each, ref.location)
+        )
+        with lance_call("open", ref.path):
+            return LanceDataset(
+                self.root.path(ref.path),
+                version=version,
+                session=self._session,
+                storage_options=self.options,
+                serialized_manifest=message(raw, path),
             )
 
     def shared(
@@ -102,6 +145,12 @@ class Datasets:
         with self._lock:
             self._handles.clear()
 
+    def start_over(self) -> None:
+        """Forget also what Lance keeps: version files have other bytes than before."""
+        self._session = _session()
+        self._home_from.clear()
+        self.forget()
+
     def _tag(self, ref: TableRef, version: int) -> str:
         info = self.info(ref, version)
         if info is None:
@@ -133,12 +182,54 @@ class Datasets:
 
     # -- durability ----------------------------------------------------------------------
 
-    def sync_files(self, ref: TableRef, patterns: Iterable[str]) -> None:
-        """Put the files of a staged write on the disk."""
-        if self.synced:
-            top = Path(self.root.path(ref.path))
+    def sync_files(self, ref: TableRef, patterns: Iterable[str], known: Sums | None = None) -> None:
+        """Put the files of a staged write on the disk, and note what they are."""
+        if self.root.is_local:
             with translated("sync", ref.path):
-                sync_tree((path for pattern in patterns for path in top.glob(pattern)), top)
+                names = self._named(ref, patterns)
+                if self.synced:
+                    top = Path(self.root.path(ref.path))
+                    sync_tree((top / name for name in names), top)
+            self.checksums.note(ref.path, names, known)
+            return
+        self.checksums.note(ref.path, self._named(ref, patterns), known)
+
+    def _named(self, ref: TableRef, patterns: Iterable[str]) -> list[str]:
+        """The files that patterns stand for, relative to their table, or the patterns."""
+        # On S3 nobody asks before a record is written.
+        is_local = self.root.is_local
+        return list(matching(self.root.path(ref.path), patterns) if is_local else patterns)
+
+    def note_version(
+        self,
+        ref: TableRef,
+        version: int,
+        made_by: Transaction | None,
+        files: Iterable[str] = (),
+        *,
+        adopted: bool = False,
+    ) -> None:
+        """Note what the manifest and the transaction of a version are, and files it brought.
+
+        Adopted when its writer died, and may not have recorded them.
+        """
+        names = [f"{_VERSIONS}/{manifest_name(version)}", *self._named(ref, files)]
+        if made_by is not None:
+            names.append(_transaction_name(made_by))
+        if adopted:
+            self.checksums.adopt(ref.path, names)
+        else:
+            self.checksums.note(ref.path, names)
+
+    def note_new(self, ref: TableRef) -> None:
+        """Note what all files of a table or branch are that this process has just made."""
+        top = f"{ref.path}/"
+        with suppress(OmniGraphError):
+            names = [path.removeprefix(top) for path, _ in self.objects.files_below(ref.path)]
+            own = [n for n in names if not n.startswith("tree/") and not n.endswith(HINT)]
+            self.checksums.note(ref.path, own)
+        if ref.branch is not None:
+            self.checksums.note(ref.location, [branch_file(ref.branch)])
 
     def sync_version(
         self, ref: TableRef, dataset: LanceDataset, version: int, files: Iterable[str] = ()
@@ -154,7 +245,7 @@ class Datasets:
             made_by = dataset.read_transaction(version)
         names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
         if made_by is not None:
-            transaction = f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+            transaction = _transaction_name(made_by)
             # The first version of a branch has none.
             names += [transaction] if (top / transaction).exists() else []
         with translated("sync", ref.path):
@@ -196,6 +287,21 @@ class Datasets:
     def _refs(self, ref: TableRef) -> list[Path]:
         refs = Path(self.root.path(ref.location), "_refs")
         return [path for path in refs.rglob("*") if path.is_file()] if ref.branch else []
+
+
+def _session() -> Any:
+    return lance.Session(  # type: ignore[attr-defined]
+        index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
+    )
+
+
+def _transaction_name(made_by: Transaction) -> str:
+    return f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+
+
+def branch_file(branch: str) -> str:
+    """The file that makes a branch of a dataset exist, relative to the dataset."""
+    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
 
 
 def manifest_name(version: int) -> str:

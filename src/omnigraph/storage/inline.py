@@ -27,8 +27,8 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.storage.blobs import stored_schema
-from omnigraph.storage.datasets import S3_LIMITS, Datasets
+from omnigraph.storage.blobs import is_stored_blob, stored_schema
+from omnigraph.storage.datasets import S3_LIMITS, Datasets, branch_file
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.parts import Part, VersionPlace
@@ -76,6 +76,7 @@ class InlineTables:
                 max_retries=0,
             )
         self._datasets.sync_table(ref)
+        self._datasets.note_new(ref)
         info = self._datasets.info(ref, int(created.version))
         if info is None or info.version != 1:
             raise AlreadyExists(f"there is a table at '{location}' already")
@@ -97,7 +98,9 @@ class InlineTables:
                 storage_options=self._datasets.options,
             )
             rows = int(restored.count_rows())
+            made_by = restored.read_transaction(int(restored.version))
         self._datasets.sync_version(ref, restored, int(restored.version))
+        self._datasets.note_version(ref, int(restored.version), made_by)
         info = self._datasets.info(ref, int(restored.version))
         if info is None or info.version != head + 1:
             raise VersionMismatch(
@@ -127,6 +130,8 @@ class InlineTables:
                 )
         dataset = self._datasets.open(ref)
         with lance_call("create", location, writes=True):
+            if numbering is not None:
+                self._datasets.note_new(ref)
             emptied = False
             while not emptied or int(dataset.version) <= above:
                 dataset = LanceDataset.commit(
@@ -137,6 +142,8 @@ class InlineTables:
                     storage_options=self._datasets.options,
                 )
                 emptied = True
+                version = int(dataset.version)
+                self._datasets.note_version(ref, version, dataset.read_transaction(version))
         self._datasets.sync_table(ref)
         info = self._datasets.info(ref, int(dataset.version))
         if info is None:
@@ -156,6 +163,22 @@ class InlineTables:
             )
         self._datasets.forget()
         return int(gone.old_versions)
+
+    def remove_versions(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
+        """Remove these versions with the files that only they have; gives how many, and bytes.
+
+        Inline for the reason of ``forget_history``. Lance keeps the newest version and those that
+        branches of the dataset were made from, whatever is asked for.
+        """
+        if not versions:
+            return 0, 0
+        dataset = self._datasets.open(ref)
+        with lance_call("remove old versions of", ref.path, writes=True):
+            gone = dataset.cleanup_old_versions(
+                versions=list(versions), error_if_tagged_old_versions=False
+            )
+        self._datasets.forget()
+        return int(gone.old_versions), int(gone.bytes_removed)
 
     # -- branches of one dataset ---------------------------------------------------------
 
@@ -187,6 +210,7 @@ class InlineTables:
         self._remove_strays(source.location)
         ref = TableRef(source.location, name)
         self._datasets.sync_table(ref)
+        self._datasets.note_new(ref)
         return ref
 
     def _remove_strays(self, location: str) -> None:
@@ -236,15 +260,19 @@ class InlineTables:
         return bool(self._datasets.objects.list(f"{location}/_versions"))
 
     def _add(self, location: str, rows: pa.Table, mode: str) -> None:
+        ref = TableRef(location)
         with lance_call("write to", location, writes=True):
-            lance.write_dataset(
+            written = lance.write_dataset(
                 rows,
                 self._datasets.root.path(location),
                 mode=mode,
                 enable_stable_row_ids=True,
                 storage_options=self._datasets.options,
             )
-        self._datasets.sync_table(TableRef(location))
+        self._datasets.sync_table(ref)
+        with suppress(OmniGraphError):
+            note_made(self._datasets, ref, written, int(written.version))
+        self._datasets.checksums.record()
 
     def read_log(self, location: str) -> pa.Table | None:
         """All rows of such a table, or ``None`` when it was never written."""
@@ -267,6 +295,7 @@ class Ledger:
         self._datasets = datasets
         self._dataset = dataset
         self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
+        self._written: list[int] = []
 
     @classmethod
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
@@ -286,6 +315,7 @@ class Ledger:
                 storage_options=datasets.options,
             )
         datasets.sync_table(ref)
+        datasets.note_new(ref)
         return cls(datasets, ref, created)
 
     @classmethod
@@ -309,6 +339,9 @@ class Ledger:
 
     def advance(self, version: int) -> None:
         """Move to another version."""
+        if not self._datasets.is_at_home(self.ref, self.version):
+            self._dataset = self._datasets.open(self.ref, version)
+            return
         with lance_call("open", self.ref.path):
             self._dataset = self._dataset.checkout_version(version)
 
@@ -349,6 +382,7 @@ class Ledger:
                 .use_index(False)
                 .execute(rows)
             )
+        self._written.append(self.version)
         return self.version
 
     def rewrite(self) -> int:
@@ -367,7 +401,8 @@ class Ledger:
                 storage_options=self._datasets.options,
                 enable_stable_row_ids=True,
             )
-        self._datasets.sync_files(self.ref, new_files(transaction.operation))
+        if self._datasets.synced:
+            self._datasets.sync_files(self.ref, new_files(transaction.operation))
         with lance_call("compact", self.ref.path, writes=True):
             self._dataset = LanceDataset.commit(
                 self._dataset,
@@ -375,6 +410,7 @@ class Ledger:
                 max_retries=0,
                 storage_options=self._datasets.options,
             )
+        self._written.append(self.version)
         self.sync()
         return self.version
 
@@ -398,7 +434,15 @@ class Ledger:
                 max_retries=0,
                 storage_options=self._datasets.options,
             )
+        self._written.append(self.version)
         self.sync()
+
+    def note(self) -> None:
+        """Note what the files are that came with versions of this handle. Never fails."""
+        written, self._written = self._written, []
+        with suppress(OmniGraphError):
+            for version in written:
+                note_made(self._datasets, self.ref, self._dataset, version)
 
     def _known_on_disk(self) -> tuple[int, int]:
         """The version and the part up to which everything is on the disk.
@@ -436,6 +480,31 @@ class Ledger:
         self._synced = self.version
         self._last_part = max((part.id for part in parts), default=-1)
         self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
+
+
+def note_made(
+    datasets: Datasets, ref: TableRef, dataset: LanceDataset, version: int, *, adopted: bool = False
+) -> None:
+    """Note what all files are that a version brought, by its transaction."""
+    with lance_call("read", ref.path):
+        made_by = dataset.read_transaction(version)
+    files = () if made_by is None else new_files(made_by.operation)
+    if not datasets.root.is_local and not any(map(is_stored_blob, dataset.schema)):
+        files = (f for f in files if not (f.startswith("data/") and f.endswith("/*")))
+    datasets.note_version(ref, version, made_by, files, adopted=adopted)
+
+
+def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
+    """Note what a dead writer brought with some versions, if it did not come to that.
+
+    Never fails: what cannot be read is unverified.
+    """
+    for version in range(first, last + 1):
+        with suppress(OmniGraphError):
+            if datasets.info(ref, version) is not None:
+                note_made(datasets, ref, datasets.open(ref, version), version, adopted=True)
+    if ref.branch is not None:
+        datasets.checksums.adopt(ref.location, [branch_file(ref.branch)])
 
 
 def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.RecordBatch:

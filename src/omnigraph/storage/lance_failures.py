@@ -112,7 +112,10 @@ def is_unsupported_filter(error: Exception) -> bool:
 
 
 def _damaged(text: str) -> StorageCorrupt:
-    return StorageCorrupt(f"{text}: its data is damaged")
+    return StorageCorrupt(
+        f"{text}: its data is damaged",
+        hint="verify_graph() names the files; restore them from a backup",
+    )
 
 
 def _unanswered(text: str, writes: bool) -> StorageError:

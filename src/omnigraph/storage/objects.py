@@ -138,6 +138,25 @@ class ObjectStore:
         with translated("read", self.root.path(path)):
             return bytes(self._store.get(path).bytes())
 
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """The bytes of an object, a piece at a time."""
+        self.traffic.reads += 1
+        with translated("read", self.root.path(path)):
+            for piece in self._store.get(path).stream(min_chunk_size=size):
+                yield bytes(piece)
+
+    def files_below(self, path: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """Every object at any depth below a path, with what the store knows of it."""
+        self.traffic.lists += 1
+        with translated("list", self.root.path(path)), _refusals():
+            if self.root.is_local and not self._local(path).is_dir():
+                return
+            for batch in self._store.list(f"{path}/"):
+                for each in batch:
+                    if each["path"] != path and not _is_internal(each["path"]):
+                        info = ObjectInfo(each["size"], each["e_tag"] or "", each["last_modified"])
+                        yield str(each["path"]), info
+
     def head(self, path: str) -> ObjectInfo | None:
         """What is known of an object, or ``None`` when there is none; one stat or request.
 
@@ -223,7 +242,16 @@ class ObjectStore:
         """Create or replace an object that is no text and that nobody would miss."""
         self.traffic.writes += 1
         with translated("write", self.root.path(path), writes=True):
-            self._store.put(path, data)
+            if not self.root.is_local:
+                self._store.put(path, data)
+                return
+            temporary = self._local(f"{path}{_TEMPORARY}{uuid.uuid4().hex}")
+            try:
+                _write_new(temporary, data)
+                os.replace(temporary, self._local(path))
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
 
     def create(self, path: str, text: str) -> bool:
         """Create an object unless it exists; of several that try, exactly one gets ``True``.

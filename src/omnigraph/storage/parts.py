@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import lance
@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import AlreadyExists, InternalError, StorageMissing
+from omnigraph.errors import AlreadyExists, InternalError, RecoveryRequired, StorageMissing
 from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
+from omnigraph.storage.checksums import FileSum, sums_below
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT
@@ -55,6 +57,8 @@ class Part:
     rows: int
     fragment: str
     """What Lance has to know of it, as JSON."""
+    sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
+    """What its files are, if whoever wrote them has them on a disk."""
 
     @property
     def files(self) -> list[str]:
@@ -141,7 +145,11 @@ def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
             found, wanted = len(file["fields"]), len(place.fields)
             raise InternalError(f"{found} columns were written for '{place.path}' of {wanted}")
         file["fields"] = list(place.fields)
-    return Part(int(fragment.physical_rows), json.dumps(known))
+    part = Part(int(fragment.physical_rows), json.dumps(known))
+    if not parse_root(place.uri, place.options).is_local:
+        return part
+    patterns = [each for name in part.files for each in (name, f"{name.removesuffix('.lance')}/*")]
+    return replace(part, sums=tuple(sums_below(place.uri, patterns).items()))
 
 
 def read_parts(
@@ -212,6 +220,11 @@ class VersionPlace:
 
 
 def version_place(datasets: Datasets, table: Table) -> VersionPlace:
+    if not datasets.is_at_home(table.ref, table.version):
+        raise RecoveryRequired(
+            f"'{table.ref.path}' still names the place that the graph was moved or copied from",
+            hint="open the graph once with mode='rw', which puts that right",
+        )
     uri = datasets.root.path(table.ref.path)
     return VersionPlace(uri, table.ref.path, table.version, datasets.options)
 

@@ -176,8 +176,11 @@ def vector_hits(
     *,
     metric: str,
     condition: pc.Expression | None = None,
+    probes: int | None = None,
 ) -> Hits | None:
     """The k nearest rows among those that a condition keeps, nearest first.
+
+    With ``probes`` so many partitions of an index are looked into, or all if they have too few.
 
     Rows without a vector are not there, nor by cosine those whose vector is zero. The distances
     are Lance's: squared for ``l2``. None when Lance takes no such condition.
@@ -191,7 +194,7 @@ def vector_hits(
         "q": query,
         "k": k,
         "metric": metric,
-        "nprobes": _ALL_PARTITIONS,
+        "nprobes": _ALL_PARTITIONS if probes is None else probes,
         "refine_factor": _REFINE if compressed else None,
     }
     with lance_call("search", table.ref.path):
@@ -207,6 +210,8 @@ def vector_hits(
             if condition is not None and is_unsupported_filter(error):
                 return None
             raise
+    if probes is not None and len(found) < k:
+        return vector_hits(table, column, query, k, metric=metric, condition=condition)
     return _hits(found, "_distance")
 
 

@@ -6,16 +6,19 @@ together here, which works for every kind that we build. Nothing moves before a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.dataset import Index
+from lance.indices import IndicesBuilder
 
 from omnigraph.errors import InternalError, StorageError
 from omnigraph.storage.datasets import Datasets
@@ -76,6 +79,84 @@ def oldest_rows(table: Table, parts: Iterable[int]) -> dict[int, int]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What a version says about one of its indexes, without reading it."""
+
+    name: str
+    method: str
+    metric: str | None
+    sub_vectors: int | None
+    segments: int
+    largest: int
+    """The rows that the segment knows which knows most."""
+    rows: int
+    outside: int
+    """Rows that it knows, and that it does not."""
+    fragments: int
+    size: int
+    created_at: datetime | None
+    """When its newest segment was built."""
+
+
+def index_facts(table: Table) -> dict[str, IndexFacts]:
+    """Every index of a version, by the name that it would have now."""
+    with lance_call("read", table.ref.path):
+        found = table._dataset.describe_indices()
+        rows = {f.fragment_id: f.metadata.num_rows for f in table._dataset.get_fragments()}
+        return {name: _facts(name, found, rows) for name in sorted(map(index_name, found))}
+
+
+def _facts(name: str, found: Sequence[Any], rows: Mapping[int, int]) -> IndexFacts:
+    same = [index for index in found if index_name(index) == name]
+    segments = [segment for index in same for segment in index.segments]
+    details: Mapping[str, Any] = same[0].details or {}
+    metric = details.get("metric_type")
+    known = [set(segment.fragment_ids) & rows.keys() for segment in segments]
+    covered: set[int] = set().union(*known)
+    count = sum(rows[number] for number in covered)
+    moments = [_as_stored(s.created_at) for s in segments if s.created_at is not None]
+    return IndexFacts(
+        name,
+        str(same[0].index_type),
+        None if metric is None else str(metric).lower(),
+        (details.get("compression") or {}).get("num_sub_vectors"),
+        len(segments),
+        max((sum(rows[n] for n in parts) for parts in known), default=0),
+        count,
+        sum(rows.values()) - count,
+        len(covered),
+        sum(int(segment.size_bytes or 0) for segment in segments),
+        max(moments, default=None),
+    )
+
+
+def _as_stored(moment: datetime) -> datetime:
+    """In milliseconds; who has just built an index knows more than what was written."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def partitions_of(table: Table, name: str) -> int | None:
+    """Into how many partitions an index of vectors is divided; that of several segments, one."""
+    with lance_call("read", table.ref.path):
+        for index in table._dataset.describe_indices():
+            if index_name(index) == name:
+                return len(table._dataset.get_ivf_model(index.name).centroids)
+    return None
+
+
+def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float32]:
+    """Vectors of rows that lie evenly over a table, those of no row left out."""
+    total = table.count()
+    places = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
+    with lance_call("read", table.ref.path):
+        taken = table._dataset.take(places.tolist(), columns=[column])[column].combine_chunks()
+    size = table.schema.field(column).type.list_size
+    numbers = taken.drop_null().flatten().to_numpy(zero_copy_only=False)
+    vectors: npt.NDArray[np.float32] = numbers.astype(np.float32, copy=False).reshape(-1, size)
+    return vectors
+
+
 # -- in other processes ---------------------------------------------------------------------------
 
 
@@ -88,6 +169,10 @@ class Building:
     parts: tuple[int, ...]
     is_all: bool = True
     """Whether no other segment will be put together with it."""
+    partitions: int = 1
+    """Of an index of vectors; a small segment has fewer than the index would have."""
+    centroids: Any = field(default=None, repr=False, compare=False)
+    """Around which the vectors lie; learnt when there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +198,14 @@ def build_segment(share: Building) -> BuiltIndex | None:
     try:
         with lance_call(f"build the {spec.name} index of", place.path):
             dataset = _open(place)
-            settings = index_settings(spec)
-            if spec.kind is IndexKind.VECTOR and spec.partitions == 1:
+            settings = index_settings(replace(spec, partitions=share.partitions))
+            if spec.kind is IndexKind.VECTOR and share.partitions == 1:
                 settings["ivf_centroids"] = _one_centroid(dataset, spec)
+            elif share.centroids is not None:
+                settings["ivf_centroids"] = share.centroids
+                settings["num_partitions"] = len(share.centroids)
             built = dataset.create_index_uncommitted(
-                spec.column, spec.kind.value, fragment_ids=list(share.parts), **settings
+                spec.column, spec.lance_type, fragment_ids=list(share.parts), **settings
             )
             if spec.kind is IndexKind.TEXT and share.is_all:
                 # Without this step the commit succeeds and every text query fails.
@@ -130,8 +218,23 @@ def build_segment(share: Building) -> BuiltIndex | None:
 
 
 def is_divisible(spec: IndexSpec) -> bool:
-    """Whether several processes can build it; vectors only where nothing is learnt from all."""
-    return spec.kind is not IndexKind.VECTOR or spec.partitions == 1
+    """Whether several processes can build it; not where codes are learnt from all vectors."""
+    return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
+
+
+def learnt_centroids(place: VersionPlace, spec: IndexSpec, partitions: int) -> Any:
+    """The centroids that all segments of an index share, learnt from a sample of the vectors.
+
+    None when they cannot be learnt: then one process builds the index, and says so if it fails.
+    """
+    try:
+        with lance_call(f"build the {spec.name} index of", place.path):
+            builder = IndicesBuilder(_open(place), spec.column)
+            return builder.train_ivf(partitions, distance_type=spec.metric).centroids
+    except (StorageError, InternalError) as error:
+        if type(error) not in (StorageError, InternalError):
+            raise
+        return None
 
 
 def join_segments(

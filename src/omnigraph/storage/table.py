@@ -273,9 +273,14 @@ class Table:
 
     def blob_size(self, column: str, row_id: int) -> int | None:
         """How many bytes a blob has; none when it is null."""
+        found = self.blob_place(column, row_id)
+        return None if found is None else found[0]
+
+    def blob_place(self, column: str, row_id: int) -> tuple[int, str | None] | None:
+        """How many bytes a blob has, and where it lies if not with the table; none for null."""
         with lance_call("read", self.ref.path):
             found = self._dataset._take_rows([row_id], [column])[column][0].as_py()
-        return None if found is None else int(found["size"])
+        return None if found is None else (int(found["size"]), found["blob_uri"] or None)
 
     def _blobs(self, column: str, row_ids: list[int]) -> pa.Array:
         with lance_call("read", self.ref.path):

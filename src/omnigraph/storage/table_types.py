@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from omnigraph.storage.checksums import FileSum
 
 AUTO_CLEANUP = "lance.auto_cleanup."
 """How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
@@ -80,6 +83,8 @@ class StagedTable:
     updated: int = 0
     deleted: int = 0
     files: tuple[str, ...] = ()
+    sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
+    """What some of the files are, from the processes that wrote them."""
     _transaction: object = field(default=None, repr=False, compare=False)
 
 
@@ -93,17 +98,33 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An index to build on one column. ``metric`` and ``partitions`` are for vectors."""
+    """An index to build on one column. All that follows the kind is for vectors."""
 
     column: str
     kind: IndexKind
     metric: str = "cosine"
     partitions: int = 1
+    """Of none it is not chosen yet."""
+    method: str = IndexKind.VECTOR.value
+    sub_vectors: int | None = None
+    """Into how many pieces a vector is cut that is kept as one code for each."""
+    probes: int | None = None
+    """How many partitions a search looks into at first; all when nothing is said."""
+    dimension: int = 0
 
     @property
     def name(self) -> str:
         """One index of each kind on a column."""
         return f"{self.column}_{self.kind.name.lower()}"
+
+    @property
+    def lance_type(self) -> str:
+        return self.method if self.kind is IndexKind.VECTOR else self.kind.value
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a search by it finds what a search without it finds."""
+        return self.method == IndexKind.VECTOR.value and self.probes is None
 
 
 @dataclass(frozen=True, slots=True)

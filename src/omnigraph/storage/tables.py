@@ -8,7 +8,8 @@ is in ``storage.inline``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.blobs import stored_data
+from omnigraph.storage.blobs import is_stored_blob, stored_data
+from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.table import Table, index_name
@@ -196,6 +198,7 @@ class TableStore:
             Transaction(table.version, operation),
             inserted=_added_rows(operation),
             deleted=before,
+            sums=_sums_of(parts),
         )
 
     def stage_upsert_parts(
@@ -212,7 +215,8 @@ class TableStore:
             keep_row_ids([fragment], row_ids)
             kept.append(fragment)
         new = [part.metadata() for part in added]
-        return self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
+        staged = self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
+        return replace(staged, sums=_sums_of([*(part for part, _ in replaced), *added]))
 
     def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
         return write_fragments(
@@ -309,6 +313,7 @@ class TableStore:
         inserted: int = 0,
         updated: int = 0,
         deleted: int = 0,
+        sums: Sums | None = None,
     ) -> StagedTable:
         return StagedTable(
             table.ref,
@@ -319,6 +324,7 @@ class TableStore:
             updated,
             deleted,
             tuple(new_files(transaction.operation)),
+            sums or {},
             transaction,
         )
 
@@ -340,7 +346,7 @@ class TableStore:
             raise InternalError("a staged write was committed that this process did not stage")
         ref = staged.ref
         before = staged.base if after is None else after
-        self._datasets.sync_files(ref, staged.files)
+        self._datasets.sync_files(ref, self._written(staged), staged.sums)
         try:
             with lance_call("commit to", ref.path, writes=True):
                 committed = LanceDataset.commit(
@@ -358,6 +364,7 @@ class TableStore:
         self._datasets.sync_version(ref, committed, version)
         with lance_call("read", ref.path):
             found = committed.read_transaction(version)
+            self._datasets.note_version(ref, version, found)
             if rows_before is None:
                 rows = int(committed.count_rows())
             else:
@@ -373,6 +380,15 @@ class TableStore:
             )
         self._datasets.keep(ref, info, committed)
         return CommittedTable(ref, version, rows, info)
+
+    def _written(self, staged: StagedTable) -> tuple[str, ...]:
+        """The files of a staged write; on S3 nobody asks for blobs where there can be none."""
+        if self._datasets.root.is_local:
+            return staged.files
+        schema = self._datasets.shared(staged.ref, staged.base).schema
+        if any(is_stored_blob(column) for column in schema):
+            return staged.files
+        return tuple(f for f in staged.files if not (f.startswith("data/") and f.endswith("/*")))
 
     def landed(self, staged: StagedTable, version: int) -> bool:
         """Whether a version is the work of this staged write."""
@@ -390,6 +406,10 @@ def _update(table: Table, deletions: Deletions) -> Transaction:
         fields_modified=[],
     )
     return Transaction(table.version, operation)
+
+
+def _sums_of(parts: Iterable[Part]) -> dict[str, FileSum]:
+    return {name: each for part in parts for name, each in part.sums}
 
 
 def _added_rows(operation: Any) -> int:
@@ -420,7 +440,7 @@ def new_files(operation: Any) -> Iterator[str]:
 def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     built = dataset.create_index_uncommitted(
-        spec.column, spec.kind.value, fragment_ids=fragments, **index_settings(spec)
+        spec.column, spec.lance_type, fragment_ids=fragments, **index_settings(spec)
     )
     if spec.kind is IndexKind.TEXT:
         # Without this step the commit succeeds and every text query fails.
@@ -434,7 +454,9 @@ def index_settings(spec: IndexSpec) -> dict[str, Any]:
     if spec.kind is IndexKind.TEXT:
         settings["with_position"] = True
     elif spec.kind is IndexKind.VECTOR:
-        settings.update(metric=spec.metric, num_partitions=spec.partitions)
+        settings.update(metric=spec.metric, num_partitions=max(1, spec.partitions))
+        if spec.sub_vectors is not None:
+            settings["num_sub_vectors"] = spec.sub_vectors
     return settings
 
 

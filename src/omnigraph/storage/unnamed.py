@@ -6,17 +6,24 @@ remove them without knowing that no writer needs them.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from lance import LanceDataset
 
+from omnigraph.errors import StorageMissing
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.table_types import TableRef
 
 _FOLDERS = ("data", "_deletions", "_indices")
+# How Lance and the object store call a local file while they write it.
+_UNFINISHED = re.compile(r"^\.tmp|#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,27 @@ def unnamed_files(datasets: Datasets, location: str) -> list[UnnamedFile]:
         there = list(_there(table))
         copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
         named = {name for copy in copies for name in _named(copy)}
-    return sorted(
-        (
-            UnnamedFile(f"{location}/{path}", size, modified)
-            for path, name, size, modified in there
-            if name not in named
-        ),
-        key=lambda file: file.path,
-    )
+    found = [
+        UnnamedFile(f"{location}/{path}", size, modified)
+        for path, name, size, modified in there
+        if name not in named
+    ]
+    return sorted([*found, *_unfinished(datasets, location)], key=lambda file: file.path)
+
+
+def _unfinished(datasets: Datasets, location: str) -> Iterator[UnnamedFile]:
+    """Files that a writer died over before they had their names; listings leave them out."""
+    if not datasets.root.is_local:
+        return
+    top = datasets.root.path(location)
+    for folder, _, names in os.walk(top):
+        for name in names:
+            if _UNFINISHED.search(name):
+                with suppress(StorageMissing), translated("look at", location):
+                    found = os.stat(f"{folder}/{name}")
+                    path = f"{location}{folder.removeprefix(top)}/{name}"
+                    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+                    yield UnnamedFile(path, found.st_size, modified)
 
 
 def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:

@@ -1,0 +1,147 @@
+"""A graph whose directory was moved, or copied beside the original.
+
+The version files of its branches still name the place that it came from. Reading is right all the
+same, see ``storage.datasets``; a writer could build on files elsewhere, so whoever opens such a
+graph to write puts the files right first. They are rewritten one by one, so what a crash
+interrupts is gone on with at the next opening: one file is rewritten last, and tells.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import StorageMissing
+from omnigraph.storage.copying import files_below, settled, write_file
+from omnigraph.storage.datasets import manifest_name
+from omnigraph.storage.lance_manifests import Home, bases, rewritten
+
+_LOG = logging.getLogger(__name__)
+
+MOVED_LEASE = "moved"
+"""The right to rewrite the version files of branches."""
+_VERSIONS = "/_versions/"
+_TREE = "/tree/"
+_TABLES = ("nodes", "edges", MANIFEST)
+_AT_ONCE = 8
+
+
+def heal_if_moved(store: GraphStore) -> int:
+    """Make branches name the place where the graph is; gives how many files that took.
+
+    Costs nothing to speak of where there is no branch, and the look at one file where there is.
+    """
+    if not _is_moved(store):
+        return 0
+    with store.leases.held([MOVED_LEASE], store.patience.lease):
+        # Somebody else may have done it while this process waited.
+        return _heal(store) if _is_moved(store) else 0
+
+
+def heal_everything(store: GraphStore) -> int:
+    """The same for every file, whatever the one says that tells."""
+    with store.leases.held([MOVED_LEASE], store.patience.lease):
+        return _heal(store)
+
+
+def misplaced(store: GraphStore) -> int:
+    """How many version files of branches name another place."""
+    home = Home(store.root)
+    return sum(
+        not _is_home(store, home, path) for paths in _by_branch(store).values() for path in paths
+    )
+
+
+def _is_moved(store: GraphStore) -> bool:
+    """Look at the oldest version file of the last branch: healing comes to it at the end."""
+    home = Home(store.root)
+    for folder in reversed(_manifest_branches(store)):
+        first = f"{folder}{_VERSIONS}{manifest_name(_forked_at(store, folder))}"
+        with suppress(StorageMissing):
+            return not _is_home(store, home, first)
+        # Cleanup removed it. Lance counts down, so that the oldest is the last.
+        left = _version_names(store.objects.list(f"{folder}/_versions"))
+        if left:
+            return not _is_home(store, home, f"{folder}{_VERSIONS}{left[-1]}")
+    return False
+
+
+def _forked_at(store: GraphStore, folder: str) -> int:
+    """The version of its parent that a branch begins with, which is its own first one."""
+    try:
+        told = json.loads(store.objects.read(branch_reference(folder.partition(_TREE)[2])))
+        return int(told["parentVersion"])
+    except (StorageMissing, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _manifest_branches(store: GraphStore) -> list[str]:
+    names = store.objects.list(f"{MANIFEST}/_refs/branches")
+    branches = (n.removesuffix(".json").replace("%2F", "/") for n in names if n.endswith(".json"))
+    return sorted(f"{MANIFEST}{_TREE}{branch}" for branch in branches)
+
+
+def _version_names(names: list[str]) -> list[str]:
+    return sorted(n for n in names if n.removesuffix(".manifest").isdecimal() and "." in n)
+
+
+def _by_branch(store: GraphStore) -> dict[str, list[str]]:
+    """The version files of all branches of all tables, by the directory of the branch."""
+    found: dict[str, list[str]] = {}
+    for top in _TABLES:
+        for path in files_below(store.objects, top):
+            folder, middle, name = path.rpartition(_VERSIONS)
+            if middle and _TREE in folder and _version_names([name]):
+                found.setdefault(folder, []).append(path)
+    return found
+
+
+def _heal(store: GraphStore) -> int:
+    home = Home(store.root)
+    branches = _by_branch(store)
+    tables = [folder for folder in branches if not folder.startswith(f"{MANIFEST}/")]
+    last = _manifest_branches(store)
+    # What is left of a branch without a reference comes before those that can tell.
+    first = [folder for folder in branches if folder not in {*tables, *last}]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        done = sum(pool.map(lambda folder: _put_right(store, home, branches[folder]), tables))
+    for folder in (*sorted(first), *last):
+        done += _put_right(store, home, branches.get(folder, []))
+    store.datasets.checksums.record()
+    store.datasets.start_over()
+    store.manifests.forget()
+    if done:
+        _LOG.info("'%s' was moved or copied: %d files of branches", store.root.uri, done)
+    return done
+
+
+def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
+    """Rewrite what has to be, the newest first: who reads one version takes later ones as good."""
+    done = []
+    for path in sorted(paths):
+        raw = store.objects.read_bytes(path)
+        location = _location(path)
+        new = rewritten(raw, path, partial(home.at_home, location=location))
+        if new != raw:
+            write_file(store.objects, path, new)
+            folder, _, name = path.rpartition("/")
+            store.datasets.checksums.note(folder, [name])
+            done.append(path)
+    if done:
+        settled(store.objects, done)
+    return len(done)
+
+
+def _is_home(store: GraphStore, home: Home, path: str) -> bool:
+    location = _location(path)
+    named = bases(store.objects.read_bytes(path), path)
+    return all(home.at_home(each, location) == each for each in named)
+
+
+def _location(path: str) -> str:
+    return path.partition(_TREE)[0]

@@ -1,0 +1,269 @@
+"""The graph around its tables: schema files, branches, commits, tags, writes that are not over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.compute as pc
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.history import History
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.names import SCHEMA_LOCK, branch_label, normal_branch
+from omnigraph.commit.rows import HeadRow, from_arrow
+from omnigraph.commit.sidecar import FOLDER as RECOVERY
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.staging import ENDING
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
+from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
+from omnigraph.storage.inline import Ledger
+from omnigraph.storage.table_types import TableRef
+
+_ABANDONED = timedelta(days=7)
+_CLEANUP = "run graph.maintenance.cleanup()"
+_REFS = "_refs/branches/"
+
+
+def look_at_schema(ground: Ground) -> None:
+    """The three files agree with each other."""
+    with ground.guarded("the schema files", code=ProblemCode.SCHEMA_DISAGREES):
+        ground.contract = ground.store.schema_files.load()
+
+
+def look_at_branches(ground: Ground) -> list[str]:
+    """Every branch whose reference can be read; their states are what all tables hang on."""
+    references = {p for p in ground.files if p.startswith(f"{MANIFEST}/{_REFS}")}
+    _damaged_references(ground, references)
+    names = ["main"]
+    with ground.guarded("the branches", code=ProblemCode.MANIFEST_UNREADABLE, hint=FROM_BACKUP):
+        _require_whole(ground, None)
+        names = Branches(ground.store).list()
+    for name in names:
+        with ground.guarded(
+            f"the manifest of branch '{name}'",
+            code=ProblemCode.MANIFEST_UNREADABLE,
+            hint=FROM_BACKUP,
+            table=MANIFEST,
+            branch=name,
+        ):
+            branch = normal_branch(name)
+            _require_whole(ground, branch)
+            ground.snapshots[branch] = ground.store.manifest(branch).current()
+    return names
+
+
+def _require_whole(ground: Ground, branch: str | None) -> None:
+    """Nothing is read that is known to be damaged: it could end the process."""
+    ref = TableRef(MANIFEST, branch)
+    folder = f"{ref.path}/_versions/"
+    there = [name for name in ground.files if name.startswith(folder)]
+    # The names of versions count down.
+    newest = min((name for name in there if name.endswith(".manifest")), default=None)
+    damaged = newest in ground.damaged
+    if newest is not None and not damaged:
+        version = 2**64 - 1 - int(newest.removeprefix(folder).removesuffix(".manifest"))
+        damaged = not ground.is_whole(ref, version)
+    if damaged:
+        raise StorageCorrupt(f"files of the manifest of '{branch_label(branch)}' are damaged")
+
+
+def _damaged_references(ground: Ground, references: set[str]) -> None:
+    others = {p for p in ground.files if f"/{_REFS}" in p} - references
+    for path in sorted(references | others):
+        with ground.guarded("a branch", table=ground.table_at(path), file=path):
+            try:
+                told = json.loads(ground.store.objects.read(path))
+            except (ValueError, StorageMissing):
+                told = None
+            if not isinstance(told, dict):
+                ground.findings.add(
+                    Problem(
+                        ProblemCode.BRANCH_REFERENCE_DAMAGED,
+                        f"'{path}' does not say what branch it is",
+                        FROM_BACKUP,
+                        table=ground.table_at(path),
+                        file=path,
+                    )
+                )
+
+
+def look_at_orphans(ground: Ground) -> None:
+    """Directories of branches that there are no more, of the graph and of single tables."""
+    writing = _being_written(ground)
+    for path, location, branch in _copies(ground):
+        reference = f"{location}/{_REFS}{branch.replace('/', '%2F')}.json"
+        if location == MANIFEST:
+            if reference not in ground.files and branch != SCHEMA_LOCK:
+                ground.findings.add(_orphan(ProblemCode.ORPHAN_BRANCH, path, branch, MANIFEST))
+            continue
+        pins = {(pin.location, pin.branch) for _, pin in ground.pins(of_all=True)}
+        table = ground.table_at(path)
+        if (location, branch) not in pins and (table, branch) not in writing:
+            ground.findings.add(_orphan(ProblemCode.ORPHAN_FORK, path, branch, table))
+
+
+def _being_written(ground: Ground) -> set[tuple[str | None, str | None]]:
+    """Tables and branches that belong to writes which are not over; they fork first."""
+    found: set[tuple[str | None, str | None]] = set()
+    for operation in ground.store.sidecars.list():
+        with suppress(OmniGraphError):
+            sidecar = ground.store.sidecars.read(operation)
+            entries = () if sidecar is None else sidecar.tables
+            found |= {(entry.table_key, entry.table_branch) for entry in entries}
+    return found
+
+
+def _copies(ground: Ground) -> Iterator[tuple[str, str, str]]:
+    """The directories of branches, by their versions: path, table, and branch."""
+    seen: dict[str, tuple[str, str]] = {}
+    for path in ground.files:
+        location, found, rest = path.partition("/tree/")
+        branch, inside, _ = rest.partition("/_versions/")
+        if found and inside:
+            seen.setdefault(f"{location}/tree/{branch}", (location, branch))
+    for path, (location, branch) in sorted(seen.items()):
+        yield path, location, branch
+
+
+def _orphan(code: ProblemCode, path: str, branch: str, table: str | None) -> Problem:
+    return Problem(
+        code,
+        f"'{path}' is what is left of a branch that is not there",
+        _CLEANUP,
+        Weight.WARNING,
+        table,
+        branch,
+        path,
+    )
+
+
+# -- commits --------------------------------------------------------------------------------------
+
+
+def look_at_commits(ground: Ground, snapshot: Snapshot) -> None:
+    """Every commit follows one that is there, and the head is one of them."""
+    name = branch_label(snapshot.branch)
+    with ground.guarded(
+        f"the commits of branch '{name}'",
+        code=ProblemCode.MANIFEST_UNREADABLE,
+        hint=FROM_BACKUP,
+        table=MANIFEST,
+        branch=name,
+    ):
+        manifest = ground.store.manifest(snapshot.branch)
+        commits = manifest.commits()
+        known = {commit.commit_id for commit in commits}
+        for commit in commits[1:]:
+            if commit.parent not in known:
+                ground.findings.add(
+                    Problem(
+                        ProblemCode.PARENT_MISSING,
+                        f"commit {commit.commit_id} follows {commit.parent}, which is not there",
+                        FROM_BACKUP,
+                        table=MANIFEST,
+                        branch=name,
+                    )
+                )
+        ledger = Ledger.open(ground.store.datasets, manifest.ref, snapshot.manifest_version)
+        rows = from_arrow(ledger.read(condition=pc.field("object_type") == HeadRow.kind))
+        for row in (each for each in rows if isinstance(each, HeadRow)):
+            if row.branch == snapshot.branch and row.commit_id not in known:
+                ground.findings.add(
+                    Problem(
+                        ProblemCode.HEAD_UNKNOWN,
+                        f"the head of branch '{name}' is {row.commit_id}, which is not there",
+                        FROM_BACKUP,
+                        table=MANIFEST,
+                        branch=name,
+                    )
+                )
+
+
+def look_at_tags(ground: Ground) -> None:
+    """What a tag names is there, with its tables."""
+    if None not in ground.snapshots or any(p.startswith(MANIFEST) for p in ground.damaged):
+        return
+    with ground.guarded("the tags", table=MANIFEST):
+        history = History(ground.store)
+        for name, row in ground.store.manifest(None).tags().items():
+            try:
+                snapshot = history.snapshot_of(row.commit_id or "")
+                gone = [
+                    key
+                    for key, pin in snapshot.pins.items()
+                    if ground.store.tables.info(pin.ref, pin.version) is None
+                ]
+            except OmniGraphError as error:
+                ground.findings.add(_tag(name, error.message))
+                continue
+            if gone:
+                ground.findings.add(_tag(name, f"the tables {', '.join(gone)} are gone"))
+
+
+def _tag(name: str, why: str) -> Problem:
+    return Problem(
+        ProblemCode.TAG_UNREADABLE,
+        f"what tag '{name}' names cannot be read: {why}",
+        "move or delete the tag, or restore the graph from a backup",
+        table=MANIFEST,
+    )
+
+
+# -- writes that are not over ---------------------------------------------------------------------
+
+
+def look_at_writes(ground: Ground) -> None:
+    """Sidecars and markers: of a write that runs, or of one whose process died."""
+    store = ground.store
+    with ground.guarded("the recovery files"):
+        for operation in store.sidecars.list():
+            file = f"{RECOVERY}/{operation}.json"
+            with ground.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED, file=file):
+                if store.sidecars.read(operation) is not None:
+                    ground.findings.add(
+                        Problem(
+                            ProblemCode.WRITE_INTERRUPTED,
+                            f"the write {operation} is under way or was interrupted",
+                            "if no writer lives, open the graph read-write: that settles it",
+                            Weight.WARNING,
+                            file=file,
+                        )
+                    )
+        for name in store.objects.list(RECOVERY):
+            if name.endswith(ENDING):
+                _look_at_marker(ground, f"{RECOVERY}/{name}")
+
+
+def _look_at_marker(ground: Ground, file: str) -> None:
+    with ground.guarded("a marker", file=file):
+        try:
+            text = ground.store.objects.read(file)
+        except StorageMissing:
+            return
+        try:
+            since = datetime.fromtimestamp(json.loads(text)["started_at"] / 1_000_000, UTC)
+        except (ValueError, KeyError, TypeError, OverflowError):
+            ground.findings.add(
+                Problem(
+                    ProblemCode.MARKER_DAMAGED,
+                    f"'{file}' does not say which write it marks",
+                    "remove it if no load runs",
+                    Weight.WARNING,
+                    file=file,
+                )
+            )
+            return
+        if datetime.now(UTC) - since > _ABANDONED:
+            ground.findings.add(
+                Problem(
+                    ProblemCode.STAGING_ABANDONED,
+                    f"a write that began {since:%Y-%m-%d} has not ended",
+                    "if its process is gone, run graph.maintenance.cleanup()",
+                    Weight.WARNING,
+                    file=file,
+                )
+            )

@@ -1,0 +1,302 @@
+"""What the files of a graph were when they were written, so that later damage can be named.
+
+Lance keeps no checksums: a flipped byte gives wrong rows. Whoever wrote a file notes its size and
+digest here; one small object for each publish takes what was noted. It is derived: a record that
+is lost only means that its files cannot be verified. Locally a digest is over the bytes; on S3,
+where nothing that was just written is read again, it is the tag that the store gave.
+
+A name may come back with other bytes, for one when a branch is deleted and made again; so a path
+may have several sums, and a file is right when it has one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.storage.objects import ObjectInfo, ObjectStore
+
+FOLDER = "__checksums"
+TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
+"""Under these directories of a graph lie files that are written once and never changed."""
+
+_VERSION = 1
+_SHA256, _E_TAG = "sha256:", "etag:"
+_PLAIN_MD5 = re.compile(r"[0-9a-f]{32}")
+_AT_ONCE = 16
+# From so many files of one directory on, a listing of it is asked for instead of each.
+_MANY = 64
+# About as many as sixteen small writes have.
+_TOGETHER = 100
+_PIECE = 1 << 20
+_FILES_PER_RECORD = 50_000
+
+MOST_RECORDS = 64
+"""More of them than this are put together when a graph is optimized."""
+
+
+class FileSum(NamedTuple):
+    """What a file was: how many bytes, and a digest that says how it was made."""
+
+    size: int
+    digest: str
+
+
+Sums = Mapping[str, FileSum]
+
+
+def sum_of(path: str) -> FileSum:
+    """The sum of a local file; the process that wrote it finds it in memory still."""
+    digest = hashlib.sha256()
+    size = 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while piece := os.read(descriptor, _PIECE):
+            digest.update(piece)
+            size += len(piece)
+    finally:
+        os.close(descriptor)
+    return FileSum(size, _SHA256 + digest.hexdigest())
+
+
+def sums_below(top: str, patterns: Iterable[str]) -> dict[str, FileSum]:
+    """The sums of new files of a local table, for the process that wrote them.
+
+    Relative to the table; what cannot be read is left out, it is unverified then.
+    """
+    found: dict[str, FileSum] = {}
+    for name in matching(top, patterns):
+        with suppress(OSError):
+            found[name] = sum_of(f"{top}/{name}")
+    return found
+
+
+def matching(top: str, patterns: Iterable[str]) -> Iterator[str]:
+    """The files of a local table that names, or directories with a star behind them, stand for."""
+    for pattern in patterns:
+        folder = pattern.removesuffix("/*")
+        if folder == pattern:
+            # What a branch names may lie where it was made from.
+            if os.path.exists(f"{top}/{pattern}"):
+                yield pattern
+            continue
+        with suppress(FileNotFoundError), os.scandir(f"{top}/{folder}") as entries:
+            yield from sorted(f"{folder}/{entry.name}" for entry in entries if entry.is_file())
+
+
+class Checksums:
+    """Sums that this process has noted and not yet recorded. Nothing here ever fails a write."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._lock = threading.Lock()
+        self._noted: dict[str, FileSum | None] = {}
+
+    def note(self, folder: str, names: Iterable[str], known: Sums | None = None) -> None:
+        """Files in a directory that this process wrote, or has the sums of from who did.
+
+        On S3 a star may stand for all files of a directory.
+        """
+        sums = known or {}
+        for name in names:
+            path = f"{folder}/{name}"
+            found = sums.get(name)
+            if found is None and self._objects.root.is_local:
+                try:
+                    found = sum_of(self._objects.root.path(path))
+                except OSError:
+                    continue
+            with self._lock:
+                self._noted[path] = found
+
+    def adopt(self, folder: str, names: Iterable[str]) -> None:
+        """Files that a dead writer left, unless it is recorded already what they were."""
+        with suppress(OmniGraphError):
+            wanted = list(names)
+            known = read_records(self._objects).sums
+            self.note(folder, (name for name in wanted if f"{folder}/{name}" not in known))
+
+    def pending(self) -> dict[str, FileSum]:
+        """What would be recorded now."""
+        with self._lock:
+            noted = dict(self._noted)
+        found = {path: each for path, each in noted.items() if each is not None}
+        with suppress(OmniGraphError):
+            found.update(_asked(self._objects, [p for p, each in noted.items() if each is None]))
+        return found
+
+    def record(self, *, now: bool = False) -> None:
+        """Write down what was noted. No sync: a record that a power failure takes is no loss.
+
+        Files that the store has to be asked for, on S3, are taken together over several publishes,
+        unless it has to be now.
+        """
+        with self._lock:
+            if not self._noted:
+                return
+            to_ask = sum(found is None for found in self._noted.values())
+            if not now and 0 < to_ask < _TOGETHER:
+                return
+            noted, self._noted = self._noted, {}
+        try:
+            sums = {path: each for path, each in noted.items() if each is not None}
+            sums |= _asked(self._objects, [p for p, each in noted.items() if each is None])
+            if sums:
+                _write(self._objects, sums)
+        except OmniGraphError:
+            # The next record takes them along.
+            with self._lock:
+                self._noted = {**noted, **self._noted}
+
+
+def _asked(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
+    """What a store says of files, and of all in a directory with a star; not of what is gone."""
+    if not paths:
+        return {}
+    folders: dict[str, list[str]] = {}
+    found: dict[str, FileSum] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name == "*":
+            found |= {inside: tag_sum(info) for inside, info in objects.files_below(folder)}
+        else:
+            folders.setdefault(folder, []).append(path)
+    single: list[str] = []
+    for folder, inside in folders.items():
+        if len(inside) < _MANY:
+            single += inside
+            continue
+        wanted = set(inside)
+        there = {p: info for p, info in objects.files_below(folder) if p in wanted}
+        found |= {path: tag_sum(info) for path, info in there.items()}
+    with ThreadPoolExecutor(min(_AT_ONCE, len(single) or 1)) as pool:
+        for path, info in zip(single, pool.map(objects.head, single), strict=True):
+            if info is not None:
+                found[path] = tag_sum(info)
+    return found
+
+
+def tag_sum(info: ObjectInfo) -> FileSum:
+    """The sum of an object that is not read."""
+    return FileSum(info.size, _E_TAG + info.e_tag.strip('"'))
+
+
+def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[FileSum]) -> bool:
+    """Whether a file is one of what it may be. Reads it, if that can tell anything."""
+    told = [each for each in sums if each.size == info.size]
+    if not told:
+        return False
+    tags = {each.digest.removeprefix(_E_TAG) for each in told if each.digest.startswith(_E_TAG)}
+    if not objects.root.is_local and tags and info.e_tag.strip('"') not in tags:
+        return False
+    digests = {each.digest.removeprefix(_SHA256) for each in told} - tags
+    plain = {tag for tag in tags if _PLAIN_MD5.fullmatch(tag)}
+    if not digests and not plain:
+        return True
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    for piece in objects.pieces(path, _PIECE):
+        if digests:
+            sha256.update(piece)
+        if plain:
+            md5.update(piece)
+    return sha256.hexdigest() in digests or md5.hexdigest() in plain
+
+
+# -- records --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Records:
+    """Everything that is recorded, and which records cannot be read."""
+
+    names: list[str] = field(default_factory=list)
+    sums: dict[str, tuple[FileSum, ...]] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+    def add(self, sums: Sums) -> None:
+        for path, each in sums.items():
+            known = self.sums.get(path, ())
+            if each not in known:
+                self.sums[path] = (*known, each)
+
+
+def read_records(objects: ObjectStore) -> Records:
+    """All records; one that goes meanwhile has been folded into another."""
+    found = Records()
+    for name in objects.list(FOLDER):
+        try:
+            found.add(_read(objects.read(f"{FOLDER}/{name}")))
+            found.names.append(name)
+        except StorageMissing:
+            continue
+        except (StorageCorrupt, ValueError, KeyError, TypeError):
+            found.damaged.append(name)
+    return found
+
+
+def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
+    """Put all records into one and forget files that are gone; gives how many records went.
+
+    Nothing is done up to ``least`` records, unless one cannot be read: that goes, and its files
+    are unverified from then on. The new record is there before the old ones go, so a crash costs
+    nothing, and writers beside it add records of their own.
+    """
+    if not objects.list(FOLDER):
+        return 0
+    found = read_records(objects)
+    if len(found.names) <= least and not found.damaged:
+        return 0
+    # Listed after the records were read: a file that one of them names was there before it.
+    there = {path for top in TABLES for path, _ in objects.files_below(top)}
+    kept = {path: sums for path, sums in found.sums.items() if path in there}
+    if len(found.names) > 1 or len(kept) < len(found.sums):
+        for sums in _layers(kept):
+            _write(objects, sums)
+    elif not found.damaged:
+        return 0
+    else:
+        found.names.clear()
+    for name in (*found.names, *found.damaged):
+        objects.delete(f"{FOLDER}/{name}")
+    return len(found.names) + len(found.damaged)
+
+
+def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileSum]]:
+    """Records of one sum for each path, and not too many of them."""
+    layer: dict[int, dict[str, FileSum]] = {}
+    for path in sorted(sums):
+        for number, each in enumerate(sums[path]):
+            into = layer.setdefault(number, {})
+            into[path] = each
+            if len(into) >= _FILES_PER_RECORD:
+                yield layer.pop(number)
+    yield from layer.values()
+
+
+def _write(objects: ObjectStore, sums: Sums) -> None:
+    files = {path: list(sums[path]) for path in sorted(sums)}
+    told = {"version": _VERSION, "sum": _sum_of_record(files), "files": files}
+    objects.write_bytes(f"{FOLDER}/{uuid.uuid4()}.json", json.dumps(told).encode())
+
+
+def _read(text: str) -> dict[str, FileSum]:
+    told = json.loads(text)
+    files = told["files"]
+    if told["version"] != _VERSION or told["sum"] != _sum_of_record(files):
+        raise ValueError("the record is not what was written")
+    return {str(path): FileSum(int(size), str(digest)) for path, (size, digest) in files.items()}
+
+
+def _sum_of_record(files: object) -> str:
+    """A record vouches for itself, or damage to it would be told as damage to a file."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

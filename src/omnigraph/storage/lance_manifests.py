@@ -1,0 +1,176 @@
+"""The places that the version files of Lance name, read and replaced.
+
+The file of a version of a branch says where the table lies that it was forked from, as a whole
+address. A graph that was moved or copied has such files that name the place it came from: they
+lead nowhere, or, which is worse, to the original. Here the address is replaced and every other
+byte of a file stays what it is.
+
+A version file is: sections that are found by their positions, the message with its length in
+front, and a footer of sixteen bytes with the position of the message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeAlias
+
+from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.storage.field_protos import _varint, _written
+from omnigraph.storage.roots import Root, parse_root
+
+Replace: TypeAlias = Callable[[str], str]
+
+_FOOTER = struct.Struct("<QHH4s")
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"LANC"
+_BASES, _BASE_PATH = 18, 4
+_SECTIONS = (6, 21)
+"""The fields of a message that are positions in its file: of indexes, of the transaction."""
+_NUMBER, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)", re.DOTALL)
+
+
+class Home:
+    """Where a graph is, to tell an address under it from one at another place."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._known: dict[str, bool] = {root.uri: True}
+
+    def at_home(self, address: str, location: str) -> str:
+        """The address of a table or branch as it is here; itself if it is of this place.
+
+        ``location`` is that of the table whose file says so.
+        """
+        found = taken_apart(address, location)
+        if found is None or self._is_here(found[0]):
+            return address
+        return self._root.path(found[1])
+
+    def _is_here(self, place: str) -> bool:
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = self._same_directory(place)
+        return known
+
+    def _same_directory(self, place: str) -> bool:
+        """A directory has several names when there are links to it or above it."""
+        if not self._root.is_local or place.startswith("s3://"):
+            return False
+        try:
+            return os.path.samefile(place, self._root.uri)
+        except OSError:
+            return False
+
+
+def taken_apart(address: str, location: str) -> tuple[str, str] | None:
+    """The root of a graph and what is below it, of the address of a table in it."""
+    try:
+        uri = parse_root(address).uri
+    except InputError:
+        return None
+    if uri.endswith(f"/{location}"):
+        return uri.removesuffix(f"/{location}"), location
+    root, middle, branch = uri.rpartition(f"/{location}/tree/")
+    if middle:
+        return root, f"{location}/tree/{branch}"
+    found = _TABLE.fullmatch(uri)
+    return None if found is None else (found[1], found[2])
+
+
+def bases(raw: bytes, name: str) -> list[str]:
+    """The addresses that a version file names."""
+    return [
+        address
+        for number, _, value in _entries(message(raw, name))
+        if number == _BASES and isinstance(value, bytes)
+        for address in _addresses(value)
+    ]
+
+
+def message(raw: bytes, name: str) -> bytes:
+    """What a version file says, without its sections and its footer."""
+    start, end = _span(raw, name)
+    return raw[start:end]
+
+
+def rewritten(raw: bytes, name: str, replace: Replace) -> bytes:
+    """A version file in which every address is what ``replace`` makes of it."""
+    start, end = _span(raw, name)
+    at = start - _LENGTH.size
+    out = bytearray()
+    for number, part, value in _entries(raw[start:end]):
+        if number in _SECTIONS and isinstance(value, int) and value >= at:
+            # What follows the message would not be where the message says any more.
+            raise _unknown_form(name)
+        if number == _BASES and isinstance(value, bytes):
+            out += _written(_BASES, _with_address(value, replace))
+        else:
+            out += part
+    return raw[:at] + _LENGTH.pack(len(out)) + bytes(out) + raw[end:]
+
+
+def _with_address(raw: bytes, replace: Replace) -> bytes:
+    out = bytearray()
+    for number, part, value in _entries(raw):
+        if number == _BASE_PATH and isinstance(value, bytes):
+            out += _written(_BASE_PATH, replace(value.decode()).encode())
+        else:
+            out += part
+    return bytes(out)
+
+
+def _addresses(raw: bytes) -> Iterator[str]:
+    for number, _, value in _entries(raw):
+        if number == _BASE_PATH and isinstance(value, bytes):
+            yield value.decode()
+
+
+def _span(raw: bytes, name: str) -> tuple[int, int]:
+    """Where the message begins and ends."""
+    with suppress(struct.error, OverflowError):
+        position, _, _, magic = _FOOTER.unpack(raw[-_FOOTER.size :])
+        (length,) = _LENGTH.unpack_from(raw, position)
+        start = position + _LENGTH.size
+        if magic == _MAGIC and start + length <= len(raw) - _FOOTER.size:
+            return start, start + length
+    raise _unknown_form(name)
+
+
+def _entries(raw: bytes) -> Iterator[tuple[int, bytes, int | bytes]]:
+    """The fields of a message: number, all bytes of it, and its value."""
+    at = 0
+    try:
+        while at < len(raw):
+            start = at
+            tag, at = _varint(raw, at)
+            form, value = tag & 7, b""
+            if form == _NUMBER:
+                number, at = _varint(raw, at)
+                yield tag >> 3, raw[start:at], number
+                continue
+            if form == _BYTES:
+                length, at = _varint(raw, at)
+            elif form in (_EIGHT, _FOUR):
+                length = 8 if form == _EIGHT else 4
+            else:
+                raise ValueError
+            value = raw[at : at + length]
+            if len(value) != length:
+                raise ValueError
+            at += length
+            yield tag >> 3, raw[start:at], value
+    except (IndexError, ValueError):
+        raise _unknown_form("a version file") from None
+
+
+def _unknown_form(name: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"'{name}' is not a version file of Lance as this program knows them",
+        hint="look whether the file is damaged",
+        details={"path": name},
+    )

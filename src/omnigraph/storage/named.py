@@ -1,0 +1,38 @@
+"""The files that the versions of a table name, up to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_manifests import taken_apart
+from omnigraph.storage.table_types import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file that some version names."""
+
+    path: str
+    """Relative to the root of the graph."""
+    is_transaction: bool
+
+
+def named_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[NamedFile]:
+    """Each file once that versions up to one name, wherever in the graph it lies."""
+    dataset = datasets.open(ref, until)
+    seen: set[str] = set()
+    with lance_call("list the files of", ref.path):
+        batches = list(dataset.tracked_files())
+    for batch in batches:
+        columns = [batch.column(n).to_pylist() for n in ("version", "base_uri", "path", "type")]
+        for version, base, name, kind in zip(*columns, strict=True):
+            if version > until:
+                continue
+            found = taken_apart(base, ref.location)
+            path = f"{ref.path if found is None else found[1]}/{name}"
+            if path not in seen:
+                seen.add(path)
+                yield NamedFile(path, kind == "transaction file")
