@@ -42,10 +42,12 @@ fmt: $(STAMP)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The page of codes, and the console blocks of the documentation with what the commands print now.
+# The pages of codes and of commands, and the console blocks of the documentation with what the commands print now.
 docs: $(STAMP)
 	$(PY) tools/codes_page.py >.venv/codes.md
 	mv .venv/codes.md docs/codes.md
+	$(PY) tools/commands_page.py >.venv/commands.md
+	mv .venv/commands.md docs/commands.md
 	$(PY) -m tests.pages
 
 java:

@@ -1,44 +1,105 @@
 #!/usr/bin/env bash
-# Shows what OmniGraph does today, on a research lab's shared memory.
+# The whole story on the shared memory of an invented research lab: make a graph, load it through
+# Spark, ask, branch, change, compare, merge with a conflict, look back, look after it.
+# DEMO_PAPERS sets the size of the lab.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+
+demo=$PWD
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+export OMNIGRAPH_HOME="$place/operator"
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 
+now() { date +%s%N; }
+
+timed() {
+    local start code=0
+    start=$(now)
+    "$@" || code=$?
+    printf '  (%d ms)\n' $((($(now) - start) / 1000000))
+    return "$code"
+}
+
 run() {
-    printf '$ %s\n' "$*"
-    "$@"
+    printf '$ %s\n' "$(shown "$@")"
+    timed "$@"
 }
 
 refused() {
-    printf '$ %s\n' "$*"
-    if "$@"; then
+    printf '$ %s\n' "$(shown "$@")"
+    if timed "$@" 2>&1; then
         echo "Error: this should have been refused" >&2
         exit 1
     fi
 }
 
-say "1. The program and its storage format"
+# The command as one would type it: quotes only where a shell needs them.
+shown() {
+    local word text=""
+    for word in "$@"; do
+        [[ $word =~ ^[A-Za-z0-9_./=:@+-]+$ ]] || word="'$word'"
+        text+="${text:+ }$word"
+    done
+    printf '%s' "$text"
+}
+
+say "1. The schema and the queries are checked before there is any data"
+cp "$demo"/*.pg "$demo"/*.gq "$place"
+cd "$place"
 run omnigraph version
-
-say "2. The schema and the queries are checked against each other"
 run omnigraph lint --schema schema.pg --query queries.gq
-
-say "3. They are in canonical layout"
-run omnigraph fmt --check schema.pg schema_v2.pg queries.gq
-echo "nothing to change"
-
-say "4. The plan of a query"
-run omnigraph explain running_without_data --schema schema.pg --query queries.gq
-
-say "5. What a new schema would change"
-run omnigraph schema plan schema.pg --schema schema_v2.pg
-
-say "6. A broken query: every mistake at once, with its place"
 refused omnigraph explain team --schema schema.pg --query broken.gq
 
-say "7. A graph: branches, tags, a writer that is killed in the middle, and queries"
-run python graph.py
+say "2. A lab's records, generated; a graph; one commit through Spark, indexes after it"
+run python "$demo/generate.py" . "${DEMO_PAPERS:-12000}"
+run omnigraph init --schema schema.pg lab.omni
+run omnigraph load lab.omni --data lab.jsonl --mode merge --engine spark --as loader
+run omnigraph snapshot lab.omni
+
+export OMNIGRAPH_PROFILE=lab
+mkdir -p "$OMNIGRAPH_HOME"
+printf 'profiles: {lab: {store: %s/lab.omni}}\n' "$place" >"$OMNIGRAPH_HOME/config.yaml"
+
+say "3. Traversal: lineage of a dataset, claims in dispute (the profile 'lab' says which graph)"
+run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-4711"}'
+run omnigraph query disputed_claims --query queries.gq --params '{"least": 0.97}'
+run omnigraph explain running_without_data --query queries.gq --analyze
+
+say "4. Hybrid search: words and vectors, their ranks fused"
+run omnigraph query papers_like --query queries.gq --params \
+    '{"question": "glacier melt runoff", "vector": [1, 0, 0, 0, 0, 0, 0, 0]}'
+
+say "5. An agent works on a branch; main goes on meanwhile"
+before=$(omnigraph commit list --limit 1 | cut -d ' ' -f 1)
+run omnigraph branch create review/audit --quiet
+run omnigraph mutate close_project --query queries.gq --branch review/audit --as agent-7 \
+    --params '{"slug": "project-3"}' --quiet
+run omnigraph mutate record_experiment --query queries.gq --branch review/audit --as agent-7 --quiet \
+    --params '{"slug": "audit-1", "title": "Audit run", "protocol": "A1", "day": "2026-02-01", "project": "project-3"}'
+run omnigraph mutate --as ada --quiet -e \
+    'query rename() { update Project set { status: "paused" } where slug = "project-3" }'
+run omnigraph diff main review/audit
+
+say "6. Merging finds a conflict; it is decided, and the rest comes along"
+refused omnigraph branch merge review/audit --quiet
+run omnigraph branch merge review/audit --resolve theirs --as ada --quiet --delete-branch
+run omnigraph log --limit 6
+
+say "7. Time travel: the same question before and after"
+ask='query status() { match { $p: Project { slug: "project-3" } } return { $p.slug, $p.status } }'
+run omnigraph query -e "$ask" --snapshot "$before"
+run omnigraph query -e "$ask"
+
+say "8. Looking after it: parts are put together, and a report says what is left to do"
+run omnigraph optimize --quiet
+run omnigraph doctor
+run omnigraph verify
+run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-4711"}' --format csv
+
+say "9. From Python: a writer is killed in the middle, and nothing of it is seen"
+run python "$demo/graph.py"
 
 say "Done."

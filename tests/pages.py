@@ -6,6 +6,7 @@ read the difference before you commit it.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -18,6 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
+_ID = "01KAF2Q3V4W5X6Y7Z8A9B0C1D2"
+_MOMENT = "2026-11-16 12:00:00 UTC"
+_MICROS = "1763294400000000"
 _FENCE = re.compile(r"^```([\w-]*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -69,18 +73,28 @@ def query_names(text: str) -> list[str]:
 
 
 def run(command: str, directory: Path) -> str:
-    """What an ``omnigraph`` command prints, on both streams."""
-    program, *arguments = shlex.split(command)
-    assert program == "omnigraph"
+    """What a line of a shell prints, on both streams; ``omnigraph`` is that of this tree."""
+    program = f"{shlex.quote(sys.executable)} -m omnigraph.cli"
+    line = re.sub(r"(^|\| )omnigraph\b", rf"\1{program}", command)
     done = subprocess.run(
-        [sys.executable, "-m", "omnigraph.cli", *arguments],
+        ["bash", "-c", line],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
+        env={**os.environ, "OMNIGRAPH_HOME": str(directory / "operator"), "COLUMNS": "80"},
         check=False,
     )
-    return done.stdout
+    return steady(done.stdout)
+
+
+def steady(text: str) -> str:
+    """The text with what is another each time written as on the pages: ids, moments, durations."""
+    text = re.sub(r"\b01[0-9A-HJKMNP-TV-Z]{24}\b", _ID, text)
+    text = re.sub(r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", _MOMENT, text)
+    text = re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", _MOMENT, text)
+    text = re.sub(r"\b\d{16}\b", _MICROS, text)
+    return re.sub(r"\b\d+(\.\d+)? ms\b", "1.5 ms", text)
 
 
 def refreshed(page: Path, directory: Path) -> str:

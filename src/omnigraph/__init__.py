@@ -12,39 +12,46 @@ Importing this package is cheap: a name that needs a library is loaded when it i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
-from omnigraph.errors import (
-    AlreadyExists,
-    Conflict,
-    InputError,
-    IntegrityError,
-    InternalError,
-    LanguageError,
-    NotFound,
-    OmniGraphError,
-    OutcomePending,
-    PlanError,
-    PreconditionFailed,
-    QueryError,
-    SchemaError,
-    StorageError,
-    VersionMismatch,
-)
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
+    from omnigraph.copies import backup_points, clone, restore
+    from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
+    from omnigraph.errors import (
+        AlreadyExists,
+        Conflict,
+        InputError,
+        IntegrityError,
+        InternalError,
+        LanguageError,
+        NotFound,
+        OmniGraphError,
+        OutcomePending,
+        PlanError,
+        PreconditionFailed,
+        QueryError,
+        SchemaError,
+        StorageError,
+        VersionMismatch,
+    )
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.graph import Graph
     from omnigraph.lang.schema import MigrationPlan, compile_schema
+    from omnigraph.maintain.backup import BackupReport, CopyProgress
+    from omnigraph.maintain.backup_index import BackupPoint
+    from omnigraph.maintain.backup_restore import CopyReport
+    from omnigraph.maintain.cleanup_report import CleanupReport
+    from omnigraph.maintain.doctor_report import DoctorReport
     from omnigraph.maintain.indexes import IndexReport, IndexState
     from omnigraph.maintain.optimize import OptimizeReport
+    from omnigraph.maintain.policy import MaintenancePolicy
+    from omnigraph.maintain.verify import VerifyReport
     from omnigraph.maintaining import OptimizeProgress
     from omnigraph.plan import compile_query
     from omnigraph.querying import Explanation
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
     from omnigraph.result import Result
     from omnigraph.snapshots import GraphSnapshot
     from omnigraph.storage.durable import Durability
+    from omnigraph.verifying import VerifyProgress, verify_graph
     from omnigraph.write.load.run import LoadMode, LoadProgress
 
 __version__ = "0.1.0"
@@ -79,6 +87,19 @@ __all__ = [
     "IndexState",
     "OptimizeReport",
     "OptimizeProgress",
+    "CleanupReport",
+    "MaintenancePolicy",
+    "DoctorReport",
+    "VerifyReport",
+    "VerifyProgress",
+    "verify_graph",
+    "restore",
+    "clone",
+    "backup_points",
+    "BackupReport",
+    "BackupPoint",
+    "CopyReport",
+    "CopyProgress",
     "MigrationPlan",
     "SchemaApplied",
     "Durability",
@@ -106,6 +127,25 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Diagnostic": "omnigraph.diagnostics",
+    "Severity": "omnigraph.diagnostics",
+    "Source": "omnigraph.diagnostics",
+    "Span": "omnigraph.diagnostics",
+    "AlreadyExists": "omnigraph.errors",
+    "Conflict": "omnigraph.errors",
+    "InputError": "omnigraph.errors",
+    "IntegrityError": "omnigraph.errors",
+    "InternalError": "omnigraph.errors",
+    "LanguageError": "omnigraph.errors",
+    "NotFound": "omnigraph.errors",
+    "OmniGraphError": "omnigraph.errors",
+    "OutcomePending": "omnigraph.errors",
+    "PlanError": "omnigraph.errors",
+    "PreconditionFailed": "omnigraph.errors",
+    "QueryError": "omnigraph.errors",
+    "SchemaError": "omnigraph.errors",
+    "StorageError": "omnigraph.errors",
+    "VersionMismatch": "omnigraph.errors",
     "Graph": "omnigraph.graph",
     "GraphSnapshot": "omnigraph.snapshots",
     "Result": "omnigraph.result",
@@ -127,6 +167,19 @@ _LAZY = {
     "IndexState": "omnigraph.maintain.indexes",
     "OptimizeReport": "omnigraph.maintain.optimize",
     "OptimizeProgress": "omnigraph.maintaining",
+    "CleanupReport": "omnigraph.maintain.cleanup_report",
+    "MaintenancePolicy": "omnigraph.maintain.policy",
+    "DoctorReport": "omnigraph.maintain.doctor_report",
+    "VerifyReport": "omnigraph.maintain.verify",
+    "VerifyProgress": "omnigraph.verifying",
+    "verify_graph": "omnigraph.verifying",
+    "restore": "omnigraph.copies",
+    "clone": "omnigraph.copies",
+    "backup_points": "omnigraph.copies",
+    "BackupReport": "omnigraph.maintain.backup",
+    "BackupPoint": "omnigraph.maintain.backup_index",
+    "CopyReport": "omnigraph.maintain.backup_restore",
+    "CopyProgress": "omnigraph.maintain.backup",
     "MigrationPlan": "omnigraph.lang.schema",
     "SchemaApplied": "omnigraph.evolve.apply",
     "Durability": "omnigraph.storage.durable",
@@ -136,6 +189,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("omnigraph.errors")
     home = _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")

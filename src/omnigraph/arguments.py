@@ -19,6 +19,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _LONGEST = 1_000
 
+ENGINES = ("auto", "local", "spark")
+"""Where work may run."""
+
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a call by their names before it starts.

@@ -15,7 +15,7 @@ from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema_history import schema_at
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.errors import CommitNotFound, NotFound
+from omnigraph.errors import CommitNotFound, InputError, NotFound
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.diff import ChangeFilter, Diff, State, find_diff
@@ -89,6 +89,29 @@ class GraphChanges:
         feed = self._feed(branch, ChangeFilter.of(self._catalog(), kinds, types, ops))
         place = feed.start(start) if cursor is None else Cursor.parse(cursor)
         return feed.page(place, limit)
+
+    @public
+    def of_commit(
+        self,
+        commit: str,
+        cursor: str | None = None,
+        *,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+    ) -> ChangePage:
+        """The changes of one commit against its first parent, at most ``limit`` of them.
+
+        The page has caught up when these are the last; if not, its cursor leads to the next.
+        """
+        found = History(self._graph._store).commit(commit)
+        feed = self._feed(found.branch, ChangeFilter.of(self._catalog(), kinds, types, ops))
+        start = Cursor(normal_branch(found.branch), found.parent)
+        place = start if cursor is None else Cursor.parse(cursor)
+        if (place.branch, place.commit) != (start.branch, start.commit):
+            raise InputError("the cursor is one of another commit", hint="start without one")
+        return feed.page(place, limit, found.commit_id)
 
     @public
     def baseline(self, branch: str = "main", dest: str | PathLike[str] | None = None) -> Baseline:

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from omnigraph.arguments import public
+from omnigraph.arguments import ENGINES, public
 from omnigraph.commit.names import normal_branch
 from omnigraph.embed.asking import Batching
 from omnigraph.embed.job import (
@@ -30,7 +30,6 @@ from omnigraph.embed.shares import Setup, Tools
 from omnigraph.embed.spool import opened_folder
 from omnigraph.embed.targets import Target, all_targets, chosen_targets, refuse_other_models
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
-from omnigraph.loading import ENGINES
 from omnigraph.read.limits import Cancel
 from omnigraph.settings import Settings
 

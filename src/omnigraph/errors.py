@@ -59,6 +59,8 @@ library below is ever shown: ``storage`` and ``spark`` translate theirs into thi
     ├── EmbeddingError                   embedding
     ├── SparkError                       spark
     │   └── SparkUnavailable             spark_unavailable     PySpark or Java is missing
+    ├── ServerError                      server                a server's answer is no result
+    │   └── ServerUnavailable            server_unavailable    it cannot be reached
     ├── PackageMissing                   package_missing       an optional package
     ├── PolicyDenied                     policy_denied
     ├── ReadOnly                         read_only
@@ -365,6 +367,15 @@ class SparkError(OmniGraphError):
 
 class SparkUnavailable(SparkError):
     code = "spark_unavailable"
+
+
+class ServerError(OmniGraphError):
+    code = "server"
+
+
+class ServerUnavailable(ServerError):
+    code = "server_unavailable"
+    retryable = True
 
 
 class PackageMissing(OmniGraphError):

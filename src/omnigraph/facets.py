@@ -11,7 +11,13 @@ from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema_history import schema_at
-from omnigraph.maintain.indexes import IndexReport, ensure_indexes, index_report
+from omnigraph.maintain.indexes import (
+    IndexReport,
+    ensure_indexes,
+    index_report,
+    rebuild_indexes,
+)
+from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.merge.run import (
     MergeOptions,
     MergeReport,
@@ -146,20 +152,60 @@ class GraphIndexes:
         self._graph = graph
 
     @public
-    def status(self, branch: str = "main") -> IndexReport:
-        """Which indexes there are, how much they cover, and which are still to be built."""
+    def status(self, branch: str = "main", *, measure_recall: bool = False) -> IndexReport:
+        """Which indexes there are, how much they cover, and which are still to be built.
+
+        ``measure_recall`` searches for some stored vectors, and tells how much each index of
+        vectors finds; that reads the vectors of up to a million rows.
+        """
         contract = self._graph._checked()
         store = self._graph._store
         snapshot = store.manifest(normal_branch(branch)).current()
-        return index_report(store, schema_at(store, contract, snapshot), snapshot)
+        catalog = schema_at(store, contract, snapshot)
+        return index_report(store, catalog, snapshot, measure_recall=measure_recall)
 
     @public
-    def ensure(self, branch: str = "main", actor: str | None = None) -> IndexReport:
-        """Build what the schema asks for and is missing; nothing happens when nothing is."""
+    def ensure(
+        self,
+        branch: str = "main",
+        actor: str | None = None,
+        *,
+        policy: MaintenancePolicy | None = None,
+    ) -> IndexReport:
+        """Build what the schema asks for and is missing; nothing happens when nothing is.
+
+        Indexes of vectors are built anew when the schema asks for others, when the table has
+        outgrown them, or when they find less than ``policy.recall`` of what is near.
+        """
         contract = self._graph._writable()
         return ensure_indexes(
             self._graph._store,
             contract.catalog,
             normal_branch(branch),
             actor or self._graph._actor,
+            (policy or DEFAULT_POLICY).recall,
+        )
+
+    @public
+    def rebuild(
+        self,
+        what: str,
+        column: str | None = None,
+        *,
+        branch: str = "main",
+        actor: str | None = None,
+    ) -> IndexReport:
+        """Build the indexes of a type, or of one column of it, again, in one commit.
+
+        ``what`` is a type or a table key such as ``node:Person``. For indexes that are damaged,
+        or to learn their parameters from the rows that there are now.
+        """
+        contract = self._graph._writable()
+        return rebuild_indexes(
+            self._graph._store,
+            contract.catalog,
+            normal_branch(branch),
+            actor or self._graph._actor,
+            what,
+            column,
         )

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.addresses import durability_of, root_of
 from omnigraph.arguments import public
-from omnigraph.changing import GraphChanges
 from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.lifecycle import init_graph, let_writers_in, open_contract, settle
 from omnigraph.commit.names import branch_label, normal_branch
@@ -30,16 +29,11 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
-from omnigraph.embedding import GraphEmbeddings
 from omnigraph.errors import Closed, InputError, ReadOnly
-from omnigraph.evolving import GraphSchema
-from omnigraph.facets import GraphBranches, GraphIndexes, GraphTags
+from omnigraph.graph_parts import GraphParts
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
-from omnigraph.loading import Loading, run_export, run_load
-from omnigraph.maintaining import GraphMaintenance
-from omnigraph.plan.bind import bind
 from omnigraph.plan.cache import CompiledQueries
 from omnigraph.querying import (
     Asked,
@@ -61,23 +55,19 @@ from omnigraph.storage.derived import DerivedFiles
 from omnigraph.storage.durable import Durability
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
-from omnigraph.write.append import Append, Rows
-from omnigraph.write.export import Export
-from omnigraph.write.fingerprint import fingerprint
-from omnigraph.write.load.run import LoadMode, LoadOptions, Progress, load_mode
-from omnigraph.write.load.sources import LoadData
-from omnigraph.write.load.target import LoadTarget
 from omnigraph.write.load.telling import refuse_while_telling
-from omnigraph.write.mutate import Mutation
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.spark.handed import Handed
+    from omnigraph.write.append import Rows
+    from omnigraph.write.load.run import LoadMode, Progress
+    from omnigraph.write.load.sources import LoadData
 
 Mode = Literal["rw", "r"]
 
 
-class Graph:
+class Graph(GraphParts):
     """A graph that is open. Use it as a context manager, or call ``close``.
 
     >>> import tempfile, pyarrow as pa
@@ -135,11 +125,11 @@ class Graph:
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
         overwritten.
         """
-        source = source_of(schema, "<schema>").text
+        source = source_of(schema, "<schema>")
         # Before anything is made: a schema that is wrong leaves nothing behind.
-        compile_schema(source)
+        compile_schema(source, is_new=True)
         store = GraphStore(root_of(uri, storage_options), durability_of(durability), create=True)
-        return cls(store, init_graph(store, source, force=force), "rw", actor, embedding)
+        return cls(store, init_graph(store, source.text, force=force), "rw", actor, embedding)
 
     @classmethod
     @public
@@ -183,6 +173,7 @@ class Graph:
         """Let the graph go; a closed handle refuses every call."""
         with self._lock:
             self._closed = True
+        self._store.datasets.checksums.record(now=True)
         self._store.manifests.forget()
         self._store.datasets.forget()
         self._topology.forget()
@@ -214,34 +205,6 @@ class Graph:
         return schema_at(self._store, contract, self._store.manifest(None).current())
 
     # -- history -------------------------------------------------------------------------
-
-    @property
-    def branches(self) -> GraphBranches:
-        return GraphBranches(self)
-
-    @property
-    def tags(self) -> GraphTags:
-        return GraphTags(self)
-
-    @property
-    def indexes(self) -> GraphIndexes:
-        return GraphIndexes(self)
-
-    @property
-    def changes(self) -> GraphChanges:
-        return GraphChanges(self)
-
-    @property
-    def schema(self) -> GraphSchema:
-        return GraphSchema(self)
-
-    @property
-    def embeddings(self) -> GraphEmbeddings:
-        return GraphEmbeddings(self)
-
-    @property
-    def maintenance(self) -> GraphMaintenance:
-        return GraphMaintenance(self)
 
     @public
     def commits(self, branch: str = "main") -> list[Commit]:
@@ -432,22 +395,19 @@ class Graph:
         ``source`` is ``.gq`` text or a path. With ``if_commit`` it only happens on top of that
         commit; with an ``idempotency_key`` it happens once, and a repeat gets the first receipt.
         """
+        from omnigraph.write.mutating import mutation_request
+
         contract = self._writable()
         plan = self._plans.mutation(contract.catalog, source, name)
-        given = convert_params(plan.params, params)
-        bound = bind(plan, given)
-        mutation = Mutation(self._store, contract.catalog, bound)
-        request = WriteRequest(
-            WriterKind.MUTATION,
+        request = mutation_request(
+            self._store,
+            contract,
+            plan,
+            convert_params(plan.params, params),
             normal_branch(branch),
-            mutation.touches,
-            mutation.prepare,
-            mutation.is_strict,
             actor or self._actor,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
-            fingerprint=fingerprint(plan, given) if idempotency_key else None,
-            schema_hash=contract.schema_hash,
         )
         return commit_write(self._store, request)
 
@@ -455,7 +415,7 @@ class Graph:
     def load(
         self,
         data: LoadData,
-        mode: LoadMode | str = LoadMode.MERGE,
+        mode: LoadMode | str = "merge",
         branch: str = "main",
         from_branch: str | None = None,
         engine: Literal["auto", "local", "spark"] = "auto",
@@ -485,6 +445,10 @@ class Graph:
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
         on. ``spark`` is a session to use, or how to start one.
         """
+        from omnigraph.loading import Loading, run_load
+        from omnigraph.write.load.run import LoadOptions, load_mode
+        from omnigraph.write.load.target import LoadTarget
+
         if max_rejects is not None and max_rejects < 0:
             raise InputError("max_rejects cannot be negative")
         contract = self._writable()
@@ -504,6 +468,8 @@ class Graph:
 
         Strict: an id that is there already, or an edge to a node that is not, refuses all of it.
         """
+        from omnigraph.write.append import Append
+
         contract = self._writable()
         batch = Append(self._store, contract.catalog, rows)
         request = WriteRequest(
@@ -540,6 +506,9 @@ class Graph:
         With ``engine="spark"`` a directory is written in either format, several files for each
         type, by many processes at once.
         """
+        from omnigraph.loading import run_export
+        from omnigraph.write.export import Export
+
         contract = self._checked()
         found = self._find(branch, commit, tag, version)
         catalog = schema_at(self._store, contract, found)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.arguments import ENGINES
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("omnigraph")
 
-ENGINES = ("auto", "local", "spark")
 SPARK_BYTES = 1 << 30
 """From so many bytes of files on, a load that may choose runs on Spark."""
 

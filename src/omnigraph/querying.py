@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
+from omnigraph.arguments import ENGINES
+from omnigraph.commit.in_use import Use
+from omnigraph.errors import InputError, StorageMissing
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
-from omnigraph.loading import ENGINES
 from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import (
@@ -93,10 +94,11 @@ def run_query(
     """
     plan, outline = asked.prepared.bind(asked.values), asked.prepared.outline
     watch = Watch(limits)
+    use = Use(around.store.root.uri, around.snapshot)
     try:
         watch.check()
         if spark is None:
-            batches = execute(Run(around, watch, outline), plan)
+            batches = _living(around, execute(Run(around, watch, outline), plan))
             with in_turn():
                 first = next(batches, None)
         else:
@@ -110,7 +112,7 @@ def run_query(
         raise
     return Result(
         columns_of(plan),
-        _again(first, batches),
+        _again(first, batches, use),
         query_name=plan.name,
         target=target,
         links=links_of(plan),
@@ -119,9 +121,20 @@ def run_query(
     )
 
 
+def _living(around: Surroundings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that are not there any more went with the branch of the snapshot, most likely."""
+    try:
+        yield from batches
+    except StorageMissing:
+        for pin in around.snapshot.pins.values():
+            around.store.check_life(pin)
+        raise
+
+
 def _again(
-    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]
+    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], use: Use
 ) -> Iterator[pa.RecordBatch]:
+    """All batches; the snapshot that they come from is in use until the last."""
     if first is not None:
         yield first
     yield from rest

@@ -16,13 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph import result_frames
 from omnigraph.errors import InputError
 from omnigraph.result_columns import EntityRef, Link, ResultColumn
-from omnigraph.result_notebook import ROWS_IN_DRAWING, html_page, text_table
 from omnigraph.result_stream import BatchStream
 from omnigraph.result_values import JsonForm, json_values, python_values
-from omnigraph.write.destinations import replaced_file
 
 __all__ = ["EntityRef", "JsonForm", "Link", "Result", "ResultColumn"]
 
@@ -124,6 +121,8 @@ class Result:
 
     def write_ipc(self, path: str | PathLike[str]) -> int:
         """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows."""
+        from omnigraph.write.destinations import replaced_file
+
         with replaced_file(Path(path)) as write:
             return self._write(_Sink(write))
 
@@ -139,10 +138,14 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A pandas frame; columns that may be null have pandas' nullable types."""
+        from omnigraph import result_frames
+
         return result_frames.to_pandas(self._columns, self.to_arrow())
 
     def to_polars(self) -> Any:
         """A polars frame."""
+        from omnigraph import result_frames
+
         self._keys()
         return result_frames.to_polars(self._columns, self.to_arrow())
 
@@ -152,6 +155,8 @@ class Result:
         A node is ``(type, id)``, with its returned properties as attributes. There is an edge
         for every pair of returned variables that the query joins.
         """
+        from omnigraph import result_frames
+
         return result_frames.to_networkx(self._columns, self._links, self._all_values())
 
     # -- JSON ----------------------------------------------------------------------------
@@ -195,6 +200,8 @@ class Result:
     # -- for people ----------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        from omnigraph.result_notebook import text_table
+
         rows, more = self._first(_SHOWN_AS_TEXT)
         if not more:
             count = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
@@ -206,6 +213,8 @@ class Result:
         return "\n".join([head, *text_table(self._columns, rows), *(["…"] if more else [])])
 
     def _repr_html_(self) -> str:
+        from omnigraph.result_notebook import ROWS_IN_DRAWING, html_page
+
         rows, more = self._first(ROWS_IN_DRAWING)
         known = not more or self._stream.complete
         return html_page(self._columns, self._links, rows, self.row_count if known else None)

@@ -19,7 +19,7 @@ def broken_version(monkeypatch):
 @pytest.mark.usefixtures("broken_version")
 def test_a_bug_is_one_line_and_a_hint(capsys, monkeypatch):
     monkeypatch.delenv("OMNIGRAPH_DEBUG", raising=False)
-    assert cli.main(["version"]) == 1
+    assert cli.main(["version", "--quiet"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("Error: internal error (ZeroDivisionError): a bug in OmniGraph")
@@ -31,7 +31,7 @@ def test_a_bug_is_one_line_and_a_hint(capsys, monkeypatch):
 def test_a_bug_shows_its_traceback_on_request(monkeypatch):
     monkeypatch.setenv("OMNIGRAPH_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        cli.main(["version"])
+        cli.main(["version", "--quiet"])
 
 
 def test_a_failure_of_the_system_is_one_line(capsys, monkeypatch):
@@ -39,5 +39,5 @@ def test_a_failure_of_the_system_is_one_line(capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(version, "run", fail)
-    assert cli.main(["version"]) == 1
+    assert cli.main(["version", "--quiet"]) == 1
     assert capsys.readouterr().err == "Error: no space left on device\n"

@@ -48,7 +48,8 @@ def contents(path):
 
 def test_init_leaves_nothing_but_the_graph(graph, path):
     """93, 416: no directory for recovery, which the first write makes."""
-    assert {entry.name for entry in path.iterdir()} == {*FILES, "__manifest", "nodes", "edges"}
+    made = {"__manifest", "nodes", "edges", "__checksums"}
+    assert {entry.name for entry in path.iterdir()} == {*FILES, *made}
     assert graph.snapshot().tables == {
         key: {"path": path, "version": 1, "branch": "main", "rows": 0}
         for key, path in {

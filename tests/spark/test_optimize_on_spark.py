@@ -22,6 +22,7 @@ node Doc {
   title: String? @index
   year: I32? @index
   vec: Vector(4)? @index
+  many: Vector(4)? @index @vector("l2", partitions=8)
   body: Blob?
 }
 edge Cites: Doc -> Doc
@@ -32,6 +33,9 @@ query year($y: I32) { match { $d: Doc { year: $y } } return { $d.slug } }
 query word($w: String) { match { $d: Doc search($d.title, $w) } return { $d.slug } }
 query near($v: Vector(4)) {
   match { $d: Doc } return { $d.slug } order { nearest($d.vec, $v) } limit 3
+}
+query near_many($v: Vector(4)) {
+  match { $d: Doc } return { $d.slug } order { nearest($d.many, $v) } limit 3
 }
 query cited() { match { $a: Doc $a cites $b } return { $a.slug, $b.slug } order { $a.slug } }
 """
@@ -48,6 +52,7 @@ def docs(numbers, *, blobs=True):
             pa.list_(pa.float32(), 4),
         ),
     }
+    columns["many"] = columns["vec"]
     if blobs:
         columns["body"] = pa.array([b"%d" % n * 50_000 for n in numbers], pa.large_binary())
     return {"Doc": pa.table(columns)}
@@ -85,6 +90,7 @@ def answers(graph):
         "years": [ask("year", y=n) for n in numbers],
         "words": [ask("word", w=f"word{n}") for n in numbers],
         "near": [ask("near", v=[float(n), 1.0, 2.0, 3.0]) for n in (1, 74, 31_000)],
+        "near many": [ask("near_many", v=[float(n), 1.0, 2.0, 3.0]) for n in (1, 74, 31_000)],
         "cited": ask("cited"),
         "blobs": [graph.read_blob("Doc", f"d{n}", "body") for n in (4, 41, 74)],
     }

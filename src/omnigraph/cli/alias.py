@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from omnigraph.cli.commands import Capability, Commands, command
-from omnigraph.cli.operator_config import Alias, load_operator
+from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator
 from omnigraph.cli.queries import add_params, given_params
 from omnigraph.cli.rows import add_format
 from omnigraph.errors import InputError
@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("name", metavar="NAME", help="the alias")
     parser.add_argument("args", nargs="*", metavar="ARGS", help="its parameters, in order")
     add_params(parser)
-    add_format(parser)
+    add_format(parser, TEXT_FORMATS)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
+from omnigraph.cli.change_lines import (
+    add_filters,
+    add_limit,
+    change_text,
+    check_limit,
+    filters,
+    moment_text,
+)
 from omnigraph.cli.commands import (
     Capability,
     Commands,
@@ -17,16 +25,12 @@ from omnigraph.cli.commands import (
     command,
     family,
 )
-from omnigraph.cli.diff import add_filters, change_text, filters
-from omnigraph.cli.log import moment_text
 from omnigraph.cli.targets import opened
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
     from omnigraph.merge.feed import ChangeBlock, ChangePage
 
-PAGE = 1_000
-"""How many changes a page has unless the caller says otherwise."""
 SHORTEST, LONGEST = 0.1, 3_600.0
 """The seconds between two looks at a branch that is followed."""
 
@@ -46,9 +50,8 @@ def add(commands: Commands) -> None:
     place.add_argument("--cursor", metavar="C", help="go on where an earlier page ended")
     place.add_argument(
         "--start",
-        default="beginning",
         metavar="WHERE",
-        help="without a cursor: now, beginning or after:<commit>",
+        help="without a cursor: now, after:<commit> or beginning (if not given)",
     )
     add_limit(parser)
     add_filters(parser)
@@ -84,13 +87,6 @@ def _form(
     return parser
 
 
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    """How much is shown at once."""
-    parser.add_argument(
-        "--limit", type=int, default=PAGE, metavar="N", help="at most so many changes at once"
-    )
-
-
 def run_poll(arguments: argparse.Namespace) -> int:
     """Show a page, or every page that comes."""
     if not SHORTEST <= arguments.interval <= LONGEST:
@@ -115,16 +111,11 @@ def run_poll(arguments: argparse.Namespace) -> int:
     return terminal.OK
 
 
-def check_limit(arguments: argparse.Namespace) -> None:
-    if arguments.limit < 1:
-        raise UsageError("--limit must be at least 1")
-
-
 def _page(graph: Graph, arguments: argparse.Namespace, cursor: str | None) -> ChangePage:
     return graph.changes.poll(
         arguments.branch,
         cursor,
-        start=arguments.start,
+        start=arguments.start or "beginning",
         limit=arguments.limit,
         **filters(arguments),
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
+from omnigraph.cli.change_lines import add_filters, add_limit, change_text, check_limit, filters
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command, family
 from omnigraph.cli.targets import opened
 from omnigraph.errors import InputError
@@ -35,6 +36,21 @@ def add(commands: Commands) -> None:
     parser = command(forms, "show", run_show, Capability.ANY, "show one commit", label="commit")
     add_uri(parser, positional=False)
     parser.add_argument("id", metavar="ID", help="the commit")
+    add_json(parser)
+    parser = command(
+        forms,
+        "changes",
+        run_changes,
+        Capability.ANY,
+        "show what a commit changed",
+        description="Shows what a commit changed against its first parent, row by row.",
+        label="commit",
+    )
+    add_uri(parser, positional=False)
+    parser.add_argument("id", metavar="ID", help="the commit")
+    add_limit(parser)
+    parser.add_argument("--page-token", metavar="T", help="go on where an earlier page ended")
+    add_filters(parser)
     add_json(parser)
 
 
@@ -65,6 +81,31 @@ def run_show(arguments: argparse.Namespace) -> int:
             value = value or "main"
         if value is not None:
             terminal.show(f"{key}: {value}")
+    return terminal.OK
+
+
+def run_changes(arguments: argparse.Namespace) -> int:
+    """Show what one changed."""
+    check_limit(arguments)
+    with opened(arguments, "r") as (graph, _):
+        commit = graph.commit(arguments.id)
+        page = graph.changes.of_commit(
+            arguments.id, arguments.page_token, limit=arguments.limit, **filters(arguments)
+        )
+    token = None if page.caught_up else page.cursor
+    if arguments.json:
+        terminal.show_json(
+            {
+                "cause": commit_json(commit),
+                "changes": [change.to_json() for change in page.changes],
+                "next_page_token": token,
+            }
+        )
+        return terminal.OK
+    for change in page.changes:
+        terminal.show(change_text(change))
+    if token is not None:
+        terminal.show(f"next_page_token: {token}")
     return terminal.OK
 
 

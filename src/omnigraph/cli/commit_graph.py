@@ -40,10 +40,10 @@ def draw(dots: Iterable[Dot]) -> Iterator[str]:
             yield " ".join("|" for _ in columns)
         ended = None if dot.parents else _place(columns, dot)
         rows = list(_rows(columns, dot))
-        width = max(map(len, rows))
         spare = " ".join("|" for _ in columns)
-        for at in range(max(len(rows), len(dot.text))):
-            prefix = rows[at] if at < len(rows) else spare
+        rows += [spare] * (len(dot.text) - len(rows))
+        width = max(map(len, rows))
+        for at, prefix in enumerate(rows):
             text = dot.text[at] if at < len(dot.text) else ""
             yield f"{prefix.ljust(width)} {text}".rstrip()
 
@@ -101,7 +101,7 @@ def _leftwards(
     count: int, start: int, end: int, others: Mapping[int, str] | None = None
 ) -> Iterator[str]:
     """A line to a column further left; ``others`` are lines that move at the same time."""
-    far = {gap: "_" for gap in range(2 * end + 3, 2 * start - 1, 2)}
+    far = dict.fromkeys(range(2 * end + 3, 2 * start - 1, 2), "_")
     yield _row(count, marks={**far, 2 * start - 1: "/", **(others or {})})
     if start - end > 1:
         yield _row(count + len(others or {}), marks={2 * end + 1: "/"})
@@ -169,10 +169,31 @@ def bridged(
     >>> bridged({"c": ["b"], "b": ["a"], "a": []}, ["c", "b", "a"], {"a", "c"})
     {'c': ('a',), 'a': ()}
     """
+    rank = {commit: at for at, commit in enumerate(order)}
     near: dict[str, tuple[str, ...]] = {}
     for commit in reversed(order):
         ways = [
             (parent,) if parent in shown else near.get(parent, ()) for parent in parents[commit]
         ]
-        near[commit] = tuple(dict.fromkeys(each for way in ways for each in way))
+        found = tuple(dict.fromkeys(each for way in ways for each in way))
+        is_true = all(parent in shown for parent in parents[commit])
+        near[commit] = found if is_true else _nearest(found, near, rank)
     return {commit: near[commit] for commit in order if commit in shown}
+
+
+def _nearest(
+    commits: tuple[str, ...], parents: Mapping[str, tuple[str, ...]], rank: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Those that none of the others comes from: the way around must not be drawn twice."""
+    kept = []
+    for commit in commits:
+        waiting = [other for other in commits if other != commit]
+        seen = set(waiting)
+        while waiting and commit not in seen:
+            # Nothing older than a commit comes from it.
+            further = [each for each in parents[waiting.pop()] if rank[each] <= rank[commit]]
+            waiting += [each for each in further if each not in seen]
+            seen.update(further)
+        if commit not in seen:
+            kept.append(commit)
+    return tuple(kept)

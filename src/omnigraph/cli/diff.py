@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
+from omnigraph.cli.change_lines import (
+    add_filters,
+    change_text,
+    counts_json,
+    counts_text,
+    filters,
+)
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.log import counts_json, counts_text
 from omnigraph.cli.pager import show_paged
 from omnigraph.cli.targets import opened
 
 if TYPE_CHECKING:
-    from omnigraph.merge.diff import Change, Diff
-
-_SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+    from omnigraph.merge.diff import Diff
 
 
 def add(commands: Commands) -> None:
@@ -42,30 +45,6 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--no-pager", action="store_true", help="print everything at once")
     add_json(parser)
-
-
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    """The options that choose some changes."""
-    parser.add_argument(
-        "--type", action="append", metavar="T", help="only changes of this type; again for more"
-    )
-    parser.add_argument(
-        "--kind",
-        action="append",
-        choices=("node", "edge"),
-        help="only changes of nodes, or of edges",
-    )
-    parser.add_argument(
-        "--op",
-        action="append",
-        choices=tuple(_SIGNS),
-        help="only this operation; again for more",
-    )
-
-
-def filters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The chosen changes, as the arguments of the engine."""
-    return {"types": arguments.type, "kinds": arguments.kind, "ops": arguments.op}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,31 +83,3 @@ def _lines(found: Diff) -> Iterator[str]:
         yield ""
     for change in found.changes:
         yield change_text(change)
-
-
-def change_text(change: Change) -> str:
-    """One change as people read it."""
-    sign, colour = _SIGNS[change.op.value]
-    return f"{terminal.paint(sign, colour)} {change.kind} {change.type_name} {_rest(change)}"
-
-
-def _rest(change: Change) -> str:
-    name = f"'{change.id}'"
-    if change.endpoints is not None:
-        name += f" {change.endpoints['src']} → {change.endpoints['dst']}"
-    if change.before is None or change.after is None:
-        row = _plain(change.after or change.before or {})
-        return f"{name} {_value(row)}" if row else name
-    was, now = change.before, change.after
-    parts = [f"{each}: {_value(was[each])} → {_value(now[each])}" for each in change.properties]
-    return f"{name}  {', '.join(parts)}"
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without what its line says already, and without what is not there."""
-    known = ("id", "src", "dst")
-    return {name: value for name, value in row.items() if name not in known and value is not None}
-
-
-def _value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

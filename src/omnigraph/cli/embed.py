@@ -16,7 +16,7 @@ from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
-    from omnigraph.cli.seed_files import Choice, Counts, Selector, SeedSpec, Wanted
+    from omnigraph.cli.seed_files import Choice, Counts, SeedSpec, Selector, Wanted
     from omnigraph.embed import EmbeddingConfig
 
 
@@ -28,9 +28,9 @@ def add(commands: Commands) -> None:
         run,
         Capability.LOCAL,
         "give the rows of a seed file vectors",
-        description="Fills the vectors of a JSONL file that has none yet, by the embedding "
-        "provider of the environment. Rows that have one keep it, unless they are selected or "
-        "--reembed-all is given. No graph is needed; `load` takes what comes out.",
+        description="Gives a vector to every row of a JSONL file that has none yet, by the "
+        "embedding provider of the environment. Rows that have one keep it, unless they are "
+        "selected or --reembed-all is given. No graph is needed; `load` takes what comes out.",
     )
     parser.add_argument(
         "--seed", metavar="MANIFEST", help="a YAML file that names input, output and embeddings"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
+from omnigraph.cli.change_lines import counts_json, counts_text, moment_text
 from omnigraph.cli.commands import (
     Capability,
     Commands,
@@ -42,7 +43,7 @@ def add(commands: Commands) -> None:
     )
     add_uri(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--branch", default="main", metavar="B", help="whose history")
+    which.add_argument("--branch", metavar="B", help="whose history; main if not given")
     which.add_argument("--all", action="store_true", help="the history of every branch")
     parser.add_argument("--actor", metavar="A", help="only commits of this actor")
     parser.add_argument("--type", metavar="T", help="only commits that changed rows of this type")
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--limit must be at least 1")
     passes = _Filter.of(arguments)
     with opened(arguments, "r") as (graph, _):
-        history = _look(graph, None if arguments.all else arguments.branch)
+        history = _look(graph, None if arguments.all else arguments.branch or "main")
         picked, rest = _picked(graph, history, passes, arguments.limit)
         if arguments.json:
             commits = [_told(graph, history, each, arguments.stat) for each in picked]
@@ -235,20 +236,6 @@ def _told(graph: Graph, history: _Known, commit_id: str, with_stat: bool) -> dic
     return {**told, "tables": tables}
 
 
-def counts_json(counts: TableCounts) -> dict[str, int]:
-    """The rows that changed in a table, as scripts read them."""
-    return {
-        "inserted": counts.inserted,
-        "updated": counts.updated,
-        "deleted": counts.deleted,
-    }
-
-
-def counts_text(key: str, counts: TableCounts) -> str:
-    """The same for people."""
-    return f"{key} +{counts.inserted} ~{counts.updated} -{counts.deleted}"
-
-
 def _text(
     graph: Graph, history: _Known, commit_id: str, arguments: argparse.Namespace
 ) -> Iterator[str]:
@@ -284,14 +271,3 @@ def _what(history: _Known, commit: Commit) -> str:
         return kind
     merged = history.commits.get(commit.merged_parent)
     return f"{kind} of {commit.merged_parent if merged is None else merged.branch}"
-
-
-def moment_text(micros: int) -> str:
-    """A moment as people read it.
-
-    >>> moment_text(1_794_833_300_257_220)
-    '2026-11-16 12:48:20 UTC'
-    """
-    from datetime import UTC, datetime
-
-    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -23,7 +23,9 @@ def add(commands: Commands) -> None:
         "directory, which only you can read. Without --token it is read from stdin.",
     )
     parser.add_argument("name", metavar="NAME", help="the server, as the configuration calls it")
-    parser.add_argument("--token", metavar="T", help="the token; better piped in, for others see T")
+    parser.add_argument(
+        "--token", metavar="T", help="the token; piping it in is safer, for other users can see T"
+    )
     add_json(parser)
     parser = command(
         commands,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from omnigraph.cli import terminal
 from omnigraph.settings import Settings
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LESS = "-FRX"
 """Leave at once when it fits on the screen, show colours, leave the text on the screen."""
@@ -20,6 +20,8 @@ def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
     """Show lines through a pager where somebody sits at a terminal, and plainly elsewhere."""
     command = _command(Settings.from_environ().pager) if is_wanted and terminal.is_live() else None
     if command is not None:
+        import subprocess
+
         terminal.flush()
         try:
             process = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -38,6 +40,9 @@ def _command(pager: str) -> list[str] | None:
     >>> _command("less"), _command("more -d")
     (['less', '-FRX'], ['more', '-d'])
     """
+    import shlex
+    import shutil
+
     try:
         words = shlex.split(pager)
     except ValueError:

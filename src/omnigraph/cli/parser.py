@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-from omnigraph import __version__
+from omnigraph.cli.about import PROGRAM
 from omnigraph.cli.commands import (
     MODULES,
     VALUE_FLAGS,
@@ -78,7 +78,7 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     parser: argparse.ArgumentParser = CommandParser(
         prog="omnigraph", description="A typed property graph with git-style workflows."
     )
-    parser.add_argument("-v", "--version", action="version", version=f"omnigraph {__version__}")
+    parser.add_argument("-v", "--version", action="version", version=PROGRAM)
     add_global_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     if asked in MODULES:

@@ -117,7 +117,8 @@ def _resolved(name: str, operator: Operator) -> dict[str, Any]:
 def _endpoint(kind: str, target: str, operator: Operator) -> str | None:
     """Where it is in the end; nothing when a server's name is not defined."""
     if kind == "server":
-        return target.rstrip("/") if "://" in target else operator.servers.get(target)
+        url = target if "://" in target else operator.servers.get(target)
+        return None if url is None else url.rstrip("/")
     if kind == "cluster":
         return operator.clusters.get(target, target)
     return target or None

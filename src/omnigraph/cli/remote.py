@@ -53,7 +53,9 @@ def invoke_read(
         "queries", name, body={**body, "expect_mutation": False}
     )
     _check(answer, _READ, server)
-    if any(not isinstance(row, dict) for row in answer["rows"]):
+    columns = answer.get("columns") or []
+    is_table = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    if not is_table or any(not isinstance(row, dict) for row in answer["rows"]):
         raise _odd(server)
     return dict(answer)
 

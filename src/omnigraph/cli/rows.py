@@ -29,10 +29,10 @@ class Layout:
     wraps: bool = False
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
     """The options that choose how rows are shown."""
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--format", choices=FORMATS, help="how rows are shown")
+    group.add_argument("--format", choices=formats, help="how rows are shown")
     group.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--out", metavar="FILE", help="write there instead of stdout")
 

@@ -41,7 +41,7 @@ class Server:
             return self.base
         from urllib.parse import quote
 
-        return f"{self.base}/graphs/{quote(self.graph, safe='')}"
+        return f"{self.base}/graphs/{quote(self.graph, safe='', errors='surrogateescape')}"
 
 
 def is_local(uri: str) -> bool:
@@ -161,4 +161,6 @@ def server_at(target: str, graph: str | None, operator: Operator) -> Server:
     from omnigraph.client.http import check_address
 
     check_address(url)
+    if graph in ("", ".", ".."):
+        raise InputError(f"'{graph}' is no id of a graph", hint="pass --graph <id>")
     return Server(url.rstrip("/"), graph)

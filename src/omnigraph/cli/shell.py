@@ -95,7 +95,9 @@ def _talk(session: Session, history: History | None) -> int:
     from omnigraph.cli.shell_input import Reader, Typed
 
     completion = Completion(session)
-    lines: Lines = Typed(history, lambda before, word: completion.find(reader.pending, before, word))
+    lines: Lines = Typed(
+        history, lambda before, word: completion.find(reader.pending, before, word)
+    )
     reader = Reader(lines)
     while not session.is_over:
         try:

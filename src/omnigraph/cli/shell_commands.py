@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
+from omnigraph.cli.change_lines import change_text, counts_text
 from omnigraph.cli.operator_config import TEXT_FORMATS
-from omnigraph.cli.shell_input import BARE, SIGNS
+from omnigraph.cli.shell_input import SIGNS
 from omnigraph.cli.shell_statements import parse_parameter, parse_value
-from omnigraph.errors import BranchNotFound, CommitNotFound, InputError, NotFound
+from omnigraph.errors import BranchNotFound, InputError, MergeConflicts, NotFound
 from omnigraph.lang.closest import closest
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell_session import Session
-    from omnigraph.merge.diff import Change
 
 MODES = ("merge", "append", "overwrite")
 _SWITCH = ("on", "off")
 _SHOWN = 20
 _SHOWN_CHANGES = 200
 _OTHER_NAMES = {"q": "quit", "exit": "quit", "?": "help", "h": "help"}
-_MARKS = {"insert": "+", "update": "~", "delete": "-"}
-_COLOURS = {"insert": "green", "update": "yellow", "delete": "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,23 +193,15 @@ def _queries(session: Session, rest: str) -> None:
 def _diff(session: Session, rest: str) -> None:
     before, after = [*words_of(rest, 1, 2, "diff"), session.branch][:2]
     diff = session.graph.changes.diff(before, after)
+    if not diff.tables:
+        terminal.show("no differences")
+    for key, counts in diff.tables.items():
+        terminal.show(counts_text(key, counts))
     for change in diff.changes[:_SHOWN_CHANGES]:
-        terminal.show(_change_line(change))
+        terminal.show(change_text(change))
     left = len(diff.changes) - _SHOWN_CHANGES
     if left > 0:
         terminal.show(f"… and {left} more")
-    stats = diff.stats
-    terminal.show(
-        f"{stats['inserts']} inserted, {stats['updates']} updated, {stats['deletes']} deleted"
-    )
-
-
-def _change_line(change: Change) -> str:
-    op = change.op.value
-    names = f" ({', '.join(change.properties)})" if change.properties else ""
-    ends = change.endpoints
-    shown = f" {ends['src']} -> {ends['dst']}" if ends else f" {change.id}"
-    return terminal.paint(f"{_MARKS[op]} {change.table_key}{shown}{names}", _COLOURS[op])
 
 
 # -- moving ---------------------------------------------------------------------------------------
@@ -257,10 +247,11 @@ def _at(session: Session, rest: str) -> None:
 
 def _moment(session: Session, word: str) -> dict[str, Any]:
     """A tag, a commit or a moment, looked for in this order."""
-    for choice in ({"tag": word}, {"commit": word}):
+    choices: tuple[dict[str, Any], ...] = ({"tag": word}, {"commit": word})
+    for choice in choices:
         try:
-            session.graph.snapshot(**choice)  # type: ignore[arg-type]
-        except (CommitNotFound, NotFound):
+            session.graph.snapshot(**choice)
+        except NotFound:
             continue
         return choice
     from omnigraph.cli.query import parse_moment
@@ -271,7 +262,7 @@ def _moment(session: Session, word: str) -> dict[str, Any]:
         raise NotFound(
             f"there is no tag or commit '{word}'", hint="see .tags and .commits, or \\at none"
         ) from None
-    found = {"at": at, "branch": session.branch}
+    found: dict[str, Any] = {"at": at, "branch": session.branch}
     session.graph.snapshot(**found)
     return found
 
@@ -336,7 +327,11 @@ def _merge(session: Session, rest: str) -> None:
     if resolve not in (None, "ours", "theirs"):
         raise InputError(f"'{resolve}' decides no conflict", hint="use ours or theirs")
     session.check_newest()
-    report = session.graph.branches.merge(source, session.branch, resolve=resolve)
+    try:
+        report = session.graph.branches.merge(source, session.branch, resolve=resolve)
+    except MergeConflicts as error:
+        hint = f".merge {source} ours keeps {session.branch}, .merge {source} theirs takes {source}"
+        raise MergeConflicts(error.message, hint=hint, details=error.details) from None
     how = argparse.Namespace(json=False, dry_run=False)
     show_merge(how, report, session.target.actor)
 
@@ -362,11 +357,13 @@ COMMANDS: dict[str, ShellCommand] = {
         _merge,
         ("branch", ("ours", "theirs")),
     ),
-    "load": ShellCommand("load FILE [MODE]", "load a file; merge, append or overwrite", _load,
-                         ("file", MODES)),
+    "load": ShellCommand(
+        "load FILE [MODE]", "load a file; merge, append or overwrite", _load, ("file", MODES)
+    ),
     "run": ShellCommand("run FILE.gq [NAME]", "run a query of a file", _run, ("file",)),
-    "queries": ShellCommand("queries [FILE.gq]", "the stored queries; more of a file", _queries,
-                            ("file",)),
+    "queries": ShellCommand(
+        "queries [FILE.gq]", "the stored queries; more of a file", _queries, ("file",)
+    ),
     "call": ShellCommand("call NAME [key=value …]", "run a stored query", _call, ("query",)),
     "param": ShellCommand(
         "param [name[:Type]=value]", "set $name, or show what is set; -d forgets", _param
@@ -380,8 +377,3 @@ COMMANDS: dict[str, ShellCommand] = {
     ),
     "quit": ShellCommand("quit", "end the shell", _quit),
 }
-
-
-def command_names() -> Sequence[str]:
-    """The names, and those that people bring along."""
-    return (*COMMANDS, *(name for name in BARE if name not in COMMANDS))

@@ -68,7 +68,7 @@ class Reader:
                 if blank:
                     continue
                 if is_command(line):
-                    self._lines.keep([line.strip()])
+                    self._lines.keep([line.rstrip()])
                     return line.strip()
             self.pending.append(line)
             text = "\n".join(self.pending)
@@ -153,9 +153,15 @@ class Typed:
             line = sys.stdin.readline()
             return line.rstrip("\r\n") if line else None
         try:
-            return input(prompt)
+            line = input(prompt)
+            # Python may have kept bytes that are no text as they are.
+            line.encode("utf-8")
+            return line
         except EOFError:
             return None
+        except UnicodeError:
+            terminal.warn("that line is not UTF-8 text, and is left out")
+            return ""
 
     def keep(self, lines: Sequence[str]) -> None:
         """One entry for each statement; a comment to its end of line keeps its lines apart."""

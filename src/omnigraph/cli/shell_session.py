@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
 from omnigraph.cli.files import read_source
+from omnigraph.cli.program import tell
 from omnigraph.cli.rows import Layout, show_result
 from omnigraph.cli.shell_statements import Parameter, Statement, statements_of
 from omnigraph.cli.targets import Target
-from omnigraph.errors import InputError, LanguageError, OmniGraphError, QueryNotFound
+from omnigraph.errors import InputError, ParameterError, QueryNotFound
 from omnigraph.lang.closest import closest
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.select import read_queries, select_query
 from omnigraph.read.limits import Cancel
-from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -132,10 +132,11 @@ class Session:
     ) -> None:
         """Run one query and show its answer."""
         params = {key: param.value for key, param in self.params.items()} | dict(given or {})
-        if writes:
-            self._change(source, name, params)
-        else:
-            self._read(source, name, params)
+        try:
+            (self._change if writes else self._read)(source, name, params)
+        except ParameterError as error:
+            hint = f"\\param name=value sets one, .call {name} name=value gives one"
+            raise ParameterError(error.message, hint=hint, details=error.details) from None
 
     def _read(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
         cancel = Cancel()
@@ -186,21 +187,10 @@ class Session:
         started = time.perf_counter()
         try:
             work()
-        except LanguageError as error:
-            self._fail(error.render())
-        except OmniGraphError as error:
-            self._fail(error.message, error.hint, error.code)
         except BrokenPipeError:
             raise
-        except OSError as error:
-            self._fail(terminal.describe_os_error(error))
         except Exception as error:
-            if Settings.from_environ().debug:
-                raise
-            self._fail(
-                f"internal error ({type(error).__name__}): a bug in OmniGraph, not in your input",
-                "set OMNIGRAPH_DEBUG=1 to see the traceback",
-            )
+            tell(error)
         else:
             terminal.flush()
             if self.times:
@@ -209,10 +199,6 @@ class Session:
         finally:
             self._catalog = None
         return False
-
-    def _fail(self, text: str, hint: str | None = None, code: str | None = None) -> None:
-        terminal.flush()
-        terminal.fail(text, hint=hint, code=code)
 
 
 def _wait() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from omnigraph.cli import terminal
+from omnigraph.cli.about import INTERNAL_SCHEMA
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
 from omnigraph.cli.targets import opened
-from omnigraph.cli.version import INTERNAL_SCHEMA
 
 
 def add(commands: Commands) -> None:

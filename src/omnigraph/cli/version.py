@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph import __version__
 from omnigraph.cli import terminal
+from omnigraph.cli.about import VERSION
 from omnigraph.cli.commands import Capability, Commands, command
-
-INTERNAL_SCHEMA = 4
-"""The number of the on-disk format, shared with the reference implementation."""
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
-    command(commands, "version", _run, Capability.LOCAL, "show the version and the storage format")
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return run(arguments)
+    """Declare the command; without options it is answered before this is loaded."""
+    command(commands, "version", run, Capability.LOCAL, "show the version and the storage format")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the two lines."""
-    terminal.show(f"omnigraph {__version__}")
-    terminal.show(f"internal-schema {INTERNAL_SCHEMA}")
+    terminal.show_raw(VERSION)
     return terminal.OK

@@ -9,9 +9,6 @@ import numpy.typing as npt
 
 from omnigraph.embed.config import GEMINI, KEY_VARIABLES, LOCAL, MOCK, EmbeddingConfig
 from omnigraph.embed.embedder import BatchEmbedder, Embedder, Role
-from omnigraph.embed.local import LocalEmbedder
-from omnigraph.embed.mock import MockEmbedder
-from omnigraph.embed.remote import GeminiEmbedder, OpenAIEmbedder
 from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 
@@ -20,8 +17,12 @@ def make_embedder(config: EmbeddingConfig) -> BatchEmbedder:
     """The provider that a configuration names; an error names the variables of a missing key."""
     full = config.completed()
     if full.provider == MOCK:
+        from omnigraph.embed.mock import MockEmbedder
+
         return MockEmbedder(full.model)
     if full.provider == LOCAL:
+        from omnigraph.embed.local import LocalEmbedder
+
         return LocalEmbedder()
     if not full.api_key:
         variables = KEY_VARIABLES[full.provider]
@@ -30,6 +31,8 @@ def make_embedder(config: EmbeddingConfig) -> BatchEmbedder:
             hint=f"set {' or '.join(variables)}, or give the vector itself",
             details={"provider": full.provider, "variables": list(variables)},
         )
+    from omnigraph.embed.remote import GeminiEmbedder, OpenAIEmbedder
+
     return GeminiEmbedder(full) if full.provider == GEMINI else OpenAIEmbedder(full)
 
 

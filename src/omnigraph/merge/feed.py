@@ -138,8 +138,11 @@ class Feed:
             hint="use beginning, now or after:<commit>",
         )
 
-    def page(self, cursor: Cursor, limit: int) -> ChangePage:
-        """The next changes, at most so many; a commit without any that is wanted is passed over."""
+    def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
+        """The next changes, at most so many; a commit without any that is wanted is passed over.
+
+        ``until`` is the last commit that is told.
+        """
         if limit < 1:
             raise InputError("a page has at least one change", hint="pass a limit of 1 or more")
         self._check(cursor)
@@ -160,6 +163,8 @@ class Feed:
                 place = Cursor(self._branch, place.commit, offset, self._wanted.text())
                 return ChangePage(tuple(blocks), place.text(), False)
             place = Cursor(self._branch, row.commit_id)
+            if row.commit_id == until:
+                break
         return ChangePage(tuple(blocks), place.text(), True)
 
     def _check(self, cursor: Cursor) -> None:

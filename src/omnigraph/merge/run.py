@@ -14,6 +14,7 @@ from omnigraph.commit.history import History
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.receipts import Receipt, TableCounts
+from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
@@ -27,8 +28,8 @@ from omnigraph.merge.stage import stage_merge
 
 Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
 
-MERGE, REVERTS, PICKS = "merge", "reverts", "picks"
-"""Keys in the metadata of a commit: what was decided, and which commit was taken back or over."""
+MERGE = "merge"
+"""The key in the metadata of a commit that says what was decided."""
 
 _one_at_a_time = threading.Lock()
 

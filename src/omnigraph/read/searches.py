@@ -20,7 +20,7 @@ from omnigraph.read.order import Key
 from omnigraph.read.search.fuse import DEFAULT_K, fuse
 from omnigraph.read.search.ranking import bm25
 from omnigraph.read.search.text import match_set, matches
-from omnigraph.read.search.vector import distances, metric_of, nearest
+from omnigraph.read.search.vector import distances, metric_of, nearest, probes_of
 from omnigraph.storage.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ class Searches:
             condition=condition,
             ties=True,
             check=self._run.watch.check,
+            probes=probes_of(prop),
         )
         return source.index().numbers_of_rows(hits.row_ids)
 

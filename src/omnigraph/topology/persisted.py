@@ -9,7 +9,7 @@ alone when the ids in memory do not begin with those.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,6 +183,20 @@ class Persisted:
             if stale != name:
                 self._files.remove(stale)
                 self._seen.pop(stale, None)
+
+
+def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable[str]) -> list[str]:
+    """The files of tables, or of copies of tables, that are not there any more."""
+    tables, copies = {_name(location) for location in locations}, {_name(path) for path in paths}
+    found = []
+    for name in names:
+        kind, _, rest = name.removesuffix(".arrow").partition("-")
+        table, _, rest = rest.partition("-")
+        if kind not in (_IDS, _NODES, _EDGES):
+            continue
+        if table not in tables or (kind != _IDS and rest.rpartition("-")[2] not in copies):
+            found.append(name)
+    return found
 
 
 def _fill(held: HeldTable, found: Derived, columns: Mapping[str, str]) -> None:

@@ -639,7 +639,8 @@ def test_every_code_is_used_and_every_used_code_is_registered() -> None:
 
 def test_every_code_but_the_collisions_has_an_example_here() -> None:
     shown = {case[1] for case in CASES.values()}
-    assert set(SCHEMA_CODES) - shown == {"S106", "S107"}
+    # S034 is only for schemas that are new: see tests/maintain/test_vector_indexes.py.
+    assert set(SCHEMA_CODES) - shown == {"S034", "S106", "S107"}
 
 
 def test_two_interfaces_of_a_node_must_agree() -> None:

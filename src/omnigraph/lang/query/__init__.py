@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from omnigraph.lang.query.checked import CheckedMutation, CheckedQuery, CheckedRead
-from omnigraph.lang.query.checker import check_query, examine_query
-from omnigraph.lang.query.describe import Descriptor, describe
-from omnigraph.lang.query.lint import LintReport, lint_queries
-from omnigraph.lang.query.params import JsonMode, convert_params
-from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.select import read_queries, select_query
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omnigraph.lang.query.checked import CheckedMutation, CheckedQuery, CheckedRead
+    from omnigraph.lang.query.checker import check_query, examine_query
+    from omnigraph.lang.query.describe import Descriptor, describe
+    from omnigraph.lang.query.lint import LintReport, lint_queries
+    from omnigraph.lang.query.params import JsonMode, convert_params
+    from omnigraph.lang.query.parser import parse_queries
+    from omnigraph.lang.query.select import read_queries, select_query
 
 __all__ = [
     "CheckedMutation",
@@ -26,3 +30,28 @@ __all__ = [
     "read_queries",
     "select_query",
 ]
+
+_HOMES = {
+    "CheckedMutation": "omnigraph.lang.query.checked",
+    "CheckedQuery": "omnigraph.lang.query.checked",
+    "CheckedRead": "omnigraph.lang.query.checked",
+    "check_query": "omnigraph.lang.query.checker",
+    "examine_query": "omnigraph.lang.query.checker",
+    "Descriptor": "omnigraph.lang.query.describe",
+    "describe": "omnigraph.lang.query.describe",
+    "LintReport": "omnigraph.lang.query.lint",
+    "lint_queries": "omnigraph.lang.query.lint",
+    "JsonMode": "omnigraph.lang.query.params",
+    "convert_params": "omnigraph.lang.query.params",
+    "parse_queries": "omnigraph.lang.query.parser",
+    "read_queries": "omnigraph.lang.query.select",
+    "select_query": "omnigraph.lang.query.select",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A name is loaded when it is first used: few callers need all of the language."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'omnigraph.lang.query' has no attribute {name!r}")
+    return getattr(import_module(home), name)

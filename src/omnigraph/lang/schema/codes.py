@@ -39,6 +39,7 @@ SCHEMA_CODES: dict[str, str] = {
     "S031": "@embed with an unknown source property",
     "S032": "@embed source is no String",
     "S033": "@embed with an unknown keyword",
+    "S034": "@vector with a metric, a method or a number that there is not",
     # constraints and properties
     "S040": "several keys on one node type",
     "S041": "constraint on an unknown property",

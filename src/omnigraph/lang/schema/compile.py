@@ -9,18 +9,23 @@ from omnigraph.lang.schema.catalog import Catalog, catalog_from_ir
 from omnigraph.lang.schema.check import check_schema
 from omnigraph.lang.schema.ir import build_ir
 from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.vectors import check_vectors
 
 SCHEMA_FILE = "schema.pg"
 
 
-def compile_schema(source: Source | str) -> Catalog:
+def compile_schema(source: Source | str, *, is_new: bool = False) -> Catalog:
     """The catalog of a schema text; raises ``SchemaError`` with everything that is wrong.
+
+    One that ``is_new`` is judged by rules too that other programs do not have.
 
     >>> compile_schema("node Person { name: String @key }").node("Person").key_property
     'name'
     """
     source = as_source(source)
     file, diagnostics = analyze_schema(source)
+    if is_new:
+        diagnostics = first_in_source([*diagnostics, *check_vectors(file, source).diagnostics])
     errors = [d for d in diagnostics if d.severity is Severity.ERROR]
     if errors:
         raise SchemaError(errors)

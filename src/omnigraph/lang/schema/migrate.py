@@ -48,7 +48,7 @@ from omnigraph.lang.schema.steps import (
 from omnigraph.lang.types import PropType, Scalar
 
 _TYPE_METADATA = ("description", "instruction")
-_PROPERTY_METADATA = ("description",)
+_PROPERTY_METADATA = ("description", "vector")
 # These act through constraints and renames, which are compared on their own.
 _SUGAR = ("rename_from", "key", "unique", "index")
 # Types that hold every value of another exactly.

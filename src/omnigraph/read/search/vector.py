@@ -2,8 +2,9 @@
 
 Order and distances are always those of an exact computation in 64 bits. An index, or Lance's own
 brute force, only says which rows can be among the nearest; they are then measured here, and more
-are asked for while a tie could be cut in two. Rows without a vector are never near, and by cosine
-neither are those whose vector is zero: their distance is not defined.
+are asked for while a tie could be cut in two. Where the schema asks for an index that is not exact
+(``method``, ``probes``), rows may be missing, never wrong. Rows without a vector are never near,
+and by cosine neither are those whose vector is zero: their distance is not defined.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Property
+from omnigraph.lang.schema.vectors import VectorOptionError, vector_options
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.storage.search import (
     NOTHING,
@@ -65,6 +67,14 @@ def metric_of(prop: Property) -> Metric:
         ) from None
 
 
+def probes_of(prop: Property) -> int | None:
+    """How many partitions of an index a search looks into, if the schema says so."""
+    try:
+        return vector_options(prop.type, prop.annotation(_ANNOTATION)).probes
+    except VectorOptionError:
+        return None
+
+
 def nearest(
     table: Table,
     column: str,
@@ -76,18 +86,19 @@ def nearest(
     candidates: RowIds | None = None,
     ties: bool = False,
     check: Check = unlimited,
+    probes: int | None = None,
 ) -> Hits:
     """The k rows nearest to a vector with their distances, nearest first, ties by row id.
 
     Only rows that the condition keeps and that are among the candidates are looked at. With
     ``ties``, those that are as near as the last one are there too. ``check`` runs while vectors
-    are read.
+    are read; ``probes`` is for indexes that need not be asked in full.
     """
     vector = checked_query(table, column, query, metric)
     if k <= 0 or (candidates is not None and not len(candidates)):
         return NOTHING
     if candidates is None:
-        hits = _searched(table, column, vector, k, metric, condition, check)
+        hits = _searched(table, column, vector, k, metric, condition, check, probes)
         if hits is not None:
             return _cut(hits, k, ties)
         assert condition is not None
@@ -184,12 +195,15 @@ def _searched(
     metric: Metric,
     condition: pc.Expression | None,
     check: Check,
+    probes: int | None,
 ) -> Hits | None:
     """At least the k nearest rows; none when Lance cannot judge the condition."""
     asked = k + max(16, k // 4)
     while True:
         check()
-        found = vector_hits(table, column, vector, asked, metric=metric, condition=condition)
+        found = vector_hits(
+            table, column, vector, asked, metric=metric, condition=condition, probes=probes
+        )
         if found is None:
             return None
         rows = np.sort(found.row_ids)

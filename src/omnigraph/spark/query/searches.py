@@ -19,7 +19,7 @@ from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.frame import Frame
 from omnigraph.read.search.ranking import bm25
-from omnigraph.read.search.vector import metric_of, nearest
+from omnigraph.read.search.vector import metric_of, nearest, probes_of
 from omnigraph.spark.query.rows import Findings, Ranking, Vector
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class DriverSearches:
             condition=filter_expression(typed.And(step.filters)) if step.filters else None,
             ties=True,
             check=self._run.watch.check,
+            probes=probes_of(prop),
         )
         return hits.row_ids.astype(np.int64)
 

@@ -1,0 +1,94 @@
+"""One run of the command: parse, guard, do, and say what went wrong in words."""
+
+from __future__ import annotations
+
+from omnigraph.cli import terminal
+from omnigraph.cli.commands import UsageError, fill_global_flags
+from omnigraph.cli.deprecated import rewrite
+from omnigraph.cli.guard import check_flags
+from omnigraph.cli.hints import in_options
+from omnigraph.cli.parser import build_parser
+from omnigraph.errors import (
+    Conflict,
+    LanguageError,
+    MergeConflicts,
+    OmniGraphError,
+    PreconditionFailed,
+)
+from omnigraph.settings import Settings
+
+_SHOWN_CONFLICTS = 20
+
+
+def run_program(given: list[str]) -> int:
+    """Run one command and return its exit code."""
+    terminal.speak_utf8()
+    arguments = rewrite(given)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return terminal.fail("interrupted", exit_code=terminal.INTERRUPTED)
+    except BrokenPipeError:
+        terminal.give_up_stdout()
+        return terminal.fail("the reader of the output went away before the end")
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        parsed = build_parser(arguments).parse_args(arguments)
+        fill_global_flags(parsed)
+        if hasattr(parsed, "capability"):
+            check_flags(parsed)
+        exit_code = parsed.run(parsed)
+        terminal.flush()
+    except SystemExit as stop:
+        # argparse has said what it had to say: help or version (0), wrong usage (2).
+        terminal.flush()
+        return stop.code if isinstance(stop.code, int) else terminal.USAGE
+    except UsageError as error:
+        return terminal.fail(
+            str(error), hint=f"see omnigraph help {parsed.label}", exit_code=terminal.USAGE
+        )
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
+        return tell(error)
+    return int(exit_code)
+
+
+def tell(error: Exception) -> int:
+    """Say what went wrong, and give the exit code that says so too."""
+    if isinstance(error, OSError):
+        terminal.give_up_stdout()
+        return terminal.fail(terminal.describe_os_error(error))
+    terminal.flush()
+    if isinstance(error, LanguageError):
+        return terminal.fail(error.render())
+    if isinstance(error, OmniGraphError):
+        code = terminal.fail(
+            error.message, hint=in_options(error.hint), code=error.code, exit_code=_exit_code(error)
+        )
+        if isinstance(error, MergeConflicts):
+            _tell_conflicts(error)
+        return code
+    if Settings.from_environ().debug:
+        raise error
+    return terminal.fail(
+        f"internal error ({type(error).__name__}): a bug in OmniGraph, not in your input",
+        hint="set OMNIGRAPH_DEBUG=1 to see the traceback",
+    )
+
+
+def _tell_conflicts(error: MergeConflicts) -> None:
+    """Each conflict in a line, up to a screen of them."""
+    found = error.details.get("conflicts", ())
+    for conflict in found[:_SHOWN_CONFLICTS]:
+        terminal.note(f"  {conflict['message']}")
+    if len(found) > _SHOWN_CONFLICTS:
+        terminal.note(f"  … and {len(found) - _SHOWN_CONFLICTS} more")
+
+
+def _exit_code(error: OmniGraphError) -> int:
+    if isinstance(error, PreconditionFailed):
+        return terminal.PRECONDITION
+    return terminal.CONFLICT if isinstance(error, Conflict) else terminal.FAILURE

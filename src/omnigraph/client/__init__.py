@@ -1,0 +1,5 @@
+"""Talking to an OmniGraph server over HTTP."""
+
+from omnigraph.client.http import Connection
+
+__all__ = ["Connection"]

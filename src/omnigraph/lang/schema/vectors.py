@@ -1,0 +1,131 @@
+"""``@vector``: how far two vectors are apart, and which index finds those that are near.
+
+``@vector("cosine", method="ivf_sq", partitions=256, probes=20)``. The value is the metric; the rest
+is about the index and may be left out, and then it is chosen. Other programs pass the annotation
+over, so a graph of theirs may hold anything there: only a schema that is new is refused for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omnigraph.diagnostics import Source
+from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
+from omnigraph.lang.schema.report import Report, did_you_mean
+from omnigraph.lang.types import PropType
+
+VECTOR = "vector"
+METRICS = ("cosine", "l2", "dot")
+EXACT_METHOD = "ivf_flat"
+METHODS = (EXACT_METHOD, "ivf_sq", "ivf_pq")
+MOST_PARTITIONS = 65_536
+
+_NUMBERS = ("partitions", "sub_vectors", "probes")
+_KEYWORDS = ("method", *_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOptions:
+    """What a ``@vector`` says; none where it leaves the choice."""
+
+    metric: str = METRICS[0]
+    method: str | None = None
+    partitions: int | None = None
+    sub_vectors: int | None = None
+    probes: int | None = None
+    """How many partitions a search looks into at first; all when nothing is said."""
+
+
+class VectorOptionError(ValueError):
+    """What is wrong with a ``@vector``, and what to write instead."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def vector_options(kind: PropType, annotation: Annotation | None) -> VectorOptions:
+    """Read the annotation of a property; raises ``VectorOptionError``.
+
+    >>> from omnigraph.lang.types import Scalar
+    >>> kind = PropType(Scalar.VECTOR, dimension=8)
+    >>> said = Annotation("vector", "l2", (("method", "ivf_pq"), ("sub_vectors", "4")))
+    >>> found = vector_options(kind, said)
+    >>> (found.metric, found.method, found.sub_vectors, found.probes)
+    ('l2', 'ivf_pq', 4, None)
+    """
+    if annotation is None:
+        return VectorOptions()
+    if not kind.is_vector or kind.is_list:
+        raise VectorOptionError(f"it is for vectors, and this is {kind}")
+    metric = (annotation.value or METRICS[0]).lower()
+    if metric not in METRICS:
+        raise VectorOptionError(
+            f"unknown metric '{annotation.value}'", f"the metrics are {', '.join(METRICS)}"
+        )
+    words = dict(annotation.kwargs)
+    for word in words:
+        if word not in _KEYWORDS:
+            known = f"the keywords are {', '.join(_KEYWORDS)}"
+            raise VectorOptionError(
+                f"unknown keyword '{word}='", did_you_mean(word, _KEYWORDS) or known
+            )
+    method = words.get("method")
+    if method is not None:
+        method = method.lower()
+        if method not in METHODS:
+            raise VectorOptionError(
+                f"unknown method '{words['method']}'", f"the methods are {', '.join(METHODS)}"
+            )
+    partitions, sub_vectors, probes = (_number(words, word) for word in _NUMBERS)
+    _check_sub_vectors(kind, method, sub_vectors)
+    if partitions is not None and probes is not None and probes > partitions:
+        raise VectorOptionError(f"{probes} probes are more than its {partitions} partitions")
+    return VectorOptions(metric, method, partitions, sub_vectors, probes)
+
+
+def _number(words: Mapping[str, str], word: str) -> int | None:
+    text = words.get(word)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_PARTITIONS:
+        raise VectorOptionError(
+            f"'{word}' is '{text}'", f"write a whole number from 1 to {MOST_PARTITIONS}"
+        )
+    return int(text)
+
+
+def _check_sub_vectors(kind: PropType, method: str | None, sub_vectors: int | None) -> None:
+    if sub_vectors is None:
+        return
+    if method != "ivf_pq":
+        raise VectorOptionError(
+            "'sub_vectors' is only for method 'ivf_pq'", 'add method="ivf_pq" or leave it out'
+        )
+    if (kind.dimension or 0) % sub_vectors:
+        raise VectorOptionError(
+            f"{sub_vectors} sub-vectors do not divide {kind.dimension} dimensions evenly",
+            f"choose a divisor of {kind.dimension}",
+        )
+
+
+def check_vectors(file: SchemaFile, source: Source) -> Report:
+    """What is wrong with the ``@vector`` annotations of a schema."""
+    report = Report(source)
+    for declaration in file.declarations:
+        for prop in declaration.properties:
+            _check(report, declaration.name, prop)
+    return report
+
+
+def _check(report: Report, owner: str, prop: PropertyDecl) -> None:
+    found = [annotation for annotation in prop.annotations if annotation.name == VECTOR]
+    where = f"{owner}.{prop.name}"
+    for annotation in found[1:]:
+        report.parse("S027", f"property {where} declares @vector multiple times", annotation.span)
+    for annotation in found:
+        try:
+            vector_options(prop.type, annotation)
+        except VectorOptionError as error:
+            report.parse("S034", f"@vector on {where}: {error}", annotation.span, error.hint)

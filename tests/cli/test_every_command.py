@@ -1,0 +1,268 @@
+"""Every command in a process of its own: it works, its JSON has its shape, wrong usage exits
+with 2 and a failure with 1, and nobody sees a traceback. What the commands do in detail is tested
+beside this, without a process for each call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.cli.parser import build_parser, leaves
+from tests.cli.place import Place
+
+SCHEMA = """\
+node Person {
+  name: String @key
+  age: I32?
+  photo: Blob?
+}
+
+edge Knows: Person -> Person
+"""
+READ = "query q() { match { $p: Person } return { $p.name } }"
+WRITE = 'query w() { insert Person { name: "New" } }'
+NOTHING: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a command is called so that it works, and so that it fails.
+
+    ``keys`` are the first ones of its JSON; none where it prints something else.
+    """
+
+    works: tuple[str, ...]
+    fails: tuple[str, ...] | None
+    keys: tuple[str, ...] | None = None
+    text: str = ""
+    code: int = 0
+    stdin: bytes = b""
+
+
+CASES = {
+    "init": Case(("--schema", "s.pg", "new.omni"), ("--schema", "no.pg", "n.omni"), text="initial"),
+    "load": Case(
+        ("w.omni", "--data", "d.jsonl", "--mode", "merge", "--json"),
+        ("no.omni", "--data", "d.jsonl", "--mode", "merge"),
+        ("uri", "branch", "mode", "branch_created", "nodes_loaded"),
+    ),
+    "ingest": Case(
+        ("w.omni", "--data", "d.jsonl", "--json"),
+        ("no.omni", "--data", "d.jsonl"),
+        ("uri", "branch", "base_branch", "branch_created", "mode", "tables", "actor_id"),
+    ),
+    "query": Case(
+        ("--store", "g.omni", "-e", READ, "--json"),
+        ("--store", "no.omni", "-e", READ),
+        ("query_name", "target", "row_count", "columns", "rows"),
+    ),
+    "mutate": Case(
+        ("--store", "w.omni", "-e", WRITE, "--json"),
+        ("--store", "no.omni", "-e", WRITE),
+        ("branch", "query_name", "affected_nodes", "affected_edges", "actor_id"),
+    ),
+    "alias": Case(NOTHING, ("nothing",)),
+    "snapshot": Case(
+        ("g.omni", "--json"),
+        ("no.omni",),
+        ("branch", "manifest_version", "internal_schema_version", "tables"),
+    ),
+    "export": Case(("g.omni",), ("no.omni",), text='"Ana"'),
+    "branch create": Case(
+        ("--uri", "w.omni", "made", "--json"),
+        ("--uri", "no.omni", "made"),
+        ("uri", "from", "name", "actor_id"),
+    ),
+    "branch list": Case(("--uri", "g.omni", "--json"), ("--uri", "no.omni"), ("branches",)),
+    "branch delete": Case(
+        ("--uri", "w.omni", "old", "--json"),
+        ("--uri", "w.omni", "nothing"),
+        ("uri", "name", "actor_id"),
+    ),
+    "branch merge": Case(
+        ("--uri", "w.omni", "side", "--json"),
+        ("--uri", "w.omni", "nothing"),
+        ("source", "target", "outcome", "actor_id"),
+    ),
+    "commit list": Case(("g.omni", "--json"), ("no.omni",), ("commits",)),
+    "commit show": Case(
+        ("--uri", "g.omni", "COMMIT", "--json"),
+        ("--uri", "g.omni", "01NO"),
+        ("graph_commit_id", "manifest_branch", "manifest_version"),
+    ),
+    "commit changes": Case(
+        ("--uri", "g.omni", "COMMIT", "--json"), ("--uri", "g.omni", "01NO"), NOTHING
+    ),
+    "log": Case(("g.omni", "--json"), ("no.omni",), NOTHING),
+    "diff": Case(("side", "main", "--uri", "g.omni", "--json"), ("no", "--uri", "g.omni"), NOTHING),
+    "changes poll": Case(("--uri", "g.omni", "--json"), ("--uri", "no.omni"), NOTHING),
+    "changes baseline": Case(
+        ("--uri", "g.omni", "--out", "base.jsonl", "--json"),
+        ("--uri", "no.omni", "--out", "b"),
+        NOTHING,
+    ),
+    "revert": Case(("--uri", "w.omni", "LAST", "--json"), ("--uri", "w.omni", "01NO"), NOTHING),
+    "cherry-pick": Case(
+        ("--uri", "w.omni", "SIDE", "--json"), ("--uri", "w.omni", "01NO"), NOTHING
+    ),
+    "blame": Case(
+        ("Person", "Ana", "--uri", "g.omni", "--json"), ("Person", "No", "--uri", "g.omni"), NOTHING
+    ),
+    "tag create": Case(
+        ("--uri", "w.omni", "new", "--json"), ("--uri", "w.omni", "x", "--commit", "01NO"), NOTHING
+    ),
+    "tag list": Case(("--uri", "g.omni", "--json"), ("--uri", "no.omni"), NOTHING),
+    "tag delete": Case(
+        ("--uri", "w.omni", "first", "--json"), ("--uri", "w.omni", "nothing"), NOTHING
+    ),
+    "blob get": Case(
+        ("node", "Person", "Ana", "photo", "--uri", "g.omni"),
+        ("node", "Person", "No", "photo", "--uri", "g.omni"),
+        text="picture",
+    ),
+    "blob stat": Case(
+        ("node", "Person", "Ana", "photo", "--uri", "g.omni", "--json"),
+        ("node", "Person", "No", "photo", "--uri", "g.omni"),
+        NOTHING,
+    ),
+    "schema show": Case(("g.omni", "--json"), ("no.omni",), ("schema_source",)),
+    "schema plan": Case(
+        ("g.omni", "--schema", "s.pg", "--json"),
+        ("g.omni", "--schema", "no.pg"),
+        ("uri", "supported", "step_count", "steps"),
+    ),
+    "schema apply": Case(
+        ("p.omni", "--schema", "s.pg", "--json"),
+        ("p.omni", "--schema", "no.pg"),
+        ("uri", "supported", "applied", "step_count", "manifest_version", "steps"),
+    ),
+    "lint": Case(
+        ("--schema", "s.pg", "--query", "q.gq", "--json"),
+        ("--schema", "no.pg", "--query", "q.gq"),
+        ("status", "schema_source", "query_path", "queries_processed"),
+    ),
+    "fmt": Case(("--check", "s.pg"), ("no.pg",)),
+    "explain": Case(
+        ("--store", "g.omni", "-e", READ, "--json"),
+        ("--store", "no.omni", "-e", READ),
+        ("kind", "name", "params"),
+    ),
+    "index status": Case(("g.omni", "--json"), ("no.omni",), NOTHING),
+    "index ensure": Case(("w.omni", "--json"), ("no.omni",), NOTHING),
+    "index rebuild": Case(
+        ("--uri", "w.omni", "Person", "--json"), ("--uri", "w.omni", "No"), NOTHING
+    ),
+    "optimize": Case(("w.omni", "--json"), ("no.omni",), ("uri", "tables")),
+    "repair": Case(
+        ("w.omni", "--json"),
+        ("no.omni",),
+        ("uri", "confirm", "force", "manifest_version", "tables"),
+    ),
+    "cleanup": Case(
+        ("w.omni", "--keep", "5", "--confirm", "--json"),
+        ("w.omni", "--confirm"),
+        ("uri", "keep_versions", "older_than_secs", "tables"),
+    ),
+    "doctor": Case(("g.omni", "--json"), ("no.omni",), ("uri",)),
+    "verify": Case(("g.omni", "--json"), ("no.omni",), ("uri", "is_sound", "branches")),
+    "backup": Case(
+        ("g.omni", "--to", "bk", "--json"), ("no.omni", "--to", "bk2"), ("backup", "uri")
+    ),
+    "restore": Case(("bk0", "r.omni", "--json"), ("nothing", "r2.omni"), ("backup", "uri")),
+    "clone": Case(("g.omni", "c.omni", "--json"), ("no.omni", "c2.omni"), ("original", "uri")),
+    "embed": Case(
+        ("--input", "d.jsonl", "--output", "e.jsonl", "--spec", "spec.json", "--json"),
+        ("--input", "no.jsonl", "--output", "e2.jsonl", "--spec", "spec.json"),
+        ("input", "output", "rows", "selected_rows", "embedded_rows"),
+    ),
+    "shell": Case(("g.omni",), ("no.omni",), text="Ana", stdin=f"{READ}\n".encode()),
+    "profile list": Case(("--json",), None, NOTHING),
+    "profile show": Case(("--json",), ("nothing",), ("name", "scope_kind", "target")),
+    "login": Case(
+        ("lab", "--json"), ("lab2",), ("server", "credentials_path", "declared"), stdin=b"token\n"
+    ),
+    "logout": Case(("lab", "--json"), None, ("server", "credentials_path")),
+    "completion": Case(("bash",), None, text="omnigraph"),
+    "version": Case(("--quiet",), ("--graph", "g"), text="internal-schema 4"),
+}
+
+
+def commands() -> dict[str, bool]:
+    """Every command that can be run, and whether it has ``--json``."""
+    return {
+        leaf.prog.removeprefix("omnigraph "): "--json" in leaf._option_string_actions
+        for leaf in leaves(build_parser())
+        if leaf.get_default("capability") is not None
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Files, a graph that is only read (``g.omni``), and one that is written (``w.omni``)."""
+    place = Place(tmp_path_factory.mktemp("every"))
+    place.write("s.pg", SCHEMA)
+    place.write("q.gq", READ)
+    place.write(
+        "spec.json", '{"dimension": 4, "types": {"Person": {"target": "v", "fields": ["name"]}}}'
+    )
+    place.write(
+        "d.jsonl",
+        '{"type":"Person","data":{"name":"Ana","age":41,"photo":"base64:cGljdHVyZQ=="}}\n'
+        '{"type":"Person","data":{"name":"Bo"}}\n'
+        '{"edge":"Knows","from":"Ana","to":"Bo"}\n',
+    )
+    Graph.init(place.directory / "p.omni", SCHEMA).close()
+    ids = {}
+    for name in ("g.omni", "w.omni"):
+        with Graph.init(place.directory / name, SCHEMA) as graph:
+            ids["COMMIT"] = graph.load(place.directory / "d.jsonl").commit_id
+            graph.tags.create("first")
+            graph.branches.create("side")
+            graph.branches.create("old")
+            added = 'query a() { insert Person { name: "%s" } }'
+            ids["SIDE"] = graph.mutate(added % "Cy", branch="side").commit_id
+            ids["LAST"] = graph.mutate(added % "Di").commit_id
+            if name == "g.omni":
+                ids["READ"] = ids["COMMIT"]
+                graph.maintenance.backup(place.directory / "bk0")
+    ids["COMMIT"] = ids["READ"]
+    return place, ids
+
+
+def test_every_command_has_a_case():
+    assert set(CASES) == set(commands())
+    for name, has_json in commands().items():
+        assert ("--json" in CASES[name].works) == has_json or name == "alias", name
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "alias"])
+def test_a_command_works(place, name):
+    where, ids = place
+    case = CASES[name]
+    arguments = [ids.get(word, word) for word in case.works]
+    done = where.process(*name.split(), *arguments, stdin=case.stdin, OMNIGRAPH_EMBEDDINGS_MOCK="1")
+    assert done.returncode == case.code, done.stderr
+    assert case.text in done.stdout
+    if case.keys is not None:
+        told = json.loads(done.stdout)
+        assert tuple(told)[: len(case.keys)] == case.keys
+        again = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+        assert done.stdout == again
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wrong_usage_exits_with_2(place, name):
+    done = place[0].process(*name.split(), "--no-such-option")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--no-such-option" in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.fails is not None])
+def test_a_failure_exits_with_1(place, name):
+    done = place[0].process(*name.split(), *CASES[name].fails)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    lines = done.stderr.splitlines()
+    assert any(line.startswith("Error:") for line in lines)

@@ -1,0 +1,277 @@
+"""Stored queries of a server by name, and who gets which token."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from tests.cli.desk import Desk
+from tests.cli.place import Place, assert_fails
+from tests.client.stub import DROP, stub_server
+
+READ = {
+    "query_name": "due",
+    "target": {"branch": "main", "snapshot": None},
+    "row_count": 1,
+    "columns": ["t.name"],
+    "rows": [{"t.name": "Zoë, x"}],
+}
+CHANGE = {
+    "branch": "main",
+    "query_name": "close",
+    "affected_nodes": 2,
+    "affected_edges": 1,
+    "actor_id": "ana",
+}
+KB = ("--server", "lab", "--graph", "kb")
+
+
+@pytest.fixture
+def server():
+    with stub_server() as stub:
+        stub.answers["POST /graphs/kb/queries/due"] = READ
+        stub.answers["POST /graphs/kb/queries/close"] = CHANGE
+        yield stub
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, capsys, server):
+    desk = Desk(tmp_path, monkeypatch, capsys)
+    desk.config(f"servers: {{ lab: {{ url: '{server.url}/' }} }}\noperator: {{ actor: me }}\n")
+    return desk
+
+
+# -- query NAME (cli.md 5.1) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        ((), {}),
+        (("--params", '{"since": "2024"}'), {"params": {"since": "2024"}}),
+        (("--params-file", "p.json"), {"params": {"n": 1}}),
+        (("--branch", "work"), {"branch": "work"}),
+        (("--snapshot", "01ABC"), {"snapshot": "01ABC"}),
+    ],
+)
+def test_a_stored_query_is_asked_by_name(desk, server, arguments, body):
+    """cli.md 4.4, 5.1"""
+    desk.write("p.json", '{"n": 1}')
+    desk.run("query", "due", *KB, *arguments).works()
+    assert server.asked == ["POST /graphs/kb/queries/due"]
+    assert server.requests[0].body == {**body, "expect_mutation": False}
+
+
+def test_rows_of_a_server_look_like_those_of_a_store(desk):
+    """cli.md 5.2"""
+    assert desk.run("query", "due", *KB).works() == (
+        "1 rows from branch main via due\nt.name\n------\nZoë, x\n"
+    )
+    assert json.loads(desk.run("query", "due", *KB, "--json").works()) == READ
+    assert desk.run("query", "due", *KB, "--format", "csv").works() == 't.name\n"Zoë, x"\n'
+    assert desk.run("query", "due", *KB, "--format", "kv", "--out", "f").works() == ""
+    assert (desk.directory / "f").read_text("utf-8").endswith("t.name: Zoë, x\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "label"),
+    [
+        (("--tag", "t"), "query --tag"),
+        (("--at", "2024-01-01"), "query --at"),
+        (("--timeout", "1"), "query --timeout"),
+        (("--max-rows", "1"), "query --max-rows"),
+        (("--engine", "spark"), "query --engine spark"),
+        (("-e", "query q() { match { $p: P } return { $p } }"), "query with a text"),
+    ],
+)
+def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
+    desk, server, option, label
+):
+    desk.run("query", "due", *KB, *option).fails(
+        f"`{label}` through a server is not there yet", "--store"
+    )
+    assert server.asked == []
+
+
+def test_binary_rows_of_a_server_are_refused(desk, server):
+    desk.run("query", "due", *KB, "--format", "arrow").fails("cannot be shown as arrow")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("query",), ("mutate",), ("query", "--params", "{}"), ("mutate", *KB)]
+)
+def test_a_query_needs_a_name_or_a_text(desk, arguments):
+    """cli.md 5.1"""
+    desk.run(*arguments).fails("Error: provide a query name")
+
+
+def test_a_name_alone_needs_a_server(desk):
+    """cli.md 5.1"""
+    for command in ("query", "mutate"):
+        desk.run(command, "due", "--store", "g.omni").fails("by-name invocation needs a server")
+
+
+# -- mutate NAME (cli.md 6.1) ---------------------------------------------------------------------
+
+
+def test_a_stored_mutation_is_run_by_name(desk, server):
+    """cli.md 4.4, 6.1"""
+    done = desk.run("mutate", "close", *KB, "--params", '{"id": 7}')
+    assert done.works() == "changed main via close: 2 nodes, 1 edges\nactor_id: ana\n"
+    assert done.err == f"omnigraph mutate → {server.url}/graphs/kb (served)\n"
+    assert server.requests[0].body == {
+        "params": {"id": 7},
+        "branch": "main",
+        "expect_mutation": True,
+    }
+    told = desk.run("mutate", "close", *KB, "--json", "--branch", "work", "--quiet")
+    assert (json.loads(told.works()), told.err) == (CHANGE, "")
+    assert server.requests[1].body == {"branch": "work", "expect_mutation": True}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--if-commit", "01A"), ("--idempotency-key", "k"), ("-e", "query q() { delete P }")],
+)
+def test_what_a_server_cannot_change_yet_is_refused(desk, server, option):
+    desk.run("mutate", "close", *KB, *option).fails("through a server is not there yet")
+    assert server.asked == []
+
+
+def test_a_served_write_has_no_other_actor(desk, server):
+    """cli.md 3.4"""
+    desk.run("mutate", "close", "--server", "lab", "--as", "bo").fails(
+        "`--as` is not allowed on a served write"
+    )
+    assert server.asked == []
+
+
+# -- failures (cli.md 4.4) ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "text"),
+    [
+        ((400, {"error": "'due' is a mutation — use omnigraph mutate due"}), 1, "is a mutation"),
+        ((404, {"error": "stored query not found", "code": "not_found"}), 1, "stored query not"),
+        ((409, {"error": "stale view of 'x'", "code": "conflict"}), 3, "stale view of 'x'"),
+        ((412, {"error": "the head moved"}), 4, "the head moved"),
+        ((401, {"error": "unauthorized"}), 1, "omnigraph login"),
+        ((502, b"bad gateway"), 1, "Error: server returned 502: bad gateway"),
+        ((422, b""), 1, "Error: server returned 422: "),
+        ((302, b"", {"Location": "http://127.0.0.1:1/"}), 1, "server returned 302"),
+        ((200, b"hello"), 1, "was not understood"),
+        ({"rows": []}, 1, "was not understood"),
+        ({**READ, "rows": [1]}, 1, "was not understood"),
+        ({**READ, "columns": 5}, 1, "was not understood"),
+        ({**READ, "columns": [1]}, 1, "was not understood"),
+        ({**READ, "target": None}, 1, "was not understood"),
+        ([], 1, "was not understood"),
+        (DROP, 1, "broke before the server answered"),
+    ],
+)
+def test_a_failure_of_the_server_is_one_error(desk, server, answer, code, text):
+    """cli.md 4.4"""
+    server.answers["POST /graphs/kb/queries/due"] = answer
+    done = desk.run("query", "due", *KB, "--json")
+    done.fails(text, code=code)
+    assert done.err.startswith("Error: ")
+
+
+def test_a_mutation_without_an_answer_is_not_repeated_lightly(desk, server):
+    server.answers["POST /graphs/kb/queries/close"] = DROP
+    desk.run("mutate", "close", *KB).fails("before you repeat it", "outcome_pending")
+    server.answers["POST /graphs/kb/queries/close"] = READ
+    desk.run("mutate", "close", *KB).fails("was not understood")
+
+
+def test_a_server_that_is_not_there_is_one_error(desk):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        done = desk.run("query", "due", "--server", url)
+    done.fails(f"Error: the server at {url} cannot be reached", "hint: ", "server_unavailable")
+    assert "refused" not in done.err.lower()
+
+
+# -- tokens (cli.md 4.2) --------------------------------------------------------------------------
+
+
+def test_each_server_gets_its_own_token_only(desk, server):
+    """cli.md 4.2, 10.6"""
+    with stub_server() as other:
+        other.answers["POST /queries/due"] = READ
+        desk.config(
+            f"servers:\n  lab: {{ url: '{server.url}' }}\n  far: {{ url: '{other.url}' }}\n"
+            f"  trap: {{ url: '{other.url[:-1]}' }}\n"
+        )
+        for name in ("lab", "trap"):
+            desk.run("login", name, "--token", f"token-of-{name}").works()
+        desk.run("query", "due", *KB).works()
+        desk.run("query", "due", "--server", "far").works()
+        desk.run("query", "due", "--server", other.url).works()
+        assert [request.token for request in server.requests] == ["Bearer token-of-lab"]
+        assert {request.token for request in other.requests} == {None}
+        desk.environ(OMNIGRAPH_TOKEN_FAR="own", OMNIGRAPH_BEARER_TOKEN="common")
+        desk.run("query", "due", "--server", other.url).works()
+        assert other.requests[-1].token == "Bearer own"
+        desk.run("query", "due", *KB).works()
+        assert server.requests[-1].token == "Bearer token-of-lab"
+
+
+def test_the_probe_carries_the_token_too(desk, server):
+    """cli.md 3.3, 4.2"""
+    desk.environ(OMNIGRAPH_BEARER_TOKEN=" common ")
+    server.answers["GET /graphs"] = {"graphs": [{"graph_id": "kb", "uri": "u"}]}
+    desk.run("query", "due", "--server", "lab").fails("pass --graph <id>")
+    assert server.requests[0].token == "Bearer common"
+
+
+def test_a_token_is_in_no_output(desk, server):
+    desk.environ(OMNIGRAPH_TOKEN_LAB="s3cret")
+    server.answers["POST /graphs/kb/queries/due"] = (400, {"error": "token s3cret is old"})
+    done = desk.run("query", "due", *KB)
+    done.fails("token *** is old")
+    assert "s3cret" not in done.err
+
+
+def test_credentials_that_others_can_read_stop_every_remote_command(desk, server):
+    """cli.md 4.1, 10.5"""
+    desk.run("login", "lab", stdin="abc\n").works()
+    desk.run("query", "due", *KB).works()
+    assert server.requests[-1].token == "Bearer abc"
+    os.chmod(desk.credentials, 0o644)
+    count = len(server.requests)
+    for arguments in (("query", "due", *KB), ("query", "due", "--server", "lab")):
+        desk.run(*arguments).fails("group/world-accessible", "chmod 600")
+    assert len(server.requests) == count
+
+
+def test_warnings_of_the_configuration_come_once(desk, server):
+    """cli.md 4"""
+    desk.config(f"servers: {{ lab: {{ url: '{server.url}', colour: red }} }}\n")
+    done = desk.run("mutate", "close", *KB, "--quiet")
+    assert done.works()
+    assert done.err.count("unknown key `servers.lab.colour`") == 1
+
+
+# -- as a process ---------------------------------------------------------------------------------
+
+
+def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
+    """cli.md 5.1, 6.1, 10.3"""
+    place = Place(tmp_path)
+    served = ("--server", server.url, "--graph", "kb")
+    done = place.process("query", "due", *served, "--json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, READ, "")
+    done = place.process("mutate", "close", *served)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "changed main via close: 2 nodes, 1 edges",
+    )
+    assert_fails(place.process("query", "nope", *served), "server returned 404: ")
+    assert_fails(place.process("query", "due", "--store", server.url), "must be addressed with")

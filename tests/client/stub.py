@@ -1,0 +1,82 @@
+"""A server on the loopback interface that answers what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+DROP = object()
+"""The connection is closed without an answer."""
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+    @property
+    def token(self) -> str | None:
+        return self.headers.get("Authorization")
+
+
+@dataclass
+class Stub:
+    """Answers by method and path, such as ``"GET /graphs"``; everything else is a 404."""
+
+    url: str = ""
+    answers: dict[str, Any] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.path}" for request in self.requests]
+
+
+@contextmanager
+def stub_server(**answers: Any) -> Iterator[Stub]:
+    state = Stub(answers=dict(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(None)
+
+        def do_POST(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self._answer(json.loads(data))
+
+        def _answer(self, body: Any) -> None:
+            headers = dict(self.headers)
+            state.requests.append(Request(self.command, self.path, headers, body))
+            answer = state.answers.get(f"{self.command} {self.path}", (404, b""))
+            if answer is DROP:
+                self.close_connection = True
+                return
+            status, content, *more = answer if isinstance(answer, tuple) else (200, answer)
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            for name, value in more[0].items() if more else ():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,108 @@
+"""What the soak has found, each as small as it gets."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from omnigraph import Graph
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.errors import HistoryGone
+from omnigraph.maintain.optimize import refuse_unsettled
+
+SCHEMA = """
+node Person { name: String @key }
+node City { name: String @key }
+edge Knows: Person -> Person
+"""
+FRIENDS = "query q() { match { $a: Person  $a knows $b } return { $a.name, $b.name } }"
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        graph.append(person("Ada"))
+        yield graph
+
+
+def person(name):
+    return {"Person": pa.table({"name": [name]})}
+
+
+@contextmanager
+def writer_held_at(graph, point, *, until):
+    """A writer that has come so far and goes on when somebody else reaches another point."""
+    there, on = threading.Event(), threading.Event()
+
+    def hook(reached):
+        if reached is point and threading.current_thread() is writer:
+            there.set()
+            on.wait()
+        if reached is until:
+            on.set()
+
+    writer = threading.Thread(target=lambda: graph.append(person("Grace")))
+    with hooked(hook):
+        writer.start()
+        there.wait()
+        try:
+            yield
+        finally:
+            on.set()
+            writer.join()
+
+
+def test_repair_waits_for_a_writer_that_lives(graph):
+    held = writer_held_at(
+        graph, Failpoint.WRITE_AFTER_TABLES, until=Failpoint.RECOVERY_AFTER_LEASES
+    )
+    with held:
+        report = graph.maintenance.repair()
+    assert {table.classification.value for table in report.tables} == {"no_drift"}
+    assert graph.snapshot().count("Person") == 2
+
+
+class Died(BaseException):
+    pass
+
+
+def test_maintenance_waits_for_no_writer_that_came_later(graph):
+    def die(reached):
+        if reached is Failpoint.WRITE_AFTER_TABLES:
+            raise Died
+
+    with hooked(die), pytest.raises(Died):
+        graph.append(person("Grace"))
+    there, on = threading.Event(), threading.Event()
+    writer = threading.Thread(target=lambda: graph.append({"City": pa.table({"name": ["Bern"]})}))
+
+    def hook(reached):
+        is_writer = threading.current_thread() is writer
+        if reached is Failpoint.RECOVERY_AFTER_LEASES and not is_writer:
+            writer.start()
+            there.wait()
+        if reached is Failpoint.WRITE_AFTER_TABLES and is_writer:
+            there.set()
+            on.wait()
+
+    with hooked(hook):
+        refuse_unsettled(graph._store)
+        assert graph.snapshot().count("Person") == 2
+        assert len(graph._store.sidecars.list()) == 1
+        on.set()
+        writer.join()
+    assert graph.snapshot().count("City") == 1
+
+
+def test_a_query_on_a_branch_that_is_gone_says_so(graph):
+    graph.branches.create("b")
+    graph.append(person("Grace"), branch="b")
+    graph.load([{"edge": "Knows", "from": "Ada", "to": "Grace"}], branch="b")
+    snapshot = graph.snapshot("b")
+    with Graph.open(graph.uri, durability="os") as other:
+        other.branches.delete("b")
+    with pytest.raises(HistoryGone, match="branch 'b' was deleted"):
+        graph.query(FRIENDS, snapshot=snapshot)

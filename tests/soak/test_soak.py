@@ -1,0 +1,216 @@
+"""Hours in small: writers, readers, branches and maintenance in many processes on one graph.
+
+No wrong read, no lost write, nobody who hangs, and no more on the disk than the policy says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.staging import markers
+from omnigraph.storage.checksums import FOLDER as CHECKSUMS
+from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
+from omnigraph.storage.cleaning import versions_of
+from omnigraph.storage.table_types import TableRef
+from tests.soak.crew import Crew
+from tests.soak.model import (
+    BRANCHER,
+    KEEP,
+    MIN_AGE,
+    SCHEMA,
+    SPACES,
+    WRITERS,
+    Story,
+    begin,
+    digest,
+    judge,
+    lines,
+    look,
+    story,
+)
+from tests.soak.parts import TURNS
+
+SECONDS = 80.0
+LONG = 20 * 60.0
+READERS = ("r0", "r1", "r2", "r3")
+OLD = 3
+BYTES_FACTOR = 3
+BYTES_OF_A_COMMIT = 1500
+"""The manifest keeps a row of every commit, whatever is cleaned."""
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one for each run; a failure prints it."""
+    chosen = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {chosen}")
+    return chosen
+
+
+def test_a_graph_under_load_stays_right_and_bounded(tmp_path, seed):
+    soak(tmp_path, seed, SECONDS)
+
+
+@pytest.mark.slow
+def test_the_same_for_twenty_minutes(tmp_path, seed):
+    soak(tmp_path, seed, LONG)
+
+
+def soak(folder: Path, seed: int, seconds: float) -> None:
+    uri = str(folder / "g.omni")
+    logs = folder / "logs"
+    logs.mkdir()
+    with Graph.init(uri, SCHEMA, durability="os") as graph:
+        begin(graph)
+    crew = Crew(uri, logs, seed, seconds)
+    try:
+        crew.add("writer", *WRITERS[:2])
+        crew.add("writer", *WRITERS[2:])
+        crew.add("reader", *READERS[:2])
+        crew.add("reader", *READERS[2:])
+        crew.add("keeper", "keeper")
+        crew.add("brancher", BRANCHER)
+        crew.run()
+    finally:
+        crew.end()
+    try:
+        stories = {name: story(logs / f"{name}.log") for name in SPACES}
+        tell(stories, logs)
+        everybody_did_something(stories, logs)
+        nobody_read_what_never_was(stories, logs)
+        with Graph.open(uri, durability="os") as graph:
+            nothing_is_left_over(graph)
+            everything_acknowledged_is_there_once(graph, stories)
+            report = graph.maintenance.verify()
+            assert report.problems == (), report.to_json()
+            versions_are_bounded(graph)
+            bytes_are_bounded(graph, folder)
+            everything_acknowledged_is_there_once(graph, stories)
+    except BaseException:
+        for path in sorted(logs.glob("*.log")):
+            print(f"== {path.name}\n{path.read_text()[-3000:]}")
+        raise
+
+
+def tell(stories: dict[str, Story], logs: Path) -> None:
+    for name, told in stories.items():
+        print(name, len(told.commits), "commits;", told.refused)
+    done: Counter[str] = Counter()
+    for line in lines(logs / "keeper.log"):
+        done.update(line.get("refused", {}))
+        if "done" in line:
+            done[line["done"]] += 1
+            if line["done"] == "clean":
+                done["versions removed"] += line["result"]
+        if "unclean" in line:
+            done[line["unclean"]["error"]] += 1
+    print("keeper", json.dumps(done))
+
+
+def everybody_did_something(stories: dict[str, Story], logs: Path) -> None:
+    for name, told in stories.items():
+        assert told.commits, f"{name} never got through"
+    for name in READERS:
+        assert [line["times"] for line in lines(logs / f"{name}.log") if "times" in line] > [0]
+    done = {line["done"] for line in lines(logs / "keeper.log") if "done" in line}
+    assert done == {each.__name__ for each in TURNS}
+
+
+def nobody_read_what_never_was(stories: dict[str, Story], logs: Path) -> None:
+    """Every state that a reader saw of a writer is one that this writer made."""
+    for name in READERS:
+        for line in lines(logs / f"{name}.log"):
+            if "state" in line:
+                writer, number, found = line["state"]
+                assert (number, found) in stories[writer].states, (name, line)
+
+
+def nothing_is_left_over(graph: Graph) -> None:
+    assert graph._store.sidecars.list() == []
+    assert list(markers(graph._store, ())) == []
+    assert graph.branches.list() == ["main"]
+    for table in graph.maintenance.repair().tables:
+        assert table.classification == "no_drift", table
+
+
+def everything_acknowledged_is_there_once(graph: Graph, stories: dict[str, Story]) -> None:
+    seen = look(graph.snapshot())
+    judge(seen, on_main=True)
+    for name, told in stories.items():
+        assert seen.of(name) == told.pairs, name
+        assert (seen.progress[name], digest(seen.of(name))) in told.states
+        assert seen.progress[name] == told.number
+    assert seen.counter == sum(told.counted for told in stories.values())
+    assert seen.drafts == stories[BRANCHER].drafts
+    assert seen.note == stories[BRANCHER].note
+    commits = graph.commits()
+    chain = {commit.commit_id for commit in commits}
+    assert len(chain) == len(commits)
+    for name, told in stories.items():
+        assert len(set(told.commits)) == len(told.commits), name
+        assert chain.issuperset(told.commits), name
+    for name in WRITERS:
+        made = {commit.commit_id for commit in commits if commit.actor == name}
+        assert made <= set(stories[name].commits), f"{name} was not told of all its commits"
+
+
+def versions_are_bounded(graph: Graph) -> None:
+    """After a cleanup only what is new, young, shown by a tag, or needed by a young state is there.
+
+    The oldest young state was made before; the one after it may show versions of a write that had
+    committed its tables by then, and not yet published them.
+    """
+    since = datetime.now(UTC) - timedelta(seconds=MIN_AGE)
+    graph.maintenance.cleanup(keep_versions=KEEP, min_age=MIN_AGE)
+    tags = len(graph.tags.list())
+    for key, pin in graph._store.manifest(None).current().pins.items():
+        stamps = versions_of(graph._store.datasets, TableRef(pin.location))
+        old = [stamp for stamp in stamps[:-KEEP] if stamp.made < since]
+        assert len(old) <= OLD + tags, (key, len(stamps), len(old))
+    graph.maintenance.cleanup(keep_versions=KEEP, min_age=0)
+    pins = graph._store.manifest(None).current().pins
+    for key, pin in pins.items():
+        count = len(versions_of(graph._store.datasets, TableRef(pin.location)))
+        assert count <= KEEP + tags, (key, count)
+        assert graph._store.inline.branches(pin.location) == {}
+    # A state stays when all that it shows does: each is one table further than the one before.
+    states = len(versions_of(graph._store.datasets, TableRef(MANIFEST)))
+    print("states", states)
+    assert states <= 2 * len(pins) * (KEEP + tags), states
+
+
+def bytes_are_bounded(graph: Graph, folder: Path) -> None:
+    """Against a graph that was loaded with the same rows just now."""
+    for tag in graph.tags.list():
+        graph.tags.delete(tag.name)
+    with Graph.init(folder / "fresh.omni", SCHEMA, durability="os") as fresh:
+        graph.export(folder / "all.jsonl")
+        fresh.load(folder / "all.jsonl")
+        for each in (graph, fresh):
+            each.maintenance.optimize()
+            each.maintenance.cleanup(keep_versions=1, min_age=0)
+            # They are put together when there are enough of them, not every time.
+            assert len(each._store.objects.list(CHECKSUMS)) <= MOST_RECORDS + 2
+            fold_checksums(each._store.objects)
+    worn, new = size(folder / "g.omni"), size(folder / "fresh.omni")
+    commits = len(graph.commits()) * BYTES_OF_A_COMMIT
+    print("bytes", worn, new, len(graph.commits()))
+    assert worn.total() - worn[MANIFEST] <= BYTES_FACTOR * (new.total() - new[MANIFEST])
+    assert worn[MANIFEST] <= BYTES_FACTOR * new[MANIFEST] + commits
+
+
+def size(root: Path) -> Counter[str]:
+    """Bytes by what lies directly in a graph."""
+    found: Counter[str] = Counter()
+    for path in root.rglob("*"):
+        if path.is_file():
+            found[path.relative_to(root).parts[0]] += path.stat().st_size
+    return found
