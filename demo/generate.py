@@ -31,10 +31,42 @@ TOPICS = {
     "storm": ("lightning", "updraft", "hail", "radar", "front"),
 }
 ACTIONS = ("limits", "explains", "delays", "doubles", "follows", "masks", "predicts", "drives")
-GIVEN = (
-    "Ada Bo Chidi Dora Emre Fatou Goran Hana Ines Jun Kofi Lena Mina Nils Oya Pia Rui Sena".split()
-)
-FAMILY = "Abara Berg Castro Dahl Evans Fujita Grau Haas Ito Jansen Keita Lund Moreau Novak".split()
+GIVEN = [
+    "Ada",
+    "Bo",
+    "Chidi",
+    "Dora",
+    "Emre",
+    "Fatou",
+    "Goran",
+    "Hana",
+    "Ines",
+    "Jun",
+    "Kofi",
+    "Lena",
+    "Mina",
+    "Nils",
+    "Oya",
+    "Pia",
+    "Rui",
+    "Sena",
+]
+FAMILY = [
+    "Abara",
+    "Berg",
+    "Castro",
+    "Dahl",
+    "Evans",
+    "Fujita",
+    "Grau",
+    "Haas",
+    "Ito",
+    "Jansen",
+    "Keita",
+    "Lund",
+    "Moreau",
+    "Novak",
+]
 ROLES = ("student", "student", "postdoc", "staff", "principal-investigator")
 FIRST = date(2015, 1, 1)
 
@@ -83,7 +115,9 @@ class Lab:
                 "Project",
                 slug=f"project-{number}",
                 title=f"{topic.title()} {pick.choice(TOPICS[topic])} watch {number}",
-                status=pick.choice(["proposed", "running", "running", "paused", "done"]),
+                status=pick.choice(["proposed", "running", "paused", "done"])
+                if number % 4
+                else "running",
                 budget=float(pick.randrange(10_000, 900_000)),
                 started=self.day(),
             )
@@ -141,7 +175,8 @@ class Lab:
         for number in range(self.experiments):
             yield edge("PartOf", f"experiment-{number}", f"project-{number % self.projects}")
             yield edge("MeasuredWith", f"experiment-{number}", f"in-{pick.randrange(60)}")
-            if number % 3:
+            # One running project in twenty has nothing to show yet.
+            if number % self.projects % 20 != 4:
                 yield edge("Produced", f"experiment-{number}", f"dataset-{number}")
             if number:
                 origin = pick.randrange(number)

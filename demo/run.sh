@@ -64,7 +64,7 @@ mkdir -p "$OMNIGRAPH_HOME"
 printf 'profiles: {lab: {store: %s/lab.omni}}\n' "$place" >"$OMNIGRAPH_HOME/config.yaml"
 
 say "3. Traversal: lineage of a dataset, claims in dispute (the profile 'lab' says which graph)"
-run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-4711"}'
+run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-711"}'
 run omnigraph query disputed_claims --query queries.gq --params '{"least": 0.97}'
 run omnigraph explain running_without_data --query queries.gq --analyze
 
@@ -76,20 +76,20 @@ say "5. An agent works on a branch; main goes on meanwhile"
 before=$(omnigraph commit list --limit 1 | cut -d ' ' -f 1)
 run omnigraph branch create review/audit --quiet
 run omnigraph mutate close_project --query queries.gq --branch review/audit --as agent-7 \
-    --params '{"slug": "project-3"}' --quiet
+    --params '{"slug": "project-8"}' --quiet
 run omnigraph mutate record_experiment --query queries.gq --branch review/audit --as agent-7 --quiet \
-    --params '{"slug": "audit-1", "title": "Audit run", "protocol": "A1", "day": "2026-02-01", "project": "project-3"}'
+    --params '{"slug": "audit-1", "title": "Audit run", "protocol": "A1", "day": "2026-02-01", "project": "project-8"}'
 run omnigraph mutate --as ada --quiet -e \
-    'query rename() { update Project set { status: "paused" } where slug = "project-3" }'
+    'query rename() { update Project set { status: "paused" } where slug = "project-8" }'
 run omnigraph diff main review/audit
 
 say "6. Merging finds a conflict; it is decided, and the rest comes along"
 refused omnigraph branch merge review/audit --quiet
-run omnigraph branch merge review/audit --resolve theirs --as ada --quiet --delete-branch
+run omnigraph branch merge review/audit --resolve theirs --as ada --quiet
 run omnigraph log --limit 6
 
 say "7. Time travel: the same question before and after"
-ask='query status() { match { $p: Project { slug: "project-3" } } return { $p.slug, $p.status } }'
+ask='query status() { match { $p: Project { slug: "project-8" } } return { $p.slug, $p.status } }'
 run omnigraph query -e "$ask" --snapshot "$before"
 run omnigraph query -e "$ask"
 
@@ -97,7 +97,7 @@ say "8. Looking after it: parts are put together, and a report says what is left
 run omnigraph optimize --quiet
 run omnigraph doctor
 run omnigraph verify
-run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-4711"}' --format csv
+run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-711"}' --format csv
 
 say "9. From Python: a writer is killed in the middle, and nothing of it is seen"
 run python "$demo/graph.py"

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from omnigraph.addresses import durability_of, root_of
 from omnigraph.arguments import public
-from omnigraph.commit.lifecycle import open_contract
+from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
 from omnigraph.maintain.backup import CopyProgress, quiet

@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from omnigraph.addresses import durability_of, root_of
 from omnigraph.arguments import public
 from omnigraph.commit.history import Commit, History, Tags
-from omnigraph.commit.lifecycle import init_graph, let_writers_in, open_contract, settle
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.protocol import WriteRequest, commit_write
-from omnigraph.commit.receipts import LoadReceipt, Receipt
-from omnigraph.commit.recovery import Recovered
+from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema_files import Contract
 from omnigraph.commit.schema_history import schema_at
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
@@ -58,6 +54,8 @@ from omnigraph.topology.store import Topology
 from omnigraph.write.load.telling import refuse_while_telling
 
 if TYPE_CHECKING:
+    from omnigraph.commit.receipts import LoadReceipt, Receipt
+    from omnigraph.commit.recovery import Recovered
     from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.spark.handed import Handed
     from omnigraph.write.append import Rows
@@ -125,6 +123,8 @@ class Graph(GraphParts):
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
         overwritten.
         """
+        from omnigraph.commit.lifecycle import init_graph
+
         source = source_of(schema, "<schema>")
         # Before anything is made: a schema that is wrong leaves nothing behind.
         compile_schema(source, is_new=True)
@@ -161,6 +161,8 @@ class Graph(GraphParts):
 
         Reads see other processes' commits without it. Gives what was recovered.
         """
+        from omnigraph.commit.lifecycle import settle
+
         self._check_open()
         done = settle(self._store, full=False) if self._mode == "rw" else []
         self._store.manifests.forget()
@@ -395,6 +397,7 @@ class Graph(GraphParts):
         ``source`` is ``.gq`` text or a path. With ``if_commit`` it only happens on top of that
         commit; with an ``idempotency_key`` it happens once, and a repeat gets the first receipt.
         """
+        from omnigraph.commit.protocol import commit_write
         from omnigraph.write.mutating import mutation_request
 
         contract = self._writable()
@@ -468,6 +471,8 @@ class Graph(GraphParts):
 
         Strict: an id that is there already, or an edge to a node that is not, refuses all of it.
         """
+        from omnigraph.commit.protocol import WriteRequest, commit_write
+        from omnigraph.commit.sidecar import WriterKind
         from omnigraph.write.append import Append
 
         contract = self._writable()
@@ -556,6 +561,8 @@ class Graph(GraphParts):
         self._check_open()
         if self._mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
+        from omnigraph.commit.lifecycle import let_writers_in
+
         refuse_while_telling(self.uri)
         let_writers_in(self._store)
         return self._checked()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from obstore.store import S3Store
 
-from omnigraph.commit.lifecycle import init_graph, open_contract
+from omnigraph.commit.lifecycle import init_graph
+from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore, Patience
 from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, restore
-from omnigraph.errors import HistoryGone
+from omnigraph.errors import BranchInUse, HistoryGone, MergeConflicts
 from omnigraph.maintain import upkeep_plan
 from omnigraph.storage import compaction
 
@@ -141,8 +142,10 @@ class Case:
 
     def merge(self):
         source, target = self.branch(), self.branch()
+        # An edge that lost an end on the other side is refused, whoever is right.
         if source != target:
-            self.graph.branches.merge(source, target, resolve="theirs")
+            with suppress(MergeConflicts):
+                self.graph.branches.merge(source, target, resolve="theirs")
 
     def unfork(self):
         leaves = self.graph.branches.list()[1:]
@@ -150,7 +153,8 @@ class Case:
             branch = leaves[-1]
             self.held = [each for each in self.held if each.branch != branch]
             self.commits.clear()
-            self.graph.branches.delete(branch)
+            with suppress(BranchInUse):
+                self.graph.branches.delete(branch)
 
     def tag(self):
         self.graph.tags.create("t", branch=self.branch(), move=True)

@@ -246,9 +246,11 @@ TURNS: tuple[Callable[[Keeper], Any], ...] = (
     Keeper.optimize_if_needed,
     Keeper.clean,
     Keeper.ensure,
+    Keeper.clean,
     Keeper.optimize,
     Keeper.clean,
     Keeper.preview_repair,
+    Keeper.clean,
     Keeper.examine,
 )
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.errors import HistoryGone
+from omnigraph.errors import BranchNotFound, HistoryGone
+from omnigraph.maintain.cleanup import clean_up, policy_of
 from omnigraph.maintain.optimize import refuse_unsettled
+from omnigraph.storage.inline import Ledger
+from omnigraph.topology.held import HeldTable
 
 SCHEMA = """
 node Person { name: String @key }
@@ -106,3 +111,51 @@ def test_a_query_on_a_branch_that_is_gone_says_so(graph):
         other.branches.delete("b")
     with pytest.raises(HistoryGone, match="branch 'b' was deleted"):
         graph.query(FRIENDS, snapshot=snapshot)
+
+
+def test_a_branch_that_goes_while_cleanup_looks_is_no_failure(graph):
+    for name in ("b", "c"):
+        graph.branches.create(name)
+        graph.append(person("Grace"), branch=name)
+
+    def run(work, items, phase):
+        found = [work(item) for item in items]
+        if "b" in graph.branches.list():
+            graph.branches.delete("b")
+        return found
+
+    report = clean_up(graph._store, policy_of(1, None, 0, None), run)
+    assert (report.skipped, {table.error for table in report.tables}) == ((), {None})
+    assert graph.snapshot("c").count("Person") == 2
+    assert graph.maintenance.verify().problems == ()
+
+
+def test_a_column_that_comes_while_memory_is_counted_is_no_failure(graph):
+    held = HeldTable(graph._store.table(graph._store.manifest(None).current().pins["node:Person"]))
+
+    class Counted:
+        """A column during the count of which another query reads one."""
+
+        @property
+        def nbytes(self):
+            return held.column("name").nbytes
+
+    held._columns["id"] = Counted()
+    assert held.nbytes() > 0
+    assert held.has("name")
+
+
+def test_a_branch_that_goes_while_it_is_opened_is_not_found(graph, monkeypatch):
+    graph.branches.create("b")
+    graph.append(person("Grace"), branch="b")
+
+    def opened(datasets, ref, version=None):
+        ledger = Ledger.open(datasets, ref, version)
+        if ref.branch == "b" and "b" in graph.branches.list():
+            graph.branches.delete("b")
+        return ledger
+
+    with Graph.open(graph.uri, "r") as reader:
+        monkeypatch.setattr(manifest, "Ledger", SimpleNamespace(open=opened))
+        with pytest.raises(BranchNotFound, match="branch 'b' not found"):
+            reader.snapshot("b")

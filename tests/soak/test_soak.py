@@ -38,7 +38,7 @@ from tests.soak.model import (
 )
 from tests.soak.parts import TURNS
 
-SECONDS = 80.0
+SECONDS = 85.0
 LONG = 20 * 60.0
 READERS = ("r0", "r1", "r2", "r3")
 OLD = 3

@@ -159,7 +159,8 @@ def show_merge(
             terminal.show(f"  conflict {conflict.conflict_id} {conflict.place}")
             terminal.show(f"    {conflict.message}")
         if report.resolved:
-            terminal.show(f"  {len(report.resolved)} conflicts resolved")
+            many = len(report.resolved)
+            terminal.show(f"  {many} conflict{'s' if many > 1 else ''} resolved")
         if report.commit_id is not None:
             terminal.show(f"commit_id: {report.commit_id}")
     return terminal.OK if report.is_clean else terminal.CONFLICT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,12 +66,24 @@ def opened(
     """The graph that a command addresses, open for as long as it works."""
     found = find_target(arguments) if target is None else target
     uri = found.storage(arguments.label)
-    from omnigraph.graph import Graph
-
+    with _no_collecting():
+        from omnigraph.graph import Graph
     with Graph.open(uri, mode, actor=found.actor) as graph:
         for each in graph.recovered:
             terminal.note(f"note: an interrupted write was settled first ({each.kind})")
         yield graph, found
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Loading makes many objects that stay: looking for garbage among them only costs time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def echo(arguments: argparse.Namespace, target: Target, name: str | None = None) -> None:

@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST, branch_reference
-from omnigraph.commit.moved import heal_if_moved
 from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
@@ -133,22 +131,6 @@ def table_location(kind: NodeType | EdgeType) -> str:
     """
     folder = "nodes" if isinstance(kind, NodeType) else "edges"
     return f"{folder}/{fnv1a_64(kind.name):016x}"
-
-
-def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
-    """What opening does: check the format, and on a writable handle settle what crashes left."""
-    if not store.root.is_local:
-        # A server that does not answer is noticed here in seconds; Lance waits for minutes.
-        store.schema_files.present()
-    store.manifest(None).current()
-    if not writable:
-        only_main = Branches(store).list() == ["main"]
-        return store.schema_files.load(allow_missing=only_main), []
-    heal_if_moved(store)
-    recovered = settle(store, full=True)
-    if len(store.schema_files.present()) < 3:
-        return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
-    return store.schema_files.load(), recovered
 
 
 def settle(store: GraphStore, *, full: bool) -> list[Recovered]:

@@ -12,7 +12,8 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import pyarrow.compute as pc
@@ -135,7 +136,8 @@ class Manifest:
         return bool(ledger.read([KEY], pc.field(KEY) == object_id).num_rows)
 
     def _commits(self, condition: pc.Expression) -> list[CommitRow]:
-        rows = from_arrow(self._newest().read(condition=condition))
+        with self._living():
+            rows = from_arrow(self._newest().read(condition=condition))
         return [row for row in rows if isinstance(row, CommitRow)]
 
     def _newest(self) -> Ledger:
@@ -162,7 +164,21 @@ class Manifest:
 
     # -- staying warm --------------------------------------------------------------------
 
+    @contextmanager
+    def _living(self) -> Iterator[None]:
+        """What is missing went with the branch if its reference is gone, which goes first."""
+        try:
+            yield
+        except StorageMissing:
+            if self.branch is None or self._datasets.objects.head(branch_reference(self.branch)):
+                raise
+            raise self._missing() from None
+
     def _refresh(self) -> None:
+        with self._living():
+            self._renew()
+
+    def _renew(self) -> None:
         life = self._probe_life()
         if self._reader is None or life != self._life:
             self._load(life)

@@ -190,7 +190,8 @@ class Recovery:
     def _settle(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
         may_roll_back = full or sidecar.leased
-        if verdict.decision not in (None, Decision.ABORT):
+        acts = verdict.decision in (Decision.COMPLETED, Decision.ROLL_FORWARD)
+        if acts or (verdict.decision is Decision.ROLL_BACK and may_roll_back):
             self._adopt(sidecar, verdict.ended)
         match verdict.decision:
             case None:

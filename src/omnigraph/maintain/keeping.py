@@ -15,6 +15,7 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.in_use import in_use
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING, FOLDER, markers
 from omnigraph.commit.store import GraphStore
@@ -111,6 +112,7 @@ class _Planning:
         self._needs = Needs()
         self._heads: dict[str | None, Snapshot] = {}
         self._states: dict[str | None, list[GraphState]] = {}
+        self._commits: dict[str, CommitRow] = {}
         self._tables: dict[str, _Table] = {}
         self._staying: dict[TableRef, set[int]] = {}
 
@@ -135,13 +137,18 @@ class _Planning:
             if isinstance(found, str):
                 self._out.unreadable[branch_label(branch)] = found
             elif found is not None:
-                self._heads[branch], self._states[branch] = found
+                self._heads[branch], self._states[branch], rows, locations = found
+                self._commits |= {row.commit_id: row for row in rows}
+                self._out.keys |= {location: key for key, location in sorted(locations.items())}
 
     def _read_branch(self, branch: str | None) -> Any:
+        """All that is asked of a branch, at once: it may go at any time."""
         try:
-            # The head last: it may be newer than the states, and needs no less.
+            # The head after the states, its commits after it: newer ones need no less.
             states = states_of(self._store, branch)
-            return self._store.manifest(branch).current(), states
+            manifest = self._store.manifest(branch)
+            head, rows = manifest.current(), manifest.commits()
+            return head, states, rows, manifest.with_state(lambda state, _: dict(state.locations))
         except BranchNotFound:
             return None
         except OmniGraphError as error:
@@ -151,9 +158,6 @@ class _Planning:
 
     def _find_tables(self) -> None:
         out = self._out
-        for branch in self._heads:
-            known = self._store.manifest(branch).with_state(lambda state, _: dict(state.locations))
-            out.keys |= {location: key for key, location in sorted(known.items())}
         for snapshot in self._heads.values():
             out.keys |= {pin.location: key for key, pin in snapshot.pins.items()}
             out.shown |= {pin.location for pin in snapshot.pins.values()}
@@ -206,8 +210,7 @@ class _Planning:
         """States that have to stay readable."""
         states = [state for found in self._states.values() for state in found]
         commits = {s.commit.commit_id: s.commit for s in states if s.commit is not None}
-        for branch in self._heads:
-            commits |= {row.commit_id: row for row in self._store.manifest(branch).commits()}
+        commits |= self._commits
         there = {state.commit.commit_id for state in states if state.commit is not None}
         heads = [head.head.commit_id for head in self._heads.values() if head.head is not None]
         wanted = Lineage(commits, there).bases(heads)

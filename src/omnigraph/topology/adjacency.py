@@ -69,7 +69,9 @@ class Adjacency:
 
     @property
     def nbytes(self) -> int:
-        made = sum(each.nbytes for each in self._kept.values() if isinstance(each, np.ndarray))
+        # A list of them: a query in another thread may add one meanwhile.
+        kept = list(self._kept.values())
+        made = sum(each.nbytes for each in kept if isinstance(each, np.ndarray))
         return self.offsets.nbytes + self.targets.nbytes + made
 
     def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:

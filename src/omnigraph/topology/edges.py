@@ -48,8 +48,10 @@ class EdgeIndex:
 
     @property
     def nbytes(self) -> int:
-        plain = sum(each.nbytes for each in self._plain.values())
-        return self.held.nbytes() + plain + sum(each.nbytes for each in self._edges.values())
+        # Lists of them: a query in another thread may add one meanwhile.
+        plain = sum(each.nbytes for each in list(self._plain.values()))
+        edges = sum(each.nbytes for each in list(self._edges.values()))
+        return self.held.nbytes() + plain + edges
 
     def directions(self) -> tuple[str, ...]:
         """The directions that are made already."""

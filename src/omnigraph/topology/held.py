@@ -77,9 +77,10 @@ class HeldTable:
 
     def nbytes(self) -> int:
         """How much memory is taken; shared parts are counted for each who shares them."""
-        held: int = sum(column.nbytes for column in self._columns.values())
-        held += sum(numbers.nbytes for numbers in self._numbers.values())
-        held += sum(codes.codes.nbytes for codes in self._codes.values())
+        # Lists of them: a query in another thread may add one meanwhile.
+        held: int = sum(column.nbytes for column in list(self._columns.values()))
+        held += sum(numbers.nbytes for numbers in list(self._numbers.values()))
+        held += sum(codes.codes.nbytes for codes in list(self._codes.values()))
         return held + (0 if self._row_ids is None else self._row_ids.nbytes)
 
     def drop_columns(self) -> None:

@@ -1,0 +1,31 @@
+"""Opening a graph. What only writers need is loaded only for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.store import GraphStore
+
+if TYPE_CHECKING:
+    from omnigraph.commit.recovery import Recovered
+
+
+def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
+    """What opening does: check the format, and on a writable handle settle what crashes left."""
+    if not store.root.is_local:
+        # A server that does not answer is noticed here in seconds; Lance waits for minutes.
+        store.schema_files.present()
+    store.manifest(None).current()
+    if not writable:
+        only_main = Branches(store).list() == ["main"]
+        return store.schema_files.load(allow_missing=only_main), []
+    from omnigraph.commit.lifecycle import settle
+    from omnigraph.commit.moved import heal_if_moved
+
+    heal_if_moved(store)
+    recovered = settle(store, full=True)
+    if len(store.schema_files.present()) < 3:
+        return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
+    return store.schema_files.load(), recovered
