@@ -12,10 +12,12 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.errors import BranchNotFound, HistoryGone
+from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.maintain.cleanup import clean_up, policy_of
 from omnigraph.maintain.optimize import refuse_unsettled
+from omnigraph.storage import inline
 from omnigraph.storage.inline import Ledger
+from omnigraph.storage.lance_failures import lance_call
 from omnigraph.topology.held import HeldTable
 
 SCHEMA = """
@@ -159,3 +161,19 @@ def test_a_branch_that_goes_while_it_is_opened_is_not_found(graph, monkeypatch):
         monkeypatch.setattr(manifest, "Ledger", SimpleNamespace(open=opened))
         with pytest.raises(BranchNotFound, match="branch 'b' not found"):
             reader.snapshot("b")
+
+
+def test_a_branch_that_goes_while_branches_are_listed_is_no_failure(graph, monkeypatch):
+    graph.branches.create("b")
+    failures = [StorageMissing("cannot list the branches of '__manifest': it does not exist")]
+
+    @contextmanager
+    def called(*given, **options):
+        with lance_call(*given, **options):
+            yield
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(inline, "lance_call", called)
+    assert graph.branches.list() == ["main", "b"]
+    assert failures == []

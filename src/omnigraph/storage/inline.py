@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -39,6 +39,8 @@ from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+_LISTINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +187,7 @@ class InlineTables:
     def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
         """The branches of a dataset by name, in alphabetical order."""
         dataset = self._datasets.open(TableRef(location), version)
-        with lance_call("list the branches of", location):
-            found = dataset.branches.list()
+        found = self._listed(dataset, location)
         return {
             name: BranchInfo(
                 name,
@@ -196,6 +197,14 @@ class InlineTables:
             )
             for name in sorted(found)
         }
+
+    def _listed(self, dataset: LanceDataset, location: str) -> Any:
+        """Lance lists references and then reads each: one that goes in between fails it all."""
+        for _ in range(_LISTINGS):
+            with suppress(StorageMissing), lance_call("list the branches of", location):
+                return dataset.branches.list()
+        with lance_call("list the branches of", location):
+            return dataset.branches.list()
 
     def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
         """Fork a dataset at a version.

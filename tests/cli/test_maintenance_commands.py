@@ -1,0 +1,150 @@
+"""Looking after a graph from the command line: cli.md section 7, and what the reference lacks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph import Graph
+from tests.cli.place import Place, assert_fails
+
+SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person"
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+        for name in ("Ana", "Bo", "Cy"):
+            graph.load([{"type": "Person", "data": {"name": name}}])
+    return place
+
+
+def as_json(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# -- cleanup --------------------------------------------------------------------------------------
+
+
+def test_cleanup_needs_a_policy_that_can_be_read(place):
+    """cli.md 7.4"""
+    done = place.run("cleanup", "g.omni", "--confirm")
+    assert_fails(done, "--keep")
+    assert "--older-than" in done.stderr
+    assert_fails(place.run("cleanup", "g.omni", "--older-than", "3y"), "unknown duration unit")
+    assert_fails(place.run("cleanup", "g.omni", "--older-than", "soon"), "invalid duration")
+
+
+def test_cleanup_is_a_notice_until_it_is_confirmed(place):
+    """cli.md 7.4"""
+    for more in ((), ("--json",)):
+        done = place.run("cleanup", "g.omni", "--keep", "2", "--older-than", "7d", *more)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith("cleanup is destructive — rerun with --confirm.")
+        assert "g.omni: keep 2, older than 7d" in done.stderr
+
+
+def test_cleanup_removes_what_its_dry_run_said(place):
+    """cli.md 7.4"""
+    policy = ("cleanup", "g.omni", "--keep", "1", "--min-age", "0", "--json", "--quiet")
+    told = as_json(place.run(*policy, "--dry-run"))
+    assert list(told)[:4] == ["uri", "keep_versions", "older_than_secs", "tables"]
+    assert list(told["tables"][0]) == [
+        "table_key",
+        "bytes_removed",
+        "old_versions_removed",
+        "error",
+    ]
+    done = as_json(place.run(*policy, "--confirm"))
+    assert done["tables"] == told["tables"]
+    person = next(table for table in done["tables"] if table["table_key"] == "node:Person")
+    assert person["old_versions_removed"] > 0
+    again = place.run("cleanup", "g.omni", "--keep", "1", "--min-age", "0", "--confirm", "--quiet")
+    assert again.stdout.splitlines()[0] == (
+        "cleanup g.omni (keep 1) — removed 0 versions (0 bytes) across 2 tables"
+    )
+    assert as_json(place.run("verify", "g.omni", "--json"))["is_sound"]
+
+
+def test_cleanup_of_a_distant_graph_asks_before_it_touches_it(place):
+    """cli.md 3.5"""
+    done = place.run("cleanup", "s3://nowhere/g", "--keep", "1", "--confirm")
+    assert_fails(done, "refusing destructive")
+    assert "--yes" in done.stderr
+
+
+# -- doctor, verify -------------------------------------------------------------------------------
+
+
+def test_the_doctor_says_how_the_graph_is(place):
+    page = place.run("doctor", "g.omni").stdout
+    assert "node:Person" in page
+    assert max(map(len, page.splitlines())) <= 100
+    told = as_json(place.run("doctor", "g.omni", "--json"))
+    assert {table["table_key"] for table in told["tables"]} == {"node:Person", "edge:Knows"}
+
+
+def test_verify_names_a_damaged_file_and_exits_with_1(place):
+    done = place.run("verify", "g.omni")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "verify g.omni — sound")
+    file = next((place.directory / "g.omni" / "nodes").rglob("*.lance"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    done = place.run("verify", "g.omni")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "verify g.omni — damaged")
+    assert file.name in done.stdout
+    assert "checksum_mismatch" in done.stdout
+    told = place.run("verify", "g.omni", "--json")
+    assert told.returncode == 1
+    assert not json.loads(told.stdout)["is_sound"]
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_listed_and_restored(place):
+    first = as_json(place.run("backup", "g.omni", "--to", "bk", "--json"))
+    assert first["copied_files"] == first["files"] > 0
+    place.run("load", "g.omni", "--data", "-", "--mode", "merge", "--quiet", stdin=b"")
+    second = as_json(place.run("backup", "g.omni", "--to", "bk", "--json"))
+    assert second["copied_files"] < first["copied_files"]
+    listed = place.run("backup", "--list", "--to", "bk").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [first["point"], second["point"]]
+    restored = place.run("restore", "bk", "r.omni", "--point", first["point"])
+    assert restored.stdout.startswith("restored r.omni from bk: point ")
+    assert place.run("export", "r.omni").stdout == place.run("export", "g.omni").stdout
+    assert_fails(place.run("restore", "bk", "r.omni"), "r.omni")
+    assert_fails(place.run("restore", "bk", "x.omni", "--point", "01NO"), "01NO")
+
+
+def test_a_clone_goes_its_own_way(place):
+    done = place.run("clone", "g.omni", "c.omni")
+    assert done.stdout.startswith("cloned g.omni to c.omni: 1 branches, ")
+    add = 'query a() { insert Person { name: "Di" } }'
+    assert place.run("mutate", "--store", "c.omni", "-e", add, "--quiet").returncode == 0
+    assert '"Di"' in place.run("export", "c.omni").stdout
+    assert '"Di"' not in place.run("export", "g.omni").stdout
+
+
+# -- indexes --------------------------------------------------------------------------------------
+
+
+def test_repair_refuses_what_changed_rows(place):
+    """cli.md 7.3"""
+    import lance
+
+    table = next((place.directory / "g.omni" / "nodes").iterdir())
+    lance.dataset(str(table)).delete("id = 'Bo'")
+    preview = place.run("repair", "g.omni")
+    assert "suspicious preview" in preview.stdout
+    refused = place.run("repair", "g.omni", "--confirm", "--json")
+    assert refused.returncode == 1
+    assert "repair refused node:Person" in refused.stderr
+    assert json.loads(refused.stdout)["manifest_version"] is None
+    told = as_json(place.run("repair", "g.omni", "--confirm", "--force", "--json"))
+    assert [table["action"] for table in told["tables"]] == ["no_op", "forced"]
+    assert '"Bo"' not in place.run("export", "g.omni").stdout

@@ -1,0 +1,72 @@
+"""What a command loads before it works: start-up is paid at every call. See bench/startup.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from omnigraph import Graph
+
+LOADED = """
+import sys
+import omnigraph.cli
+code = omnigraph.cli.main({arguments!r})
+print()
+names = [name for name in sys.modules if "." not in name or name.startswith("omnigraph.")]
+print("loaded", *sorted(names))
+sys.exit(code)
+"""
+HEAVY = {"lance", "numpy", "obstore", "pandas", "polars", "pyarrow", "pyspark", "yaml", "msgspec"}
+
+
+def loaded(arguments, folder) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(arguments=list(arguments))],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("startup")
+    with Graph.init(folder / "g.omni", "node Person { name: String @key }") as graph:
+        graph.load([{"type": "Person", "data": {"name": "Ana"}}])
+    (folder / "s.pg").write_text("node Person {\n  name: String @key\n}\n", "utf-8")
+    return folder
+
+
+def test_the_version_is_answered_by_almost_nothing(folder):
+    found = loaded(["version"], folder)
+    assert {name for name in found if name.startswith("omnigraph.")} == {
+        "omnigraph.cli",
+        "omnigraph.cli.about",
+    }
+    assert found & {"argparse", "dataclasses", "inspect", "json", "typing", *HEAVY} == set()
+
+
+@pytest.mark.parametrize("arguments", [["fmt", "--check", "s.pg"], ["lint", "--schema", "s.pg"]])
+def test_commands_without_a_graph_load_no_library(folder, arguments):
+    assert loaded(arguments, folder) & HEAVY == set()
+
+
+def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):
+    query = "query q() { match { $p: Person } return { $p.name } }"
+    found = loaded(["query", "--store", "g.omni", "-e", query], folder)
+    assert "lance" in found
+    assert found & {"pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"} == set()
+    rooms = ("spark", "merge", "evolve", "maintain", "write.load", "write.validate", "client")
+    unwanted = {
+        name
+        for name in found
+        for room in rooms
+        if name.startswith(f"omnigraph.{room}.") and name != "omnigraph.write.load.telling"
+    }
+    assert unwanted == set()
+    writers = {"commit.protocol", "commit.recovery", "commit.lifecycle", "write.mutate"}
+    assert found & {f"omnigraph.{name}" for name in writers} == set()
