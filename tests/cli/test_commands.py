@@ -75,6 +75,24 @@ def test_help_of_a_command(place):
     assert "--allow-data-loss" in place.run("help", "schema", "plan").stdout
 
 
+def test_help_names_what_counts_when_an_option_is_not_given(place):
+    told = place.run("help", "branch", "merge").stdout
+    assert "where it is brought (main if not given)" in told
+    assert "when it is merged\n" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("brnch",), "omnigraph: error: unknown command 'brnch'; did you mean branch?"),
+        (("branch", "lst"), "omnigraph branch: error: unknown command 'lst'; did you mean list?"),
+        (("xyz",), "omnigraph: error: unknown command 'xyz'; omnigraph --help lists them"),
+    ],
+)
+def test_an_unknown_command_is_told_the_nearest_one(place, arguments, told):
+    assert place.run(*arguments).stderr.splitlines()[-1] == told
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

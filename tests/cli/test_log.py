@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.cli.commit_graph import Dot, bridged, draw, in_order, reached
+from omnigraph.cli.commit_graph import Dot, bridged, draw, in_order, reachable
 from omnigraph.cli.pager import show_paged
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -259,7 +259,7 @@ def test_no_commit_comes_before_its_children_whatever_the_clocks_said():
 
 def test_what_is_not_reached_is_left_out():
     parents = {"a": (), "b": ("a", "gone"), "x": ("a",)}
-    assert reached(parents, ["b", "nowhere"]) == {"a", "b"}
+    assert reachable(parents, ["b", "nowhere"]) == {"a", "b"}
 
 
 def test_commits_that_are_left_out_are_bridged_by_the_shortest_ways():

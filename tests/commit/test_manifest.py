@@ -61,7 +61,7 @@ def test_the_root_holds_exactly_what_the_format_names(graph, path):
     graph.append(people(ann=1, bo=2))
     graph.append(knows(("ann", "bo")))
     top = {entry.name for entry in path.iterdir()}
-    assert top - {"__recovery"} == {
+    assert top - {"__recovery", "__checksums"} == {
         "_schema.pg",
         "_schema.ir.json",
         "__schema_state.json",
@@ -130,7 +130,11 @@ def test_a_commit_row_says_who_when_and_after_what(graph, path):
     commit = rows[receipt.commit_id]
     said = json.loads(commit["metadata"])
     assert before <= said.pop("created_at") <= now_micros()
-    assert said == {"parent_commit_id": genesis, "actor_id": "ann@example.org"}
+    assert said == {
+        "parent_commit_id": genesis,
+        "actor_id": "ann@example.org",
+        "writer": "Load",
+    }
     assert (commit["object_type"], commit["table_version"]) == ("graph_commit", receipt.version)
     assert commit["table_branch"] is None
     assert json.loads(rows["graph_head:main"]["metadata"]) == {

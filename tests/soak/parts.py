@@ -142,7 +142,7 @@ class Reader:
                 self.read_branch()
             self.times += 1
             act.pause(0.05)
-        act.log(times=self.times)
+        act.log(times=self.times, refused=act.told())
 
     def read_main(self) -> None:
         taken = time.monotonic()

@@ -149,7 +149,7 @@ def in_order(parents: Mapping[str, Sequence[str]], age: Mapping[str, int]) -> li
     return found
 
 
-def reached(parents: Mapping[str, Sequence[str]], heads: Iterable[str]) -> set[str]:
+def reachable(parents: Mapping[str, Sequence[str]], heads: Iterable[str]) -> set[str]:
     """Some commits and all that they come from, as far as they are known."""
     found: set[str] = set()
     waiting = [head for head in heads if head in parents]

@@ -18,7 +18,7 @@ from omnigraph.cli.commands import (
     command,
 )
 from omnigraph.cli.commit import commit_json
-from omnigraph.cli.commit_graph import Dot, bridged, draw, in_order, reached
+from omnigraph.cli.commit_graph import Dot, bridged, draw, in_order, reachable
 from omnigraph.cli.pager import show_paged
 from omnigraph.cli.query import parse_moment
 from omnigraph.cli.targets import opened
@@ -106,7 +106,7 @@ def _look(graph: Graph, branch: str | None) -> _Known:
             commits |= {commit.commit_id: commit for commit in graph.commits(name)}
     links = {each: _parents(commit, commits) for each, commit in commits.items()}
     starts = [head for name, head in heads.items() if head is not None and name in chosen]
-    found = reached(links, starts)
+    found = reachable(links, starts)
     parents = {each: links[each] for each in links if each in found}
     order = in_order(parents, {each: commits[each].created_at for each in parents})
     tags = [(tag.commit_id, tag.name) for tag in graph.tags.list()]

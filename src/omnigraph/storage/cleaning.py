@@ -10,12 +10,10 @@ from typing import Any
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.table_types import TableRef, split_file
 
 # More files than any table has: Lance names a thousand unless it is told otherwise.
 _ALL = 1 << 40
-# The directories of a copy of a table; what leads to them is its name.
-_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,6 @@ def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, 
     """The files of all forks of a table, whether they have a reference or not, with whose."""
     top = f"{location}/tree"
     for path, info in objects.files_below(top):
-        parts = path.removeprefix(f"{top}/").split("/")
-        at = next((n for n, part in enumerate(parts) if part in _FOLDERS), None)
-        if at:
-            yield "/".join(parts[:at]), path, info
+        found = split_file(path.removeprefix(f"{top}/"))
+        if found is not None and found[0]:
+            yield found[0], path, info

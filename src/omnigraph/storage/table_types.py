@@ -25,6 +25,25 @@ class TableRef:
         return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
 
 
+_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
+"""The directories of a copy of a table; what leads to them is the copy."""
+
+
+def split_file(path: str) -> tuple[str, str] | None:
+    """The path of a file of a table as the copy in which it lies and the way from there.
+
+    The last directory of that name counts: a branch may be called the same.
+
+    >>> split_file("nodes/40d7/tree/team/data/_versions/7.manifest")
+    ('nodes/40d7/tree/team/data', '_versions/7.manifest')
+    """
+    parts = path.split("/")
+    for at in range(len(parts) - 2, -1, -1):
+        if parts[at] in _FOLDERS:
+            return "/".join(parts[:at]), "/".join(parts[at:])
+    return None
+
+
 class Change(StrEnum):
     """What a staged write does to its table."""
 

@@ -19,7 +19,7 @@ from omnigraph.errors import StorageMissing
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.table_types import TableRef, split_file
 
 _FOLDERS = ("data", "_deletions", "_indices")
 # How Lance and the object store call a local file while they write it.
@@ -72,10 +72,10 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
     for batch in table.all_files():
         columns = [batch.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
         for path, size, modified in zip(*columns, strict=True):
-            parts = path.split("/")
-            at = next((n for n, part in enumerate(parts[:-1]) if part in _FOLDERS), None)
-            if at is not None:
-                yield path, _name(parts[at:]), size, modified
+            found = split_file(path)
+            parts = [] if found is None else found[1].split("/")
+            if parts and parts[0] in _FOLDERS:
+                yield path, _name(parts), size, modified
 
 
 def _named(table: LanceDataset) -> Iterable[str]:
