@@ -106,6 +106,22 @@ def test_addresses_that_name_no_place_are_refused(address):
         Graph.open(address)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file://",
+        "file://data/g",
+        "file:///g#2",
+        "file:///g?2",
+        "s3://bucket/g#2",
+        "s3://bucket/g?2",
+    ],
+)
+def test_an_address_of_which_a_part_would_count_for_nothing_is_refused(address):
+    with pytest.raises(InputError, match=r"is no path|holds a"):
+        Graph.open(address)
+
+
 def test_a_graph_is_found_by_path_text_and_address(graph, path):
     for address in (path, str(path), f"{path}/", f"file://{path}"):
         with Graph.open(address, "r") as again:

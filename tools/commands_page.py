@@ -10,13 +10,16 @@ import re
 from collections.abc import Iterator
 
 from omnigraph.cli.commands import add_global_flags
-from omnigraph.cli.parser import build_parser, leaves
+from omnigraph.cli.parser import build_parser, leaves, meaning
 
 INTRO = """\
 # Commands
 
 Every command with its arguments, as `omnigraph help COMMAND` shows them. How addresses, output
 formats and exit codes work stands in [cli.md](cli.md).
+
+The word in brackets says what a command works on: `any` on a graph, directly or through a server;
+`served` on a server; `direct` on storage or files; `local` needs no graph.
 """
 
 
@@ -112,15 +115,7 @@ def _table(parser: argparse.ArgumentParser, *, without_global: bool = False) -> 
         names = ", ".join(f"`{name}`" for name in action.option_strings[:-1])
         last = f"`{_shown(action)}`"
         cell = f"{names}, {last}" if names else last
-        yield f"| {_escaped(cell)} | {_escaped(_meaning(action))} |"
-
-
-def _meaning(action: argparse.Action) -> str:
-    text = (action.help or "").replace("%%", "%")
-    shown = action.default
-    if shown in (None, False, True, argparse.SUPPRESS) or shown == []:
-        return text
-    return f"{text} (`{shown}` if not given)"
+        yield f"| {_escaped(cell)} | {_escaped(meaning(action, '`'))} |"
 
 
 def _escaped(text: str) -> str:

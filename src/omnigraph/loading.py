@@ -14,6 +14,7 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.maintain.wording import size_text
 from omnigraph.settings import Settings
 from omnigraph.write.export import Export
 from omnigraph.write.load.files import SourceOptions, source_files
@@ -116,9 +117,13 @@ def _chosen(loading: Loading, has_spark: bool) -> str:
     from omnigraph.spark.handed import is_installed
 
     if not has_spark and not is_installed():
-        _LOG.warning(f"{_shown(size)} of files; Spark is not installed, so one process loads them")
+        _LOG.warning(
+            f"{size_text(size)} of files; Spark is not installed, so one process loads them"
+        )
         return "local"
-    _LOG.warning(f"{_shown(size)} of files, so Spark loads them (from {_shown(SPARK_BYTES)} on)")
+    _LOG.warning(
+        f"{size_text(size)} of files, so Spark loads them (from {size_text(SPARK_BYTES)} on)"
+    )
     return "spark"
 
 
@@ -139,7 +144,3 @@ def _bytes_of(loading: Loading) -> int | None:
     except (OmniGraphError, OSError, TypeError, ValueError):
         # What is wrong with it, the load itself says.
         return None
-
-
-def _shown(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"

@@ -24,6 +24,7 @@ from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.upkeep import Survey, Tell, threads
 from omnigraph.maintain.verify import VerifyReport
+from omnigraph.maintain.wording import size_text
 from omnigraph.settings import Settings
 from omnigraph.verifying import VerifyProgress, run_verify
 from omnigraph.write.load.telling import telling
@@ -221,14 +222,10 @@ def _chosen(found: Sequence[Survey], *, has_spark: bool) -> Literal["local", "sp
 
     if not has_spark and not is_installed():
         _LOG.warning(
-            f"{_shown(size)} of tables; Spark is not installed, so one process does the work"
+            f"{size_text(size)} of tables; Spark is not installed, so one process does the work"
         )
         return "local"
     _LOG.warning(
-        f"{_shown(size)} of tables, so Spark does the work (from {_shown(SPARK_BYTES)} on)"
+        f"{size_text(size)} of tables, so Spark does the work (from {size_text(SPARK_BYTES)} on)"
     )
     return "spark"
-
-
-def _shown(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"

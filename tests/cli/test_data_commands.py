@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from omnigraph.cli import files
+from omnigraph.errors import InputError
 from tests.cli.place import Place, assert_fails
 
 SCHEMA = """\
@@ -173,6 +175,19 @@ def test_a_query_comes_from_a_file_a_text_or_stdin(kept):
         stdin=b'{"name": "Bo"}',
     )
     assert as_json(params)["rows"] == [{"p.age": 33}]
+
+
+def test_an_empty_branch_name_is_not_main(kept):
+    text = "query q() { match { $p: Person } return { count($p) as n } }"
+    for words in (("query", "-e", text), ("export",), ("log",)):
+        done = kept.run(*words, "--store", "g.omni", "--branch", "")
+        assert_fails(done, "the name of a branch cannot be empty")
+
+
+def test_a_closed_stdin_is_told(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="<stdin>: closed"):
+        files.piped_in()
 
 
 @pytest.mark.parametrize(
@@ -537,7 +552,7 @@ def test_a_graph_is_made_once(place):
     """cli.md 7.1"""
     again = place.run("init", "--schema", "s.pg", "g.omni")
     assert_fails(again, "graph already initialized at 'g.omni'")
-    assert "--force" in again.stderr
+    assert " --force only" in again.stderr
     place.write("wrong.pg", "node {")
     assert_fails(place.run("init", "--schema", "wrong.pg", "new.omni"), "wrong.pg:1:6")
     assert not (place.directory / "new.omni").exists()

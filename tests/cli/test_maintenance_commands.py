@@ -36,6 +36,16 @@ def test_cleanup_needs_a_policy_that_can_be_read(place):
     assert "--older-than" in done.stderr
     assert_fails(place.run("cleanup", "g.omni", "--older-than", "3y"), "unknown duration unit")
     assert_fails(place.run("cleanup", "g.omni", "--older-than", "soon"), "invalid duration")
+    assert_fails(place.run("cleanup", "g.omni", "--older-than", "9" * 5_000), "invalid duration")
+
+
+def test_cleanup_refuses_wrong_limits_before_it_is_confirmed(place):
+    keep = ("cleanup", "g.omni", "--keep")
+    assert_fails(place.run(*keep, "-1"), "--keep cannot be negative")
+    assert_fails(place.run(*keep, "1", "--min-age", "soon"), "invalid duration")
+    assert_fails(place.run(*keep, "1", "--feed-retention", "3y"), "unknown duration unit")
+    done = place.run(*keep, "1", "--min-age", "999999w", "--confirm")
+    assert "removed 0 versions" in done.stdout
 
 
 def test_cleanup_is_a_notice_until_it_is_confirmed(place):

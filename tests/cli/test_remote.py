@@ -275,3 +275,22 @@ def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
     )
     assert_fails(place.process("query", "nope", *served), "server returned 404: ")
     assert_fails(place.process("query", "due", "--store", server.url), "must be addressed with")
+
+
+# -- graphs list (cli.md 5.9) ---------------------------------------------------------------------
+
+
+def test_the_graphs_of_a_server_are_listed(desk, server):
+    graphs = [{"graph_id": "kb", "uri": "s3://b/kb"}, {"graph_id": "a", "uri": "/a"}]
+    server.answers["GET /graphs"] = {"graphs": graphs}
+    assert desk.run("graphs", "list", "--server", "lab").works() == "a\t/a\nkb\ts3://b/kb\n"
+    told = json.loads(desk.run("graphs", "list", "--server", "lab", "--json").works())
+    assert told == {"graphs": [graphs[1], graphs[0]]}
+
+
+def test_graphs_are_only_listed_by_a_server(desk, server):
+    desk.run("graphs", "list", "--store", "g.omni").fails("does not apply")
+    desk.config("defaults: { store: g.omni }\n")
+    desk.run("graphs", "list").fails("requires a remote multi-graph server")
+    server.answers["GET /graphs"] = {"graphs": [3]}
+    desk.run("graphs", "list", "--server", server.url).fails("server")

@@ -690,6 +690,34 @@ def test_a_table_that_was_dropped_loses_its_rows_when_no_state_shows_it(graph):
     assert pin(graph, COMPANY).location == location
 
 
+def test_a_type_that_gets_its_name_back_meanwhile_keeps_its_rows(graph):
+    graph.load([{"type": "Company", "data": {"name": "old"}}])
+    graph.schema.apply(SCHEMA.replace("node Company { name: String @key }\n", ""))
+    write(graph, *"ab")
+
+    def again(point):
+        if point is Failpoint.CLEANUP_BEFORE_FILES:
+            with Graph.open(graph.uri, durability="os") as other:
+                other.schema.apply(SCHEMA)
+                other.load([{"type": "Company", "data": {"name": "new"}}])
+
+    with hooked(again):
+        report = clean(graph)
+    assert report.dropped.count == 0
+    assert graph.snapshot().count("Company") == 1
+    graph.load([{"type": "Company", "data": {"name": "newer"}}])
+    assert graph.snapshot().count("Company") == 2
+    assert graph.maintenance.verify().problems == ()
+
+
+def test_a_span_longer_than_all_time_keeps_everything(graph):
+    write(graph, *"abc")
+    ever = timedelta(days=900_000)
+    for options in ({"min_age": ever}, {"feed_retention": ever}, {"older_than": ever}):
+        report = clean(graph, **options)
+        assert report.manifest.old_versions_removed == 0
+
+
 # -- when something fails -------------------------------------------------------------------------
 
 

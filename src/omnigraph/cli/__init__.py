@@ -38,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             # Said in words below.
             pass
-    from omnigraph.cli.program import run_program
-
+    try:
+        from omnigraph.cli.program import run_program
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("Error: interrupted\n")
+        return 130
     return run_program(arguments)

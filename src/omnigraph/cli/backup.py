@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnigraph.cli import terminal
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.durations import size
 from omnigraph.cli.operator_config import load_operator
 from omnigraph.cli.progress import Bar, bar
 from omnigraph.cli.targets import find_target, opened
+from omnigraph.maintain.wording import moment_text, size_text
 
 if TYPE_CHECKING:
     from omnigraph.maintain.backup import CopyProgress
@@ -28,7 +28,9 @@ def add(commands: Commands) -> None:
         "an S3 prefix. A further backup to the same place adds a point and copies what is new.",
     )
     add_uri(parser)
-    parser.add_argument("--to", required=True, metavar="PLACE", help="the backup")
+    parser.add_argument(
+        "--to", required=True, metavar="PLACE", help="the backup: a directory or s3://bucket/prefix"
+    )
     parser.add_argument("--list", action="store_true", help="only list the points that are there")
     add_json(parser)
     parser = command(
@@ -36,7 +38,7 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(names_graph=True)
     parser.add_argument("backup", metavar="BACKUP", help="the backup")
-    parser.add_argument("new", metavar="URI", help="where the graph goes; none may be there")
+    parser.add_argument("new", metavar="URI", help="where the graph goes; nothing may be there")
     parser.add_argument("--point", metavar="ID", help="which point; the newest when not given")
     add_json(parser)
     parser = command(
@@ -44,7 +46,7 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(names_graph=True)
     parser.add_argument("original", metavar="URI", help="the graph")
-    parser.add_argument("new", metavar="DEST", help="where the copy goes")
+    parser.add_argument("new", metavar="DEST", help="where the copy goes; nothing may be there")
     add_json(parser)
 
 
@@ -56,11 +58,11 @@ def run_backup(arguments: argparse.Namespace) -> int:
     with opened(arguments, "rw", target) as (graph, _), bar("backup") as line:
         report = graph.maintenance.backup(arguments.to, progress=lambda told: _draw(line, told))
     told = report.to_json()
-    _show(
-        arguments,
+    terminal.show_either(
+        arguments.json,
         {"backup": arguments.to, **told, "uri": target.uri},
         f"backed up {target.uri} to {arguments.to}: point {report.point}, "
-        f"{report.copied_files} of {report.files} files copied ({size(report.copied_bytes)})",
+        f"{report.copied_files} of {report.files} files copied ({size_text(report.copied_bytes)})",
     )
     return terminal.OK
 
@@ -85,8 +87,8 @@ def _list(arguments: argparse.Namespace) -> int:
         return terminal.OK
     for point in found:
         terminal.show(
-            f"{point.point} {point.taken_at.isoformat(timespec='seconds')} "
-            f"{len(point.branches)} branches, {len(point.files)} files, {size(point.bytes)}"
+            f"{point.point} {moment_text(point.taken_at)} "
+            f"{len(point.branches)} branches, {len(point.files)} files, {size_text(point.bytes)}"
         )
     return terminal.OK
 
@@ -103,11 +105,11 @@ def run_restore(arguments: argparse.Namespace) -> int:
             point=arguments.point,
             progress=lambda told: _draw(line, told),
         )
-    _show(
-        arguments,
+    terminal.show_either(
+        arguments.json,
         {"backup": arguments.backup, **report.to_json(), "uri": arguments.new},
         f"restored {arguments.new} from {arguments.backup}: point {report.point}, "
-        f"{len(report.branches)} branches, {report.files} files ({size(report.bytes)})",
+        f"{len(report.branches)} branches, {report.files} files ({size_text(report.bytes)})",
     )
     return terminal.OK
 
@@ -119,21 +121,14 @@ def run_clone(arguments: argparse.Namespace) -> int:
 
     with bar("clone") as line:
         report = clone(arguments.original, arguments.new, progress=lambda told: _draw(line, told))
-    _show(
-        arguments,
+    terminal.show_either(
+        arguments.json,
         {"original": arguments.original, **report.to_json(), "uri": arguments.new},
         f"cloned {arguments.original} to {arguments.new}: "
-        f"{len(report.branches)} branches, {report.files} files ({size(report.bytes)})",
+        f"{len(report.branches)} branches, {report.files} files ({size_text(report.bytes)})",
     )
     return terminal.OK
 
 
 def _draw(line: Bar, told: CopyProgress) -> None:
-    line.show("copying", told.files, told.total_files, size(told.bytes))
-
-
-def _show(arguments: argparse.Namespace, told: dict[str, Any], text: str) -> None:
-    if arguments.json:
-        terminal.show_json(told)
-    else:
-        terminal.show(text)
+    line.show("copying", told.files, told.total_files, size_text(told.bytes))

@@ -116,7 +116,9 @@ def run_stat(arguments: argparse.Namespace) -> int:
 
 
 def _snapshot(graph: Graph, arguments: argparse.Namespace) -> GraphSnapshot:
-    return graph.snapshot(arguments.branch or "main", commit=arguments.snapshot)
+    return graph.snapshot(
+        "main" if arguments.branch is None else arguments.branch, commit=arguments.snapshot
+    )
 
 
 def _cell(arguments: argparse.Namespace) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command, family
+from omnigraph.cli.commands import Commands, family, form
 from omnigraph.cli.progress import bar
 from omnigraph.cli.targets import consent, echo, find_target, opened
 from omnigraph.errors import InputError
@@ -18,28 +18,21 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Declare the command family."""
     forms = family(commands, "branch", "work with branches")
-    parser = _form(forms, "create", run_create, "make a branch; nothing is copied", writes=True)
+    parser = form(
+        forms, "branch", "create", run_create, "make a branch; nothing is copied", writes=True
+    )
     parser.add_argument("name", metavar="NAME", help="the new branch")
     parser.add_argument("--from", dest="base", default="main", metavar="B", help="where it starts")
-    _form(forms, "list", run_list, "list the branches")
-    parser = _form(forms, "delete", run_delete, "delete a branch", writes=True)
+    form(forms, "branch", "list", run_list, "list the branches")
+    parser = form(forms, "branch", "delete", run_delete, "delete a branch", writes=True)
     parser.add_argument("name", metavar="NAME", help="the branch")
-    parser = _form(forms, "merge", run_merge, "bring a branch into another", writes=True)
+    parser = form(forms, "branch", "merge", run_merge, "bring a branch into another", writes=True)
     parser.add_argument("source", metavar="SOURCE", help="what is brought")
     parser.add_argument("--into", default="main", metavar="B", help="where it is brought")
     parser.add_argument(
         "--delete-branch", action="store_true", help="delete the source when it is merged"
     )
     add_resolve(parser)
-
-
-def _form(
-    forms: Commands, name: str, run: Any, text: str, *, writes: bool = False
-) -> argparse.ArgumentParser:
-    parser = command(forms, name, run, Capability.ANY, text, label="branch", writes=writes)
-    add_uri(parser, positional=False)
-    add_json(parser)
-    return parser
 
 
 def add_resolve(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +43,9 @@ def add_resolve(parser: argparse.ArgumentParser) -> None:
         help="decide conflicts: ours (the target), theirs, or a file of choices",
     )
     parser.add_argument(
-        "--conflicts", metavar="FILE", help="write the conflicts there, to be decided and passed on"
+        "--conflicts",
+        metavar="FILE",
+        help="write the conflicts there, to fill in each choice and pass the file to --resolve",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would happen")
 
@@ -66,7 +61,9 @@ def run_create(arguments: argparse.Namespace) -> int:
         "name": arguments.name,
         "actor_id": target.actor,
     }
-    _show(arguments, told, f"created branch {arguments.name} from {arguments.base}")
+    terminal.show_either(
+        arguments.json, told, f"created branch {arguments.name} from {arguments.base}"
+    )
     return terminal.OK
 
 
@@ -74,7 +71,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List the branches."""
     with opened(arguments, "r") as (graph, _):
         names = sorted(graph.branches.list())
-    _show(arguments, {"branches": names}, "\n".join(names))
+    terminal.show_either(arguments.json, {"branches": names}, "\n".join(names))
     return terminal.OK
 
 
@@ -87,7 +84,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
     with opened(arguments, "rw", target) as (graph, _):
         graph.branches.delete(arguments.name)
     told = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
-    _show(arguments, told, f"deleted branch {arguments.name}")
+    terminal.show_either(arguments.json, told, f"deleted branch {arguments.name}")
     return terminal.OK
 
 
@@ -164,10 +161,3 @@ def show_merge(
         if report.commit_id is not None:
             terminal.show(f"commit_id: {report.commit_id}")
     return terminal.OK if report.is_clean else terminal.CONFLICT
-
-
-def _show(arguments: argparse.Namespace, told: dict[str, Any], text: str) -> None:
-    if arguments.json:
-        terminal.show_json(told)
-    else:
-        terminal.show(text)

@@ -111,4 +111,6 @@ def moment_text(micros: int) -> str:
     """
     from datetime import UTC, datetime
 
-    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    from omnigraph.maintain import wording
+
+    return wording.moment_text(datetime.fromtimestamp(micros // 1_000_000, UTC))

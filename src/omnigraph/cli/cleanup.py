@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from omnigraph.cli import terminal
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.durations import seconds, size
+from omnigraph.cli.durations import seconds
 from omnigraph.cli.progress import bar
 from omnigraph.cli.targets import consent, echo, find_target, opened
 from omnigraph.errors import InputError
+from omnigraph.maintain.wording import size_text
 
 if TYPE_CHECKING:
     from omnigraph.maintain.cleanup_report import CleanupReport
@@ -29,22 +30,25 @@ def add(commands: Commands) -> None:
         in_cluster=True,
     )
     add_uri(parser)
-    parser.add_argument("--keep", type=int, metavar="N", help="keep the N newest of each table")
+    parser.add_argument(
+        "--keep", type=int, metavar="N", help="keep the N newest versions of each table"
+    )
     parser.add_argument(
         "--older-than", metavar="DUR", help="remove only what is older: 30m, 12h, 7d, 4w"
     )
     parser.add_argument("--confirm", action="store_true", help="do it; without this only a notice")
     parser.add_argument(
-        "--dry-run", action="store_true", help="look, and say what would go and how many bytes"
+        "--dry-run",
+        action="store_true",
+        help="remove nothing; say what would go and how many bytes",
     )
     parser.add_argument(
         "--min-age",
         metavar="DUR",
-        help="what may go at the youngest; an hour, and a day for files without a version, "
-        "when not given",
+        help="keep what is younger; an hour if not given, a day for files that no version names",
     )
     parser.add_argument(
-        "--feed-retention", metavar="DUR", help="keep what change feeds tell of that time"
+        "--feed-retention", metavar="DUR", help="keep every commit of this time for change feeds"
     )
     add_json(parser)
 
@@ -56,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
             "cleanup needs a policy: pass --keep, --older-than or both",
             hint="for example: omnigraph cleanup --keep 10 --older-than 7d",
         )
+    if arguments.keep is not None and arguments.keep < 0:
+        raise InputError("--keep cannot be negative", hint="the newest version always stays")
     older = _seconds(arguments.older_than)
+    min_age, feed = _seconds(arguments.min_age), _seconds(arguments.feed_retention)
     target = find_target(arguments)
     policy = _policy(arguments)
     if not arguments.confirm and not arguments.dry_run:
@@ -73,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.keep,
             older,
             dry_run=arguments.dry_run,
-            min_age=_seconds(arguments.min_age),
-            feed_retention=_seconds(arguments.feed_retention),
+            min_age=min_age,
+            feed_retention=feed,
             progress=lambda told: line.show(told.phase, told.done, told.total),
         )
     if arguments.json:
@@ -114,7 +121,7 @@ def _show(report: CleanupReport, uri: str, policy: str) -> None:
     manifest = report.manifest
     terminal.show(
         f"history: {manifest.old_versions_removed} versions of the manifest "
-        f"({manifest.bytes_removed} bytes); main is complete from version {manifest.floor} on"
+        f"({size_text(manifest.bytes_removed)}); main is complete from version {manifest.floor} on"
     )
     for name, found in (
         ("orphan forks", report.forks),
@@ -124,7 +131,7 @@ def _show(report: CleanupReport, uri: str, policy: str) -> None:
         ("markers", report.markers),
     ):
         if found.count:
-            terminal.show(f"{name}: {found.count} ({found.bytes} bytes)")
+            terminal.show(f"{name}: {found.count} ({size_text(found.bytes)})")
     for skipped in report.skipped:
         terminal.show(f"left alone: {skipped.what}: {skipped.reason}")
-    terminal.show(f"in all {size(report.bytes_removed)}")
+    terminal.show(f"in all {size_text(report.bytes_removed)}")

@@ -41,6 +41,7 @@ MODULES: dict[str, str] = {
     "query": "query",
     "mutate": "mutate",
     "alias": "alias",
+    "graphs": "graphs",
     "snapshot": "snapshot",
     "export": "export",
     "branch": "branch",
@@ -127,7 +128,7 @@ def command(
     who did; one that works ``in_cluster`` takes ``--cluster``.
     """
     shown: dict[str, Any] = {} if is_hidden else {"help": text}
-    parser = commands.add_parser(name, description=description or f"{text.capitalize()}.", **shown)
+    parser = commands.add_parser(name, description=description or _sentence(text), **shown)
     add_global_flags(parser)
     parser.set_defaults(
         run=run,
@@ -139,10 +140,24 @@ def command(
     return parser
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def family(commands: Commands, name: str, text: str) -> Commands:
     """Declare a command that has several forms, such as ``branch list``."""
-    group = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
+    group = commands.add_parser(name, help=text, description=_sentence(text))
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def form(
+    forms: Commands, family: str, name: str, run: Run, text: str, *, writes: bool = False
+) -> argparse.ArgumentParser:
+    """Declare a form of a family that works on a graph and has a result."""
+    parser = command(forms, name, run, Capability.ANY, text, label=family, writes=writes)
+    add_uri(parser, positional=False)
+    add_json(parser)
+    return parser
 
 
 def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None:

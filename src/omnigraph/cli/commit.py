@@ -21,7 +21,9 @@ FILTERS = ("actor", "branch")
 def add(commands: Commands) -> None:
     """Declare the command family."""
     forms = family(commands, "commit", "look at commits")
-    parser = command(forms, "list", run_list, Capability.ANY, "list commits", label="commit")
+    parser = command(
+        forms, "list", run_list, Capability.ANY, "list commits, the newest first", label="commit"
+    )
     add_uri(parser)
     parser.add_argument("--branch", default="main", metavar="B", help="whose history")
     parser.add_argument(
@@ -64,8 +66,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         terminal.show_json({"commits": [commit_json(commit) for commit in found]})
         return terminal.OK
     for commit in found:
-        actor = f" actor={commit.actor}" if commit.actor else ""
-        terminal.show(f"{commit.commit_id} branch={commit.branch} version={commit.version}{actor}")
+        terminal.show(commit_line(commit))
     return terminal.OK
 
 
@@ -107,6 +108,12 @@ def run_changes(arguments: argparse.Namespace) -> int:
     if token is not None:
         terminal.show(f"next_page_token: {token}")
     return terminal.OK
+
+
+def commit_line(commit: Commit) -> str:
+    """A commit in a list."""
+    actor = f" actor={commit.actor}" if commit.actor else ""
+    return f"{commit.commit_id} branch={commit.branch} version={commit.version}{actor}"
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:

@@ -34,9 +34,7 @@ def add(commands: Commands) -> None:
         "commit: how many rows of each type, then every row.",
     )
     parser.add_argument("before", metavar="BEFORE", help="a branch, a tag or a commit")
-    parser.add_argument(
-        "after", nargs="?", default="main", metavar="AFTER", help="another; main if not given"
-    )
+    parser.add_argument("after", nargs="?", default="main", metavar="AFTER", help="another")
     add_uri(parser, positional=False)
     add_filters(parser)
     parser.add_argument("--summary", action="store_true", help="only count")

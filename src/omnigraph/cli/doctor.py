@@ -28,8 +28,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Look and report."""
     with opened(arguments, "r") as (graph, target):
         report = graph.maintenance.doctor(arguments.branch)
-    if arguments.json:
-        terminal.show_json({"uri": target.uri, **report.to_json()})
-    else:
-        terminal.show(str(report).rstrip("\n"))
+    told = {"uri": target.uri, **report.to_json()}
+    terminal.show_either(arguments.json, told, str(report).rstrip("\n"))
     return terminal.OK

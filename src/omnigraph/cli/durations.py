@@ -1,4 +1,4 @@
-"""Lengths of time and amounts of bytes, as people write and read them."""
+"""Lengths of time, as people write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from omnigraph.errors import InputError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "": 1}
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def seconds(text: str) -> int:
@@ -16,21 +15,9 @@ def seconds(text: str) -> int:
     >>> seconds("7d"), seconds("90")
     (604800, 90)
     """
-    match = re.fullmatch(r"(\d+)([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"(\d{1,18})([A-Za-z]*)", text.strip())
     if match is None:
         raise InputError(f"invalid duration '{text}'", hint="write it as 30m, 12h or 7d")
     if match[2] not in _SECONDS:
         raise InputError(f"unknown duration unit '{match[2]}'", hint="use s, m, h, d or w")
     return int(match[1]) * _SECONDS[match[2]]
-
-
-def size(count: int) -> str:
-    """An amount of bytes.
-
-    >>> size(999), size(1_234_567)
-    ('999 B', '1.2 MB')
-    """
-    value, unit = float(count), 0
-    while value >= 1_000 and unit < len(_UNITS) - 1:
-        value, unit = value / 1_000, unit + 1
-    return f"{count} B" if not unit else f"{value:.1f} {_UNITS[unit]}"

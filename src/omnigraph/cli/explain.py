@@ -59,8 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
                 profile=arguments.analyze,
             )
         told, shown = found.to_json(), found.text
-    if arguments.json:
-        terminal.show_json(told)
-    else:
-        terminal.show(shown.rstrip("\n"))
+    terminal.show_either(arguments.json, told, shown.rstrip("\n"))
     return terminal.OK

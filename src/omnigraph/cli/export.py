@@ -32,12 +32,22 @@ def add(commands: Commands) -> None:
     place.add_argument("--branch", metavar="B", help="the branch; main when nothing is said")
     place.add_argument("--snapshot", metavar="ID", help="the state that a commit left")
     place.add_argument("--tag", metavar="NAME", help="the state that a tag names")
-    parser.add_argument("--type", action="append", default=[], metavar="T", help="only this type")
     parser.add_argument(
-        "--table", action="append", default=[], metavar="KEY", help="only this table (node:Person)"
+        "--type", action="append", default=[], metavar="T", help="only this type; again for more"
     )
-    parser.add_argument("--format", choices=("ndjson", "parquet"), default="ndjson", help="what")
-    parser.add_argument("--out", metavar="PATH", help="a file, or a directory for Parquet")
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="only this table, such as node:Person; again for more",
+    )
+    parser.add_argument(
+        "--format", choices=("ndjson", "parquet"), default="ndjson", help="the format"
+    )
+    parser.add_argument(
+        "--out", metavar="PATH", help="a file, stdout if not given; for Parquet a directory"
+    )
     parser.add_argument("--jsonl", action="store_true", help=argparse.SUPPRESS)
     add_engine(parser, ("local", "spark"))
 
@@ -55,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = graph.export(
                 arguments.out,
                 arguments.format,
-                arguments.branch or "main",
+                "main" if arguments.branch is None else arguments.branch,
                 types,
                 commit=moment["commit"],
                 tag=moment["tag"],

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from omnigraph.cli import terminal
 from omnigraph.diagnostics import Source
@@ -34,9 +35,14 @@ def read_text(path: str) -> Source:
 
 def read_stdin() -> Source:
     """The text that is piped in."""
+    return Source(STDIN_NAME, _decode(STDIN_NAME, piped_in().read()))
+
+
+def piped_in() -> BinaryIO:
+    """What is piped in, to be read from."""
     if sys.stdin is None:
         raise InputError(f"{STDIN_NAME}: closed")
-    return Source(STDIN_NAME, _decode(STDIN_NAME, sys.stdin.buffer.read()))
+    return sys.stdin.buffer
 
 
 def replace_text(path: str, text: str) -> None:

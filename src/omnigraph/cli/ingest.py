@@ -23,7 +23,9 @@ def add(commands: Commands) -> None:
     )
     add_uri(parser)
     parser.add_argument("--data", required=True, metavar="FILE", help="the file")
-    parser.add_argument("--mode", choices=MODES, default="merge", help="what happens to known rows")
+    parser.add_argument(
+        "--mode", choices=MODES, default="merge", help="what happens to rows that are there already"
+    )
     parser.add_argument("--branch", default="main", metavar="B", help="where to")
     parser.add_argument("--from", dest="base", default="main", metavar="BASE", help="its base")
     add_json(parser)

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     except AlreadyInitialized as error:
         raise AlreadyInitialized(
             f"graph already initialized at '{uri}'",
-            hint="a graph is never overwritten; --force only starts over where an init stopped",
+            hint="a graph is never overwritten; force only starts over where an init stopped",
             details=error.details,
         ) from error
     terminal.show(f"initialized {uri}")

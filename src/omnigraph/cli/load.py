@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files, terminal
@@ -41,14 +40,18 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="a file, or a directory that an export wrote; again for more; - reads stdin",
     )
-    parser.add_argument("--mode", required=True, choices=MODES, help="what happens to known rows")
+    parser.add_argument(
+        "--mode", required=True, choices=MODES, help="what happens to rows that are there already"
+    )
     _add_rest(parser)
     parser.add_argument("--from", dest="base", metavar="BASE", help="make the branch from this one")
 
 
 def _add_rest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--branch", default="main", metavar="B", help="where to")
-    parser.add_argument("--format", choices=FORMATS, help="where the names of files do not tell")
+    parser.add_argument(
+        "--format", choices=FORMATS, help="the format, where the names of files do not tell it"
+    )
     parser.add_argument(
         "--type",
         action="append",
@@ -64,7 +67,9 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
         "--strict-properties", action="store_true", help="refuse properties the schema lacks"
     )
     parser.add_argument("--dry-run", action="store_true", help="only check; write nothing")
-    parser.add_argument("--if-commit", metavar="ID", help="only if this is the newest commit")
+    parser.add_argument(
+        "--if-commit", metavar="ID", help="only if this is the newest commit; exit 4 otherwise"
+    )
     parser.add_argument(
         "--idempotency-key", metavar="KEY", help="load once; a repeat gets the first answer"
     )
@@ -104,7 +109,7 @@ def load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
     if files.STDIN in arguments.data:
         if len(arguments.data) > 1:
             raise InputError("- reads all of stdin, and cannot stand beside files")
-        data, format = sys.stdin.buffer, format or "ndjson"
+        data, format = files.piped_in(), format or "ndjson"
     with bar("load") as line:
         return graph.load(
             data,

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--limit must be at least 1")
     passes = _Filter.of(arguments)
     with opened(arguments, "r") as (graph, _):
-        history = _look(graph, None if arguments.all else arguments.branch or "main")
+        branch = "main" if arguments.branch is None else arguments.branch
+        history = _look(graph, None if arguments.all else branch)
         picked, rest = _picked(graph, history, passes, arguments.limit)
         if arguments.json:
             commits = [_told(graph, history, each, arguments.stat) for each in picked]

@@ -59,10 +59,8 @@ def run_login(arguments: argparse.Namespace) -> int:
             f"note: '{name}' is not among the servers of {config_path()}; "
             "the token is used when it is"
         )
-    if arguments.json:
-        terminal.show_json({"server": name, "credentials_path": str(path), "declared": is_declared})
-    else:
-        terminal.show(f"stored credential for '{name}' in {path}")
+    told = {"server": name, "credentials_path": str(path), "declared": is_declared}
+    terminal.show_either(arguments.json, told, f"stored credential for '{name}' in {path}")
     return terminal.OK
 
 
@@ -73,10 +71,8 @@ def run_logout(arguments: argparse.Namespace) -> int:
     load_operator()
     name = _checked(arguments.name)
     path = remove_token(name)
-    if arguments.json:
-        terminal.show_json({"server": name, "credentials_path": str(path)})
-    else:
-        terminal.show(f"removed credential for '{name}' from {path}")
+    told = {"server": name, "credentials_path": str(path)}
+    terminal.show_either(arguments.json, told, f"removed credential for '{name}' from {path}")
     return terminal.OK
 
 

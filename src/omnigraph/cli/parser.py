@@ -27,12 +27,29 @@ _ABOUT = {
 }
 
 
+def meaning(action: argparse.Action, quote: str = "") -> str:
+    """What help says of an argument, with what counts when it is not given."""
+    text = (action.help or "").replace("%%", "%")
+    default = action.default
+    if isinstance(default, bool) or default in (None, argparse.SUPPRESS) or default == []:
+        return text
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return f"{text} ({quote}{shown}{quote} if not given)"
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that also names defaults."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return meaning(action).replace("%", "%%")
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser without guessing: options are written out in full."""
 
     def __init__(self, **options: object) -> None:
         options.setdefault("allow_abbrev", False)
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(**options)  # type: ignore[arg-type]
 
     def parse_known_args(  # type: ignore[override]
@@ -62,6 +79,16 @@ class CommandParser(argparse.ArgumentParser):
                 hint = f"; did you mean {close}?" if close else ""
                 self.error(f"unknown option {option}{hint}")
         return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """As usual, but for a command that does not exist the nearest is named, not all."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            from omnigraph.lang.closest import closest
+
+            close = closest(str(value), list(action.choices))
+            hint = f"did you mean {close}?" if close else f"{self.prog} --help lists them"
+            self.error(f"unknown command '{value}'; {hint}")
+        super()._check_value(action, value)
 
     def _is_stranger(self, option: str, known: list[str]) -> bool:
         """Whether neither this parser nor a command below it has the option."""

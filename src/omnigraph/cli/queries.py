@@ -15,7 +15,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="the query")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--query", metavar="FILE", help="the .gq file; - reads stdin")
-    group.add_argument("-e", "--query-string", metavar="GQ", help="the text of the query")
+    group.add_argument("-e", "--query-string", metavar="GQ", help="the text: query q() { … }")
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:

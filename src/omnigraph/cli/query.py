@@ -54,7 +54,7 @@ def moment_of(arguments: argparse.Namespace) -> dict[str, Any]:
         return {"tag": arguments.tag}
     if arguments.snapshot is not None:
         return {"commit": arguments.snapshot}
-    return {"branch": arguments.branch or "main"}
+    return {"branch": "main" if arguments.branch is None else arguments.branch}
 
 
 def parse_moment(text: str) -> datetime:

@@ -33,16 +33,27 @@ def require_graph(server: Server, operator: Operator) -> None:
     """
     if server.graph is not None:
         return
-    connection = connect(server, operator)
     try:
-        ids = [graph["graph_id"] for graph in connection.get("graphs")["graphs"]]
-    except (OmniGraphError, KeyError, TypeError):
+        ids = [graph["graph_id"] for graph in graphs_of(server, operator)]
+    except OmniGraphError:
         return
     if ids:
         raise InputError(
-            f"the server at {server.base} has the graphs {', '.join(map(str, ids))}: "
-            "pass --graph <id>"
+            f"the server at {server.base} has the graphs {', '.join(ids)}: pass --graph <id>"
         )
+
+
+def graphs_of(server: Server, operator: Operator) -> list[dict[str, str]]:
+    """The graphs of a server, by their ids."""
+    answer = connect(Server(server.base, None), operator).get("graphs")
+    try:
+        found = [
+            {"graph_id": str(graph["graph_id"]), "uri": str(graph.get("uri", ""))}
+            for graph in answer["graphs"]
+        ]
+    except (KeyError, TypeError, AttributeError):
+        raise _odd(server) from None
+    return sorted(found, key=lambda graph: graph["graph_id"])
 
 
 def invoke_read(

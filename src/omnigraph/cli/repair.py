@@ -25,7 +25,9 @@ def add(commands: Commands) -> None:
     add_uri(parser)
     parser.add_argument("--branch", default="main", metavar="B", help="whose tables")
     parser.add_argument("--confirm", action="store_true", help="do it; without this only a preview")
-    parser.add_argument("--force", action="store_true", help="adopt what changed rows too")
+    parser.add_argument(
+        "--force", action="store_true", help="with --confirm: adopt what changed rows too"
+    )
     add_json(parser)
 
 

@@ -72,10 +72,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Print the text as it was given."""
     with opened(arguments, "r") as (graph, _):
         text = graph.schema.text()
-    if arguments.json:
-        terminal.show_json({"schema_source": text})
-    else:
-        terminal.show(text)
+    terminal.show_either(arguments.json, {"schema_source": text}, text)
     return terminal.OK
 
 

@@ -170,13 +170,14 @@ def _tags(session: Session, rest: str) -> None:
 
 
 def _commits(session: Session, rest: str) -> None:
+    from omnigraph.cli.commit import commit_line
+
     (word,) = words_of(rest, 0, 1, "commits") or [str(_SHOWN)]
     if not word.isdecimal():
         raise InputError(f"'{word}' is no number", hint=".commits 20")
     found = session.graph.commits(session.branch)
     for commit in found[: int(word)]:
-        actor = f" actor={commit.actor}" if commit.actor else ""
-        terminal.show(f"{commit.commit_id} branch={commit.branch} version={commit.version}{actor}")
+        terminal.show(commit_line(commit))
     if len(found) > int(word):
         terminal.note(f"note: {len(found) - int(word)} earlier commits; .commits {len(found)}")
 

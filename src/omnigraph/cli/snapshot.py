@@ -12,7 +12,13 @@ from omnigraph.cli.targets import opened
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = command(commands, "snapshot", run, Capability.ANY, "show the tables of a branch")
+    parser = command(
+        commands,
+        "snapshot",
+        run,
+        Capability.ANY,
+        "show the tables of a branch, their versions and rows",
+    )
     add_uri(parser)
     parser.add_argument("--branch", default="main", metavar="B", help="the branch")
     add_json(parser)

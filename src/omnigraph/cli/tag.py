@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command, family
+from omnigraph.cli.commands import Commands, family, form
 from omnigraph.cli.targets import echo, opened
 
 if TYPE_CHECKING:
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Declare the command family."""
     forms = family(commands, "tag", "work with names for commits")
-    parser = _form(
-        forms, "create", run_create, "name a commit; cleanup spares what a tag names", writes=True
+    parser = form(
+        forms,
+        "tag",
+        "create",
+        run_create,
+        "name a commit; cleanup spares what a tag names",
+        writes=True,
     )
     parser.add_argument("name", metavar="NAME", help="the tag")
     place = parser.add_mutually_exclusive_group()
@@ -26,18 +31,9 @@ def add(commands: Commands) -> None:
         "--branch", metavar="B", help="name its newest commit; that of main if not given"
     )
     parser.add_argument("--move", action="store_true", help="move a tag that is there already")
-    _form(forms, "list", run_list, "list the tags")
-    parser = _form(forms, "delete", run_delete, "delete a tag; its commit stays", writes=True)
+    form(forms, "tag", "list", run_list, "list the tags")
+    parser = form(forms, "tag", "delete", run_delete, "delete a tag; its commit stays", writes=True)
     parser.add_argument("name", metavar="NAME", help="the tag")
-
-
-def _form(
-    forms: Commands, name: str, run: Any, text: str, *, writes: bool = False
-) -> argparse.ArgumentParser:
-    parser = command(forms, name, run, Capability.ANY, text, label="tag", writes=writes)
-    add_uri(parser, positional=False)
-    add_json(parser)
-    return parser
 
 
 def run_create(arguments: argparse.Namespace) -> int:
@@ -50,17 +46,15 @@ def run_create(arguments: argparse.Namespace) -> int:
             tag = graph.tags.create(
                 arguments.name,
                 arguments.commit,
-                branch=arguments.branch or "main",
+                branch="main" if arguments.branch is None else arguments.branch,
                 move=arguments.move,
             )
         except AlreadyExists as error:
             raise AlreadyExists(
                 error.message, hint="pass --move to move it", details=error.details
             ) from error
-    if arguments.json:
-        terminal.show_json({"uri": target.uri, **_told(tag)})
-    else:
-        terminal.show(f"tagged {tag.commit_id} as {tag.name}")
+    told = {"uri": target.uri, **_told(tag)}
+    terminal.show_either(arguments.json, told, f"tagged {tag.commit_id} as {tag.name}")
     return terminal.OK
 
 
@@ -82,11 +76,8 @@ def run_delete(arguments: argparse.Namespace) -> int:
     with opened(arguments, "rw") as (graph, target):
         echo(arguments, target, "tag delete")
         graph.tags.delete(arguments.name)
-    if arguments.json:
-        told = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
-        terminal.show_json(told)
-    else:
-        terminal.show(f"deleted tag {arguments.name}")
+    told = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
+    terminal.show_either(arguments.json, told, f"deleted tag {arguments.name}")
     return terminal.OK
 
 

@@ -46,6 +46,14 @@ def show_json(document: Any) -> None:
     show(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+def show_either(as_json: bool, document: Any, text: str) -> None:
+    """The same result for scripts or for people."""
+    if as_json:
+        show_json(document)
+    else:
+        show(text)
+
+
 def warn(text: str) -> None:
     """A warning on stderr."""
     note(f"warning: {text}")

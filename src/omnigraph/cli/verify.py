@@ -6,10 +6,10 @@ import argparse
 
 from omnigraph.cli import terminal
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.durations import size
 from omnigraph.cli.hints import in_options
 from omnigraph.cli.progress import bar
 from omnigraph.cli.targets import find_target
+from omnigraph.maintain.wording import size_text
 
 
 def add(commands: Commands) -> None:
@@ -28,7 +28,9 @@ def add(commands: Commands) -> None:
     add_uri(parser)
     parser.add_argument("--branch", metavar="B", help="only this branch")
     parser.add_argument(
-        "--no-checksums", action="store_true", help="leave the bytes of files alone"
+        "--no-checksums",
+        action="store_true",
+        help="do not compare the bytes of files; trust the disk",
     )
     add_json(parser)
 
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.show(f"verify {target.uri} — {state}")
     terminal.show(
         f"looked at {len(report.branches)} branches, {report.tables} tables, {report.rows} rows, "
-        f"{report.indexes} indexes, {report.files} files ({size(report.bytes)})"
+        f"{report.indexes} indexes, {report.files} files ({size_text(report.bytes)})"
     )
     if not arguments.no_checksums:
         terminal.show(f"checksums: {report.checked} files agree, {report.unverified} not recorded")

@@ -53,7 +53,7 @@ def misplaced(store: GraphStore) -> int:
     """How many version files of branches name another place."""
     home = Home(store.root)
     return sum(
-        not _is_home(store, home, path) for paths in _by_branch(store).values() for path in paths
+        _is_away(store, home, path) for paths in _by_branch(store).values() for path in paths
     )
 
 
@@ -66,8 +66,10 @@ def _is_moved(store: GraphStore) -> bool:
             return not _is_home(store, home, first)
         # Cleanup removed it. Lance counts down, so that the oldest is the last.
         left = _version_names(store.objects.list(f"{folder}/_versions"))
-        if left:
-            return not _is_home(store, home, f"{folder}{_VERSIONS}{left[-1]}")
+        # And a branch may go while it is looked at.
+        with suppress(StorageMissing):
+            if left:
+                return not _is_home(store, home, f"{folder}{_VERSIONS}{left[-1]}")
     return False
 
 
@@ -135,6 +137,13 @@ def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
     if done:
         settled(store.objects, done)
     return len(done)
+
+
+def _is_away(store: GraphStore, home: Home, path: str) -> bool:
+    with suppress(StorageMissing):
+        return not _is_home(store, home, path)
+    # It went with its branch since it was listed.
+    return False
 
 
 def _is_home(store: GraphStore, home: Home, path: str) -> bool:

@@ -1,1 +1,1 @@
-"""Derived state and housekeeping: indexes first, more to come."""
+"""Housekeeping: indexes, optimize, repair, cleanup, verify, backup, and the doctor."""

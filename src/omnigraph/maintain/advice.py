@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from omnigraph.maintain.doctor_report import Advice, DoctorReport
 from omnigraph.maintain.policy import MaintenancePolicy
+from omnigraph.maintain.wording import age_text, counted, size_text
 
 FRESH = 60
 """A write that is younger, in seconds, may just be under way."""
@@ -80,36 +81,3 @@ def _command(report: DoctorReport, words: str, *, on_branch: bool = False) -> st
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def size_text(size: int) -> str:
-    """Bytes for people.
-
-    >>> [size_text(n) for n in (0, 1023, 1536, 5 << 30)]
-    ['0 B', '1023 B', '1.5 KiB', '5.0 GiB']
-    """
-    if size < 1024:
-        return f"{size} B"
-    value, unit = size / 1024, "KiB"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.1f} {unit}"
-
-
-def age_text(seconds: int) -> str:
-    """A span for people.
-
-    >>> [age_text(n) for n in (5, 90, 7200, 400_000)]
-    ['5 s', '1 min', '2 h', '4 d']
-    """
-    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"

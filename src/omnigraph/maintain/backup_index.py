@@ -22,11 +22,12 @@ from typing import Any
 
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageMissing
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.table_types import split_file
 
 TITLE = "omnigraph-backup.json"
 POINTS, FILES, OBJECTS = "points", "files", "objects"
 _FORMAT = 1
-_FIXED = ("/data/", "/_deletions/", "/_indices/", "/_transactions/")
+_FIXED = ("data/", "_deletions/", "_indices/", "_transactions/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class BackupPoint:
 
 def has_name_for_ever(path: str) -> bool:
     """Whether no other file will ever have this name: Lance draws it at random."""
-    return any(part in path for part in _FIXED)
+    found = split_file(path)
+    return found is not None and found[1].startswith(_FIXED)
 
 
 def point_path(point: str) -> str:

@@ -43,7 +43,7 @@ from omnigraph.maintain.optimize import refuse_unsettled
 from omnigraph.maintain.orphans import holders, orphans_of
 from omnigraph.maintain.retention import Policy
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
-from omnigraph.storage.cleaning import fork_files, freed_by, is_empty
+from omnigraph.storage.cleaning import fork_files, freed_by, is_empty, versions_of
 from omnigraph.storage.datasets import HINT
 from omnigraph.storage.derived import FOLDER as TOPOLOGY
 from omnigraph.storage.leases import Held
@@ -58,6 +58,8 @@ VERSION_AGE = timedelta(hours=1)
 FILE_AGE = timedelta(days=1)
 """The same for files that no version names: a write that has no marker is over by then."""
 READERS = timedelta(seconds=2 * LISTS_AFTER)
+_EVER = timedelta(days=365_000)
+"""Longer than any graph is there, and not so long that no moment was that long ago."""
 
 
 def policy_of(
@@ -103,7 +105,7 @@ def _span(name: str, given: timedelta | float | None) -> timedelta | None:
         raise InputError(f"{name} is no span of time", hint="pass a timedelta or seconds") from None
     if span < timedelta(0):
         raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
-    return span
+    return min(span, _EVER)
 
 
 def clean_up(
@@ -362,6 +364,9 @@ class _Cleaning:
         if self._dry_run:
             return self._size(ref)
         with store.leases.held([table_lease(self._key(ref), None)], store.patience.lease):
+            if versions_of(store.datasets, ref)[-1].version != versions[-1]:
+                # Its name was given again: what is there now belongs to a type.
+                raise Conflict(f"'{self._key(ref)}' was made anew meanwhile", hint="repeat")
             reached(Failpoint.CLEANUP_BEFORE_EMPTYING)
             schema = store.tables.open(ref, versions[-1]).schema
             store.inline.begin_again(ref.location, schema, versions[-1])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from omnigraph.maintain.advice import age_text, counted, size_text
 from omnigraph.maintain.doctor_report import Busy, DoctorReport, TableHealth
+from omnigraph.maintain.wording import age_text, counted, moment_text, size_text
 
 WIDTH = 100
 MOST_TABLES = 40
@@ -23,7 +23,7 @@ def drawn(report: DoctorReport) -> str:
 
 
 def _top(report: DoctorReport) -> Iterator[str]:
-    moment = report.at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    moment = moment_text(report.at)
     state = "healthy" if report.is_healthy else "needs attention"
     yield _short(f"{report.uri}", WIDTH)
     yield f"branch {report.branch}, {moment}: {state}"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnigraph.commit.history import History, Tags
-from omnigraph.commit.opening import open_contract
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema_files import Contract
 from omnigraph.commit.schema_history import schema_at
 from omnigraph.commit.schema_lock import refuse_while_schema_changes

@@ -84,6 +84,8 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
     if not address or "\0" in address:
         raise InputError("the address of a graph cannot be empty", hint="pass a path or s3://…")
     given = dict(options or {})
+    if address.startswith((_S3, _FILE)):
+        _refuse_cut(address)
     if address.startswith(_S3):
         parts = urlsplit(address)
         if not parts.netloc:
@@ -104,6 +106,21 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
             hint="choose a path without '?' and control characters",
         )
     return Root(path.rstrip("/") or "/", given)
+
+
+def _refuse_cut(address: str) -> None:
+    """An address of which a part would count for nothing means another place than it says."""
+    parts = urlsplit(address)
+    if "?" in address or "#" in address:
+        raise InputError(
+            f"'{address}' holds a '?' or '#', which no address of a graph can",
+            hint="write '#' as %23 in file://, or pass a plain path",
+        )
+    if address.startswith(_FILE) and (parts.netloc not in ("", "localhost") or not parts.path):
+        raise InputError(
+            f"'{address}' is no path on this machine",
+            hint="write file:/// with three slashes and the whole path",
+        )
 
 
 def refuse_a_file(root: Root) -> None:

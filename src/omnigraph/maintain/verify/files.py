@@ -18,11 +18,10 @@ from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weigh
 from omnigraph.storage.checksums import FOLDER, FileSum, Records, is_same, read_records
 from omnigraph.storage.datasets import HINT
 from omnigraph.storage.segments import segments_of
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.table_types import TableRef, split_file
 from omnigraph.storage.verifying import branch_names, files_of_version, named_files
 
 _SHARE = 64
-_FOLDERS = ("data", "_deletions", "_indices", "_versions", "_transactions", "_refs")
 
 
 @dataclass(slots=True)
@@ -49,8 +48,11 @@ def split(path: str) -> tuple[str, str, list[str]]:
     """A file as its table, the copy of it in which it lies, and the way from there."""
     parts = path.split("/")
     start = 1 if parts[0] in (MANIFEST, AUDIT_TABLE) else 2
-    at = next((n for n in range(start, len(parts)) if parts[n] in _FOLDERS), start)
-    return "/".join(parts[:start]), "/".join(parts[:at]), parts[at:]
+    found = split_file("/".join(parts[start:]))
+    if found is None:
+        return "/".join(parts[:start]), "/".join(parts[:start]), parts[start:]
+    copy = "/".join([*parts[:start], *found[0].split("/")] if found[0] else parts[:start])
+    return "/".join(parts[:start]), copy, found[1].split("/")
 
 
 def look_at_names(ground: Ground, locations: Iterable[str]) -> Named:

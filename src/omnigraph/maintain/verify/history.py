@@ -21,7 +21,7 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
 from omnigraph.storage.inline import Ledger
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.table_types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)
 _CLEANUP = "run graph.maintenance.cleanup()"
@@ -121,10 +121,10 @@ def _copies(ground: Ground) -> Iterator[tuple[str, str, str]]:
     """The directories of branches, by their versions: path, table, and branch."""
     seen: dict[str, tuple[str, str]] = {}
     for path in ground.files:
-        location, found, rest = path.partition("/tree/")
-        branch, inside, _ = rest.partition("/_versions/")
-        if found and inside:
-            seen.setdefault(f"{location}/tree/{branch}", (location, branch))
+        copy, name = split_file(path) or ("", "")
+        location, found, branch = copy.partition("/tree/")
+        if found and name.startswith("_versions/"):
+            seen.setdefault(copy, (location, branch))
     for path, (location, branch) in sorted(seen.items()):
         yield path, location, branch
 
