@@ -2,7 +2,8 @@
 
 `omnigraph version` against a bare interpreter, `omnigraph query` on a small graph against a bare
 `import lance`. Goals: at most 4 and at most 1.6 times, in seconds of cpu. Runs alternate, and the
-least of each counts: what else the machine does only ever adds.
+least of each counts: what else the machine does only ever adds. Compiled files are kept, as after
+every installation.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ QUERY = "query q() { match { $p: Person } return { $p.name } }"
 
 
 def cpu(command: list[str], folder: str) -> float:
+    kept = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": f"{folder}/compiled",
+    }
     before = os.times()
-    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=folder, env=kept, stdout=subprocess.DEVNULL, check=True)
     after = os.times()
     return (after.children_user - before.children_user) + (
         after.children_system - before.children_system
@@ -40,6 +46,8 @@ def main() -> int:
             "omnigraph query": [*program, "query", "--store", "g.omni", "-e", QUERY],
         }
         least = {name: float("inf") for name in commands}
+        for command in commands.values():
+            cpu(command, folder)
         for _ in range(ROUNDS):
             for name, command in commands.items():
                 least[name] = min(least[name], cpu(command, folder))

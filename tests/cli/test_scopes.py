@@ -573,6 +573,12 @@ def test_nobody_is_asked_who_agreed_or_works_here(capsys):
 def test_a_write_says_where_it_goes(desk, graph, arguments, line):
     """cli.md 3.5"""
     uri = f"file://{graph}"
+    with Graph.open(graph) as opened:
+        wanted = {"main"} if "create" in arguments else {"main", "b1", "b2"}
+        for name in {*opened.branches.list()} - wanted:
+            opened.branches.delete(name)
+        for name in wanted - {*opened.branches.list()}:
+            opened.branches.create(name)
     done = desk.run(*arguments, "--uri", uri)
     assert done.code == 0
     assert done.err.strip() == line.format(uri=uri)

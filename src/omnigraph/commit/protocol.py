@@ -265,7 +265,6 @@ class _Write:
             now_micros(),
             request.actor,
             request.merged_parent,
-            {WRITER: request.kind.value, **request.extra},
         )
 
     def run(self) -> Receipt:
@@ -388,14 +387,16 @@ class _Write:
 
     def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
         receipt = self._receipt(prepared)
+        # What a merge decided is known only now, after it was prepared.
+        extra = {WRITER: self._request.kind.value, **self._request.extra}
         if self._request.idempotency_key is not None:
             told = {key: value for key, value in receipt.to_json().items() if key in _TOLD}
-            keyed = {
+            extra |= {
                 IDEMPOTENCY_KEY: self._request.idempotency_key,
                 FINGERPRINT: self._request.fingerprint,
                 RECEIPT: told,
             }
-            self._intent = replace(self._intent, extra={**self._intent.extra, **keyed})
+        self._intent = replace(self._intent, extra=extra)
         sidecar = self._sidecar(prepared, snapshot)
         if prepared.moves:
             self._store.sidecars.write(sidecar)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# Its module has the same name: loaded later, that would take the place of the function.
+from omnigraph.lang.query.describe import Descriptor, describe
+
 if TYPE_CHECKING:
     from omnigraph.lang.query.checked import CheckedMutation, CheckedQuery, CheckedRead
     from omnigraph.lang.query.checker import check_query, examine_query
-    from omnigraph.lang.query.describe import Descriptor, describe
     from omnigraph.lang.query.lint import LintReport, lint_queries
     from omnigraph.lang.query.params import JsonMode, convert_params
     from omnigraph.lang.query.parser import parse_queries
@@ -37,8 +39,6 @@ _HOMES = {
     "CheckedRead": "omnigraph.lang.query.checked",
     "check_query": "omnigraph.lang.query.checker",
     "examine_query": "omnigraph.lang.query.checker",
-    "Descriptor": "omnigraph.lang.query.describe",
-    "describe": "omnigraph.lang.query.describe",
     "LintReport": "omnigraph.lang.query.lint",
     "lint_queries": "omnigraph.lang.query.lint",
     "JsonMode": "omnigraph.lang.query.params",
