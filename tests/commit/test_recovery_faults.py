@@ -239,7 +239,13 @@ def test_several_threads_that_heal_at_once_do_it_once(graph, path, point):
     assert [commit.actor for commit in graph.commits()].count(RECOVERY) == 1
 
 
-@pytest.mark.parametrize("point", [Failpoint.WRITE_AFTER_TABLES, Failpoint.WRITE_BETWEEN_TABLES])
+@pytest.mark.parametrize(
+    "point",
+    [
+        Failpoint.WRITE_AFTER_TABLES,
+        pytest.param(Failpoint.WRITE_BETWEEN_TABLES, marks=pytest.mark.slow),
+    ],
+)
 def test_several_processes_that_open_at_once_heal_once(graph, path, point):
     die(graph, point, people(Grace=1) | companies("Brim"))
     context = multiprocessing.get_context("spawn")

@@ -19,8 +19,6 @@ TOP = Path(__file__).parent.parent.parent
 _SECONDS = 240
 
 _ALWAYS_ON_S3 = (
-    "test_eight_writers_of_one_table_lose_nothing",
-    "test_no_edge_dangles_when_its_ends_are_deleted_meanwhile",
     "test_of_processes_that_create_one_branch_exactly_one_wins",
     "test_of_processes_that_init_one_root_exactly_one_wins",
 )

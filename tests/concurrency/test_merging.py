@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from tests.concurrency.test_processes import PEOPLE, assert_settled, chain
 
@@ -57,6 +58,7 @@ def test_a_merge_beside_a_writer_of_the_target_is_refused_or_complete(new_graph,
     assert_settled(graph)
 
 
+@pytest.mark.slow
 def test_a_source_that_moves_is_merged_as_it_was_at_some_commit(new_graph, crowd):
     graph = new_graph(PEOPLE)
     graph.branches.create("work")

@@ -31,6 +31,7 @@ def assert_settled(graph: Graph) -> None:
             assert graph._store.tables.head(pin.ref, pin.version) == pin.version
 
 
+@pytest.mark.slow
 def test_eight_writers_of_eight_tables_all_succeed(new_graph, crowd):
     kinds = [f"T{number}" for number in range(PROCESSES)]
     graph = new_graph("\n".join(f"node {kind} {{ name: String @key }}" for kind in kinds))

@@ -35,9 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.write(told)
             sys.stdout.flush()
             return 0
-        except OSError:
-            # Said in words below.
-            pass
+        except OSError as error:
+            from omnigraph.cli.program import tell
+
+            return tell(error)
     try:
         from omnigraph.cli.program import run_program
     except KeyboardInterrupt:

@@ -28,6 +28,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Look and report."""
     with opened(arguments, "r") as (graph, target):
         report = graph.maintenance.doctor(arguments.branch)
-    told = {"uri": target.uri, **report.to_json()}
+    told = {**report.to_json(), "uri": target.uri}
     terminal.show_either(arguments.json, told, str(report).rstrip("\n"))
     return terminal.OK

@@ -7,7 +7,7 @@ import argparse
 from omnigraph.cli import terminal
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
 from omnigraph.cli.load import MODES
-from omnigraph.cli.targets import echo, opened
+from omnigraph.cli.targets import echo, find_target, opened
 
 
 def add(commands: Commands) -> None:
@@ -34,8 +34,9 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load, with a warning that there is a better command."""
     terminal.warn("`omnigraph ingest` is deprecated; use `omnigraph load` instead")
-    with opened(arguments, "rw") as (graph, target):
-        echo(arguments, target)
+    target = find_target(arguments)
+    echo(arguments, target)
+    with opened(arguments, "rw", target) as (graph, _):
         receipt = graph.load(arguments.data, arguments.mode, arguments.branch, arguments.base)
     tables = [
         {"table_key": key, "rows_loaded": counts.affected}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
+from omnigraph.cli import terminal
 from omnigraph.cli.about import PROGRAM
 from omnigraph.cli.commands import (
     MODULES,
@@ -89,6 +91,11 @@ class CommandParser(argparse.ArgumentParser):
             hint = f"did you mean {close}?" if close else f"{self.prog} --help lists them"
             self.error(f"unknown command '{value}'; {hint}")
         super()._check_value(action, value)
+
+    def error(self, message: str) -> NoReturn:
+        """Wrong usage, said on stderr and nowhere else, also when there is none."""
+        terminal.note(f"{self.format_usage()}{self.prog}: error: {message}")
+        raise SystemExit(terminal.USAGE)
 
     def _is_stranger(self, option: str, known: list[str]) -> bool:
         """Whether neither this parser nor a command below it has the option."""
