@@ -92,7 +92,9 @@ def test_cleanup_of_a_distant_graph_asks_before_it_touches_it(place):
 def test_the_doctor_says_how_the_graph_is(place):
     page = place.run("doctor", "g.omni").stdout
     assert "node:Person" in page
-    assert max(map(len, page.splitlines())) <= 100
+    # The graph's own address may be longer.
+    lines = page.replace(str(place.directory), "").splitlines()
+    assert max(map(len, lines)) <= 100
     told = as_json(place.run("doctor", "g.omni", "--json"))
     assert {table["table_key"] for table in told["tables"]} == {"node:Person", "edge:Knows"}
 

@@ -10,7 +10,7 @@ import threading
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.write.load import ndjson
@@ -217,6 +217,7 @@ class _Taken:
         self.rejected.append((line, reason))
 
 
+@example([(None, 0, " "), ([{}], 0, " ")], 3)
 @given(layouts, st.sampled_from([3, 40, 1 << 18]))
 def test_any_layout_of_objects_is_read_as_it_was_written(layout, block):
     """Objects of any content, on lines of any kind, in blocks of any size."""

@@ -185,8 +185,16 @@ class _Reader:
 
     def _may_go_on(self) -> bool:
         """Whether an object may stand here inside the record, or a new one begins."""
-        value, _ = _parse("\n".join(self._gathered) + "\n{", 0)
-        return isinstance(value, _Bad) and value.is_begun
+        text = "\n".join(self._gathered) + "\n{"
+        position = 0
+        # A line may end one record and begin the next: it is the last that counts.
+        while True:
+            while text[position] in _SPACE:
+                position += 1
+            value, end = _parse(text, position)
+            if isinstance(value, _Bad):
+                return value.is_begun and position < len(text) - 1
+            position = end
 
     def _finish(self) -> None:
         text, start = "\n".join(self._gathered), self._start
