@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from omnigraph import Graph
 from omnigraph.cli import files
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError
 from tests.cli.place import Place, assert_fails
+from tests.commit.deaths import die
 
 SCHEMA = """\
 node Person {
@@ -614,3 +617,16 @@ def test_reading_an_earlier_state(place):
     assert told["target"] == {"branch": None, "snapshot": commit["graph_commit_id"]}
     head = asked(place, "--snapshot", commit["graph_commit_id"]).stdout.splitlines()[0]
     assert head == f"3 rows from snapshot {commit['graph_commit_id']} via people"
+
+
+def test_what_a_recovery_did_is_found_by_its_actor(place):
+    """The filter of the issue: a writer dies after its tables, the next command finishes it."""
+    with Graph.open(place.directory / "g.omni") as graph:
+        die(graph, Failpoint.WRITE_AFTER_TABLES, {"Person": pa.table({"name": ["Gus"]})})
+    done = place.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Hal"}')
+    assert "an interrupted write was settled first (RolledForward)" in done.stderr
+    recovery = ("commit", "list", "g.omni", "--filter", "actor=omnigraph:recovery")
+    assert place.run(*recovery).stdout.count("actor=omnigraph:recovery\n") == 1
+    told = as_json(place.run(*recovery, "--json"))
+    assert [commit["actor_id"] for commit in told["commits"]] == ["omnigraph:recovery"]
+    assert "completes" in told["commits"][0]
