@@ -58,7 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.warn("`omnigraph export --jsonl` is deprecated; use `omnigraph export` instead")
     with opened(arguments, "r") as (graph, _):
         types = _types(graph, arguments.type, arguments.table)
-        moment = {"commit": arguments.snapshot, "tag": arguments.tag}
         with bar("export") as line:
             if arguments.out is not None:
                 line.show("writing")
@@ -67,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.format,
                 "main" if arguments.branch is None else arguments.branch,
                 types,
-                commit=moment["commit"],
-                tag=moment["tag"],
+                commit=arguments.snapshot,
+                tag=arguments.tag,
                 engine=arguments.engine,
                 spark=chosen_spark(arguments),
             )
@@ -85,14 +84,13 @@ def _types(graph: Graph, names: list[str], keys: list[str]) -> list[str] | None:
     if not names and not keys:
         return None
     catalog = graph.catalog
-    nodes, edges = catalog.node_types, catalog.edge_types
-    known = [*nodes, *edges]
-    by_key = {kind.table_key: name for name, kind in nodes.items()}
-    by_key |= {kind.table_key: name for name, kind in edges.items()}
+    known = {kind.table_key: name for name, kind in catalog.node_types.items()}
+    known |= {kind.table_key: name for name, kind in catalog.edge_types.items()}
     for name in names:
-        if name not in known:
-            raise InputError(f"unknown export type '{name}'", hint=f"there is {', '.join(known)}")
+        if name not in known.values():
+            there = ", ".join(known.values())
+            raise InputError(f"unknown export type '{name}'", hint=f"there is {there}")
     for key in keys:
-        if key not in by_key:
-            raise InputError(f"unknown export table '{key}'", hint=f"there is {', '.join(by_key)}")
-    return list(dict.fromkeys([*names, *(by_key[key] for key in keys)]))
+        if key not in known:
+            raise InputError(f"unknown export table '{key}'", hint=f"there is {', '.join(known)}")
+    return [key for key, name in known.items() if name in names or key in keys]
