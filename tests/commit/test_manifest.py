@@ -14,8 +14,9 @@ from obstore.store import LocalStore
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.manifest import Manifests
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import TombstoneRow, VersionRow
+from omnigraph.commit.rows import TombstoneRow, VersionRow, VoidRow
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
     FormatRefused,
@@ -246,6 +247,51 @@ def test_a_tombstone_hides_every_version_up_to_its_own(store):
     publish(manifest, Publication({}, [VersionRow("node:Company", 5, None, 7)]))
     assert manifest.current().pins["node:Company"].row_count == 7
     assert list(manifest.current().pins) == sorted(manifest.current().pins)
+
+
+# -- versions that were damaged and replaced --------------------------------------------------
+
+
+def replace_newest(store, path, reason="its data file is empty"):
+    """The newest version of the manifest is put aside for the one before; gives its number."""
+    void = manifest_of(path).version
+    lance.dataset(str(path / "__manifest"), version=void - 1).restore()
+    manifest = Manifests(store.datasets).of(None)
+    row = VoidRow(None, void, now_micros(), reason)
+    store.publisher.publish(manifest, Publication({}, others=[row]))
+    return void
+
+
+def test_a_version_that_was_replaced_was_never_acknowledged(graph, store, path):
+    graph.append(people(ann=1))
+    void = replace_newest(store, path)
+    with pytest.raises(HistoryGone, match="never acknowledged") as caught:
+        graph.snapshot(version=void)
+    assert caught.value.details == {"version": void, "reason": "its data file is empty"}
+    assert names(graph, version=void - 1) == []
+
+
+def test_a_warm_reader_forgets_what_a_replaced_version_showed(graph, other, store, path):
+    """Its rows were added one by one, and the version before has fewer."""
+    graph.append(people(ann=1))
+    lost = other.commits()[0].commit_id
+    assert names(other) == ["ann"]
+    replace_newest(store, path)
+    assert names(other) == []
+    assert state_of(other._store.manifest(None)) == fresh_state(store)
+    assert lost not in {commit.commit_id for commit in other.commits()}
+
+
+def test_a_commit_is_looked_up_past_a_version_that_was_replaced(graph, path):
+    """A commit says where it meant to land; it may lie a little further on."""
+    store = graph._store
+    meant = CommitIntent(new_ulid(), None, now_micros())
+    store.publisher.publish(store.manifest(None), Publication({}, commit=meant))
+    recorded = store.manifest(None).current().manifest_version
+    foreign_upsert(path, {"object_id": "x:1", "object_type": "x"})
+    void = VoidRow(None, recorded, now_micros(), "it was cut off")
+    store.publisher.publish(store.manifest(None), Publication({}, others=[void]))
+    assert graph.snapshot(commit=meant.commit_id).version == recorded + 1
 
 
 # -- the stamp --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from omnigraph.commit.rows import (
     TableRow,
     TombstoneRow,
     VersionRow,
+    VoidRow,
     from_arrow,
     to_arrow,
 )
@@ -32,6 +33,8 @@ ROWS = [
     CommitRow("01B", 2, "review/x", 5, "01A", "01C", "ana", {"idempotency_key": "k"}),
     HeadRow(None, "01A"),
     HeadRow("review/x", "01B", "01A"),
+    VoidRow(None, 12, 1_700_000_000_000_000, "data/a.lance is 0 bytes long"),
+    VoidRow("review/x", 3, 7, "the transaction cannot be read"),
 ]
 
 
@@ -47,6 +50,8 @@ def test_ids_are_those_of_the_format():
         "01B",
         "graph_head:main",
         "graph_head:review/x",
+        "graph_void:main:00000000000000000012",
+        "graph_void:review/x:00000000000000000003",
     ]
 
 
@@ -54,6 +59,22 @@ def test_a_commit_leaves_out_what_it_does_not_have():
     (record,) = to_arrow([GENESIS]).to_pylist()
     assert json.loads(record["metadata"]) == {"created_at": 1_700_000_000_000_000}
     assert (record["table_key"], record["table_version"], record["table_branch"]) == ("", 1, None)
+
+
+def test_a_void_version_says_when_and_why():
+    (record,) = to_arrow([ROWS[-1]]).to_pylist()
+    assert json.loads(record["metadata"]) == {
+        "created_at": 7,
+        "reason": "the transaction cannot be read",
+    }
+    assert (record["object_type"], record["table_key"]) == ("graph_void", "")
+    assert (record["table_version"], record["table_branch"]) == (3, "review/x")
+
+
+def test_void_versions_are_known_by_branch_and_version():
+    state = ManifestState()
+    state.add(ROWS[-2:])
+    assert state.voids == {(None, 12): ROWS[-2], ("review/x", 3): ROWS[-1]}
 
 
 def test_unknown_kinds_are_ignored():

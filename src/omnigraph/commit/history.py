@@ -113,9 +113,10 @@ class History:
         # The recorded version is where the commit meant to land; a writer that does not commit
         # may have come between, and then the row is a little further on.
         while version <= newest:
-            snapshot = manifest.at_version(version)
-            if snapshot.head is not None and snapshot.head.order >= row.order:
-                return snapshot
+            if manifest.void(version) is None:
+                snapshot = manifest.at_version(version)
+                if snapshot.head is not None and snapshot.head.order >= row.order:
+                    return snapshot
             version += 1
         raise HistoryGone(
             f"the state of commit '{commit_id}' is not there any more",

@@ -26,6 +26,7 @@ from omnigraph.commit.rows import (
     CommitRow,
     Row,
     TagRow,
+    VoidRow,
     from_arrow,
 )
 from omnigraph.commit.snapshot import ManifestState, Snapshot
@@ -103,6 +104,7 @@ class Manifest:
         newest = self.current()
         if version == newest.manifest_version:
             return newest
+        self._refuse_void(version)
         with self._lock:
             found = self._history.get(version)
         if found is None or self._datasets.info(self.ref, version) is None:
@@ -115,6 +117,20 @@ class Manifest:
                 while len(self._history) > _HISTORY:
                     self._history.popitem(last=False)
         return found
+
+    def void(self, version: int) -> VoidRow | None:
+        """The record of a version that was damaged when it was written, and replaced."""
+        return self.with_state(lambda state, _: state.voids.get((self.branch, version)))
+
+    def _refuse_void(self, version: int) -> None:
+        void = self.void(version)
+        if void is not None:
+            raise HistoryGone(
+                f"version {version} of branch '{branch_label(self.branch)}' was never "
+                f"acknowledged: it was damaged when it was written and replaced ({void.reason})",
+                hint=f"version {version - 1} is the state before it",
+                details={"version": version, "reason": void.reason},
+            )
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
@@ -189,11 +205,13 @@ class Manifest:
         self._reader.advance(newest)
         check_stamp(self._reader)
         fragments = self._reader.fragments
-        added = self._reader.read(fragments=fragments - self._fragments)
-        if not fragments & self._fragments:
-            # It was compacted: what was read is everything, and would be counted twice.
-            self._state = ManifestState()
-        self._state.add_arrow(added)
+        state, known = self._state, self._fragments
+        if not known <= fragments:
+            # It was compacted, or a damaged version was replaced by the one before: rows that
+            # were added may be gone, or would be counted twice.
+            state, known = ManifestState(), frozenset()
+        state.add_arrow(self._reader.read(fragments=fragments - known))
+        self._state = state
         self._settle(newest, fragments)
 
     def _probe_newest(self) -> int:

@@ -248,6 +248,33 @@ class SchemaRow(Row):
         return SchemaRow(value["version"], value["hash"], value["source"], value["identity"])
 
 
+@dataclass(frozen=True, slots=True)
+class VoidRow(Row):
+    """A version of a branch's manifest that was damaged when it was written, and replaced.
+
+    A kind of our own. Nothing that such a version published was acknowledged.
+    """
+
+    kind: ClassVar[str] = "graph_void"
+    branch: str | None
+    manifest_version: int
+    created_at: int
+    reason: str
+
+    @property
+    def object_id(self) -> str:
+        return f"graph_void:{self.branch or MAIN}:{self.manifest_version:0{_VERSION_DIGITS}d}"
+
+    def columns(self) -> dict[str, Any]:
+        payload = {"created_at": self.created_at, "reason": self.reason}
+        return {
+            "table_key": "",
+            "table_version": self.manifest_version,
+            "table_branch": self.branch,
+            "metadata": _json(payload),
+        }
+
+
 def to_arrow(rows: Iterable[Row]) -> pa.Table:
     """Rows as a table with the columns of the manifest."""
     records = [
@@ -338,6 +365,16 @@ def _read_schema(record: Mapping[str, Any]) -> Row:
     )
 
 
+def _read_void(record: Mapping[str, Any]) -> Row:
+    payload = _payload(record)
+    return VoidRow(
+        record["table_branch"],
+        int(record["table_version"]),
+        int(payload["created_at"]),
+        str(payload["reason"]),
+    )
+
+
 _READERS = {
     TableRow.kind: _read_table,
     VersionRow.kind: _read_version,
@@ -346,4 +383,5 @@ _READERS = {
     HeadRow.kind: _read_head,
     TagRow.kind: _read_tag,
     SchemaRow.kind: _read_schema,
+    VoidRow.kind: _read_void,
 }

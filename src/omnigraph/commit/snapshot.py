@@ -21,6 +21,7 @@ from omnigraph.commit.rows import (
     TagRow,
     TombstoneRow,
     VersionRow,
+    VoidRow,
     from_arrow,
 )
 from omnigraph.errors import StorageCorrupt
@@ -88,6 +89,7 @@ class ManifestState:
         self.schemas: dict[int, SchemaRow] = {}
         self.repeats: dict[tuple[str | None, str], CommitRow] = {}
         self.endings: dict[str, CommitRow] = {}
+        self.voids: dict[tuple[str | None, int], VoidRow] = {}
         self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -120,6 +122,8 @@ class ManifestState:
                     newest = self.schema
                     if newest is None or row.manifest_version > newest.manifest_version:
                         self.schema = row
+                case VoidRow():
+                    self.voids[row.branch, row.manifest_version] = row
 
     def _end(self, commit_id: str, row: CommitRow) -> None:
         known = self.endings.get(commit_id)
