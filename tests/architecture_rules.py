@@ -62,8 +62,8 @@ STREAMS = {"stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"}
 TERMINAL_CALLS = {"print", "input", "breakpoint"}
 TERMINAL_LIBRARIES = {"argparse", "getpass", "curses", "click", "typer", "rich"}
 
-INLINE = f"{PACKAGE}.storage.inline"
-MAY_COMMIT_STAGED = {INLINE, f"{PACKAGE}.storage.tables"}
+INLINE = {f"{PACKAGE}.storage.inline", f"{PACKAGE}.storage.ledger"}
+MAY_COMMIT_STAGED = {*INLINE, f"{PACKAGE}.storage.tables"}
 # Functions of Lance that write and commit at once. These names mean nothing else here ...
 COMMITS_BY_NAME = frozenset(
     {
@@ -263,8 +263,8 @@ def lance_only_in_storage(module: Module) -> Iterator[str]:
 
 
 def lance_commits_only_inline(module: Module) -> Iterator[str]:
-    """Only ``storage.inline`` calls what commits by itself; staged commits also ``tables``."""
-    if module.name == INLINE:
+    """Only ``inline`` and ``ledger`` call what commits at once; staged commits also ``tables``."""
+    if module.name in INLINE:
         return
     values = _LanceValues(module)
     for imported in imports(module):

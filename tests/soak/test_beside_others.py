@@ -16,8 +16,8 @@ from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.maintain.cleanup import clean_up, policy_of
 from omnigraph.maintain.optimize import refuse_unsettled
 from omnigraph.storage import inline
-from omnigraph.storage.inline import Ledger
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.ledger import Ledger
 from omnigraph.topology.held import HeldTable
 
 SCHEMA = """

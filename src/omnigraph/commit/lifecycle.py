@@ -28,8 +28,8 @@ from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.identity import initial_identity
-from omnigraph.storage.inline import Ledger
 from omnigraph.storage.leases import LEASE_FOLDER
+from omnigraph.storage.ledger import Ledger
 
 # The lock branch of a schema apply by the reference program says nothing about its holder.
 _ABANDONED_SECONDS = 600

@@ -36,11 +36,12 @@ from omnigraph.errors import (
     GraphNotFound,
     HistoryGone,
     InputError,
+    StorageCorrupt,
     StorageMissing,
 )
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.inline import Ledger
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.table_types import TableRef
 
 MANIFEST = "__manifest"
@@ -54,8 +55,14 @@ _T = TypeVar("_T")
 class Manifest:
     """The manifest of one branch. Safe to share between threads."""
 
-    def __init__(self, datasets: Datasets, branch: str | None) -> None:
+    def __init__(
+        self,
+        datasets: Datasets,
+        branch: str | None,
+        await_publisher: Callable[[str | None], None] = lambda branch: None,
+    ) -> None:
         self.branch = branch
+        self._await_publisher = await_publisher
         self.ref = TableRef(MANIFEST, branch)
         self._datasets = datasets
         self._lock = threading.RLock()
@@ -73,22 +80,30 @@ class Manifest:
 
     def current(self) -> Snapshot:
         """The newest snapshot, also when another process published it."""
-        with self._lock:
-            self._refresh()
-            assert self._snapshot is not None
-            return self._snapshot
+        return self._on_newest(lambda: self._snapshot)  # type: ignore[return-value]
 
     def with_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
         """Run something short on the newest state and its version."""
-        with self._lock:
-            self._refresh()
-            return work(self._state, self._version)
+        return self._on_newest(lambda: work(self._state, self._version))
 
     def identity(self) -> str | None:
         """What tells this branch from others of its name, also in a copy of the graph."""
+        return self._on_newest(lambda: self._identity)
+
+    def _on_newest(self, work: Callable[[], _T]) -> _T:
+        """Run something on the newest version. One that cannot be read may be about to be taken
+        back by whoever published it: that is waited for, without keeping anybody out."""
+        try:
+            with self._lock:
+                self._refresh()
+                return work()
+        except StorageCorrupt:
+            self._await_publisher(self.branch)
         with self._lock:
+            # What was taken over of the version that failed is not to be relied on.
+            self._reader = None
             self._refresh()
-            return self._identity
+            return work()
 
     def fragments(self) -> frozenset[int]:
         """The parts of the newest version that is known."""
@@ -317,8 +332,13 @@ def versions_were_removed(uri: str) -> None:
 class Manifests:
     """The manifests of all branches of a graph, each made when it is first asked for."""
 
-    def __init__(self, datasets: Datasets) -> None:
+    def __init__(
+        self,
+        datasets: Datasets,
+        await_publisher: Callable[[str | None], None] = lambda branch: None,
+    ) -> None:
         self._datasets = datasets
+        self._await_publisher = await_publisher
         self._lock = threading.Lock()
         self._known: dict[str | None, Manifest] = {}
         self.uri = datasets.root.uri
@@ -335,7 +355,8 @@ class Manifests:
         with self._lock:
             found = self._known.get(branch)
             if found is None:
-                found = self._known[branch] = Manifest(self._datasets, branch)
+                found = Manifest(self._datasets, branch, self._await_publisher)
+                self._known[branch] = found
             return found
 
     def forget(self, branch: str | None = None) -> None:

@@ -17,13 +17,15 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     if not store.root.is_local:
         # A server that does not answer is noticed here in seconds; Lance waits for minutes.
         store.schema_files.present()
-    store.manifest(None).current()
     if not writable:
+        store.manifest(None).current()
         only_main = Branches(store).list() == ["main"]
         return store.schema_files.load(allow_missing=only_main), []
     from omnigraph.commit.lifecycle import settle
+    from omnigraph.commit.mending import ensure_readable
     from omnigraph.commit.moved import heal_if_moved
 
+    ensure_readable(store, None)
     heal_if_moved(store)
     recovered = settle(store, full=True)
     if len(store.schema_files.present()) < 3:

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from omnigraph.commit.checked_writes import BuiltUpon
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import fork_table
 from omnigraph.commit.in_use import Use
+from omnigraph.commit.mending import ensure_readable
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import (
@@ -62,6 +64,7 @@ from omnigraph.errors import (
     PublishContention,
     RecoveryRequired,
     SchemaChanging,
+    StorageCorrupt,
     StorageError,
     StorageMissing,
     StorageUnavailable,
@@ -199,11 +202,16 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     recovery.heal()
     deadline = time.monotonic() + store.patience.lease
     attempt = 0
+    mended = False
     while True:
         try:
             return _Write(store, request).run()
         except AlreadyDone as done:
             return _receipt_of(done.commit)
+        except StorageCorrupt:
+            if mended or not ensure_readable(store, request.branch):
+                raise
+            mended = True
         except _Interrupted as interrupted:
             # Somebody died between our look for sidecars and our leases.
             recovery.heal()
@@ -397,6 +405,9 @@ class _Write:
                 RECEIPT: told,
             }
         self._intent = replace(self._intent, extra=extra)
+        for steps in prepared.tables.values():
+            for step in steps:
+                self._store.tables.check_staged(step)
         sidecar = self._sidecar(prepared, snapshot)
         if prepared.moves:
             self._store.sidecars.write(sidecar)
@@ -408,7 +419,7 @@ class _Write:
                 self._stage_schema(prepared.schema)
             self._check_leases(held)
             version = self._publish(prepared, snapshot, committed).version
-        except OutcomePending:
+        except (OutcomePending, BuiltUpon):
             raise
         except PublishContention as error:
             raise self._pending("others kept it from being published") from error

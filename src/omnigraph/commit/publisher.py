@@ -14,8 +14,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from omnigraph.commit.checked_writes import NotTakenBack, upsert_checked, write_checked
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import KEY, Manifest, check_stamp
+from omnigraph.commit.manifest import Manifest, check_stamp
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import (
     FINGERPRINT,
@@ -27,7 +28,6 @@ from omnigraph.commit.rows import (
     TableRow,
     TombstoneRow,
     VersionRow,
-    to_arrow,
 )
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
@@ -44,8 +44,8 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.inline import Ledger
 from omnigraph.storage.leases import Leases
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT
 
 RETRIES = 5
@@ -136,15 +136,15 @@ class Publisher:
             rows = manifest.with_state(lambda state, _: state.rows)
             return len(writer.fragments) <= max(1, -(-rows // ROWS_PER_FRAGMENT))
 
-        def rewrite(writer: Ledger) -> None:
+        def rewrite(writer: Ledger) -> int:
             reached(Failpoint.PUBLISH_COMPACT)
-            manifest.published((), writer.rewrite(), writer.fragments)
+            return writer.rewrite()
 
         writer = self._settled(manifest, is_compact, rewrite)
         return before, len(writer.fragments)
 
     def _settled(
-        self, manifest: Manifest, is_done: Callable[[Ledger], bool], work: Callable[[Ledger], None]
+        self, manifest: Manifest, is_done: Callable[[Ledger], bool], work: Callable[[Ledger], int]
     ) -> Ledger:
         """The newest version when it is as it should be; who publishes meanwhile goes first."""
         attempt = 0
@@ -155,7 +155,9 @@ class Publisher:
                 return writer
             try:
                 with self._leases.held([publish_lease(manifest.branch)], self._limit):
-                    work(writer)
+                    write_checked(self._datasets, manifest, writer, work)
+                    writer.sync()
+                    manifest.published((), writer.version, writer.fragments)
                 writer.note()
                 self._datasets.checksums.record()
                 return writer
@@ -193,8 +195,12 @@ class _Attempts:
                 raise
             except (Conflict, StorageUnavailable) as error:
                 attempt += 1
-                if attempt > RETRIES and time.monotonic() >= self._deadline:
-                    raise _contention(attempt) from error
+                if attempt > RETRIES:
+                    if self._datasets.root.is_local and isinstance(error, StorageUnavailable):
+                        # It is known that nothing was written: the write can be taken back.
+                        raise
+                    if time.monotonic() >= self._deadline:
+                        raise _contention(attempt) from error
                 self._writer = None
                 _pause(attempt)
 
@@ -210,12 +216,14 @@ class _Attempts:
             return Published(version, None)
         try:
             landed = self._upsert(rows, version)
+        except NotTakenBack as error:
+            raise self._open("is visible, but damaged") from error
         except StorageUnknown as error:
             return self._look_up(error)
         assert self._writer is not None
-        manifest.published(rows, landed, self._writer.fragments)
         reached(Failpoint.PUBLISH_AFTER)
         self._make_durable(self._writer)
+        manifest.published(rows, landed, self._writer.fragments)
         self._writer.note()
         # Nothing that fails from here on may look like a publish that failed.
         with suppress(OmniGraphError):
@@ -247,7 +255,7 @@ class _Attempts:
         if self._writer is None or self._writer.version != version:
             self._writer = Ledger.open(self._datasets, self._manifest.ref, version)
             check_stamp(self._writer)
-        return self._writer.upsert(to_arrow(rows), KEY)
+        return upsert_checked(self._datasets, self._manifest, self._writer, rows)
 
     def _look_up(self, error: StorageUnknown) -> Published:
         """The store did not answer: see whether the commit is there, never write it again."""
@@ -286,8 +294,9 @@ class _Attempts:
         if len(self._manifest.fragments()) < max(_MOST_PARTS, rows // _ROWS_PER_PART):
             return
         reached(Failpoint.PUBLISH_COMPACT)
-        version = writer.rewrite()
-        self._manifest.published((), version, writer.fragments)
+        write_checked(self._datasets, self._manifest, writer, Ledger.rewrite)
+        writer.sync()
+        self._manifest.published((), writer.version, writer.fragments)
         writer.note()
 
     # -- what is to be written -----------------------------------------------------------

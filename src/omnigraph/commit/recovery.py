@@ -23,6 +23,7 @@ from omnigraph.commit.classify import (
     mode_of,
 )
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.mending import ensure_readable
 from omnigraph.commit.names import SCHEMA_LEASE, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
@@ -61,8 +62,8 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.storage.inline import adopt_versions
 from omnigraph.storage.leases import Held
+from omnigraph.storage.ledger import adopt_versions
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 
@@ -146,6 +147,7 @@ class Recovery:
     def _judge(self, sidecar: Sidecar) -> _Verdict:
         manifest = self._store.manifest(sidecar.branch)
         try:
+            ensure_readable(self._store, sidecar.branch)
             snapshot = manifest.current()
             if sidecar.branch_identity not in (None, manifest.identity()):
                 return _Verdict(sidecar, None, {})
@@ -259,6 +261,7 @@ class Recovery:
         return self._row(entry.table_key, landing_ref(entry, pin), head)
 
     def _row(self, table_key: str, ref: TableRef, version: int) -> VersionRow:
+        self._store.tables.check_landed(ref, version)
         info = self._store.tables.info(ref, version)
         if info is None:
             raise StorageMissing(f"version {version} of '{table_key}' does not exist")

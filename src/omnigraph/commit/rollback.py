@@ -20,6 +20,7 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, StorageUnavailable
+from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.table_types import CommittedTable, TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
@@ -45,12 +46,14 @@ def landing_ref(pin: SidecarPin, snapshot_pin: Pin) -> TableRef:
 def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
     """The newest version of that copy; the pin itself when the branch has no copy.
 
-    0 when the pinned version is gone: no other is looked for then.
+    0 when the pinned version is gone: no other is looked for then. A version above the pin that
+    nobody can read was cut when it was written, and is set aside; the caller holds the lease.
     """
     ref = landing_ref(pin, snapshot_pin)
     if store.tables.info(ref, snapshot_pin.version) is None:
         return 0 if snapshot_pin.branch == ref.branch else snapshot_pin.version
-    return store.tables.head(ref, snapshot_pin.version)
+    head = store.tables.head(ref, snapshot_pin.version)
+    return set_aside_unreadable(store.datasets, ref, head, snapshot_pin.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ No rule of the protocol lives here; the modules that have them take a ``GraphSto
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -12,11 +14,12 @@ import pyarrow as pa
 
 from omnigraph.commit.audit import AUDIT_TABLE, AuditLog
 from omnigraph.commit.manifest import Manifest, Manifests, branch_reference
+from omnigraph.commit.names import publish_lease
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema_files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin
-from omnigraph.errors import GraphNotFound, HistoryGone
+from omnigraph.errors import GraphNotFound, HistoryGone, OmniGraphError
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.inline import InlineTables
@@ -25,6 +28,8 @@ from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root, refuse_a_file
 from omnigraph.storage.table import Table
 from omnigraph.storage.tables import TableStore
+
+_PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class GraphStore:
         self.datasets = Datasets(self.objects, durability)
         self.tables = TableStore(self.datasets)
         self.inline = InlineTables(self.datasets)
-        self.manifests = Manifests(self.datasets)
+        self.manifests = Manifests(self.datasets, self._await_publisher)
         self.sidecars = SidecarStore(self.objects)
         self.schema_files = SchemaFiles(self.objects)
         self.audit = AuditLog(_AuditTable(self.inline))
@@ -74,6 +79,15 @@ class GraphStore:
     @cached_property
     def publisher(self) -> Publisher:
         return Publisher(self.datasets, self.leases, self.patience.publish)
+
+    def _await_publisher(self, branch: str | None) -> None:
+        """Wait until nobody publishes on a branch, for as long as a publish may take."""
+        deadline = time.monotonic() + self.patience.publish
+        with suppress(OmniGraphError):
+            while not self.leases.is_free(publish_lease(branch)):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_PAUSE_SECONDS)
 
     def manifest(self, branch: str | None) -> Manifest:
         return self.manifests.of(branch)

@@ -33,7 +33,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.storage.copying import files_below, folders_in
-from omnigraph.storage.inline import Ledger
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.named import NamedFile, named_files
 from omnigraph.storage.table_types import TableRef
 

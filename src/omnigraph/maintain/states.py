@@ -15,7 +15,7 @@ from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.cleaning import versions_of
-from omnigraph.storage.inline import Ledger
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.table_types import TableRef
 
 

@@ -16,6 +16,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.field_protos import ColumnProto, columns_of, new_column, schema_of
+from omnigraph.storage.file_checks import NewFile
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import Change, StagedTable
@@ -62,7 +63,7 @@ def stage_alter(
         )
     known = {file.path for fragment in kept for file in fragment.files}
     files = [
-        f"data/{file.path}"
+        NewFile(f"data/{file.path}", file.file_size_bytes)
         for fragment in written
         for file in fragment.files
         if file.path not in known

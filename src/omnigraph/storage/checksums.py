@@ -51,6 +51,15 @@ class FileSum(NamedTuple):
     size: int
     digest: str
 
+    @classmethod
+    def of(cls, size: int, digest: hashlib._Hash) -> FileSum:
+        return cls(size, _SHA256 + digest.hexdigest())
+
+
+def digest_of(raw: bytes) -> FileSum:
+    """The sum of a file whose bytes are at hand."""
+    return FileSum.of(len(raw), hashlib.sha256(raw))
+
 
 Sums = Mapping[str, FileSum]
 
@@ -66,32 +75,7 @@ def sum_of(path: str) -> FileSum:
             size += len(piece)
     finally:
         os.close(descriptor)
-    return FileSum(size, _SHA256 + digest.hexdigest())
-
-
-def sums_below(top: str, patterns: Iterable[str]) -> dict[str, FileSum]:
-    """The sums of new files of a local table, for the process that wrote them.
-
-    Relative to the table; what cannot be read is left out, it is unverified then.
-    """
-    found: dict[str, FileSum] = {}
-    for name in matching(top, patterns):
-        with suppress(OSError):
-            found[name] = sum_of(f"{top}/{name}")
-    return found
-
-
-def matching(top: str, patterns: Iterable[str]) -> Iterator[str]:
-    """The files of a local table that names, or directories with a star behind them, stand for."""
-    for pattern in patterns:
-        folder = pattern.removesuffix("/*")
-        if folder == pattern:
-            # What a branch names may lie where it was made from.
-            if os.path.exists(f"{top}/{pattern}"):
-                yield pattern
-            continue
-        with suppress(FileNotFoundError), os.scandir(f"{top}/{folder}") as entries:
-            yield from sorted(f"{folder}/{entry.name}" for entry in entries if entry.is_file())
+    return FileSum.of(size, digest)
 
 
 class Checksums:

@@ -17,10 +17,11 @@ from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 from lance.optimize import CompactionTask
 
-from omnigraph.storage.checksums import FileSum, sums_below
+from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.parts import VersionPlace
+from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.segments import BuiltIndex, Segment
 from omnigraph.storage.table import Table
@@ -105,8 +106,8 @@ def compact(share: Compacting) -> Compacted:
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
     if not parse_root(place.uri, place.options).is_local:
         return Compacted(share.parts, new)
-    patterns = new_files(LanceOperation.Append(_read(new)))
-    return Compacted(share.parts, new, tuple(sums_below(place.uri, patterns).items()))
+    files = new_files(LanceOperation.Append(_read(new)))
+    return Compacted(share.parts, new, tuple(checked_sums(place.uri, files).items()))
 
 
 def _task(text: str) -> CompactionTask:

@@ -19,7 +19,7 @@ import lance
 from lance import LanceDataset, Transaction
 
 from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnknown
-from omnigraph.storage.checksums import Checksums, Sums, matching
+from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
@@ -30,6 +30,7 @@ from omnigraph.storage.table_types import TableRef, VersionInfo
 _HANDLES = 64
 _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
+_CHECK_CACHE = 1 << 20
 _VERSIONS = "_versions"
 HINT = "latest_version_hint.json"
 """What Lance writes beside versions and changes; it may be wrong."""
@@ -73,6 +74,16 @@ class Datasets:
         if self.is_at_home(ref, int(opened.version)):
             return opened
         return self._brought_home(ref, int(opened.version))
+
+    def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
+        """A handle that knows nothing of what this process did or read before."""
+        with lance_call("open", ref.path):
+            return lance.dataset(
+                self.root.path(ref.path),
+                version=version,
+                session=_session(_CHECK_CACHE),
+                storage_options=self.options,
+            )
 
     def is_at_home(self, ref: TableRef, version: int) -> bool:
         """Whether Lance finds the files of a version here, not where the graph was copied from.
@@ -177,28 +188,16 @@ class Datasets:
             known += 1
         return known
 
+    def listed_versions(self, ref: TableRef) -> list[int]:
+        """Every version that has a file, oldest first; whether it can be read is not looked at."""
+        names = self.objects.list(f"{ref.path}/{_VERSIONS}")
+        numbers = [n.removesuffix(".manifest") for n in names if n.endswith(".manifest")]
+        return sorted(2**64 - 1 - int(number) for number in numbers if number.isdecimal())
+
     def version_path(self, ref: TableRef, version: int) -> str:
         return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
 
     # -- durability ----------------------------------------------------------------------
-
-    def sync_files(self, ref: TableRef, patterns: Iterable[str], known: Sums | None = None) -> None:
-        """Put the files of a staged write on the disk, and note what they are."""
-        if self.root.is_local:
-            with translated("sync", ref.path):
-                names = self._named(ref, patterns)
-                if self.synced:
-                    top = Path(self.root.path(ref.path))
-                    sync_tree((top / name for name in names), top)
-            self.checksums.note(ref.path, names, known)
-            return
-        self.checksums.note(ref.path, self._named(ref, patterns), known)
-
-    def _named(self, ref: TableRef, patterns: Iterable[str]) -> list[str]:
-        """The files that patterns stand for, relative to their table, or the patterns."""
-        # On S3 nobody asks before a record is written.
-        is_local = self.root.is_local
-        return list(matching(self.root.path(ref.path), patterns) if is_local else patterns)
 
     def note_version(
         self,
@@ -213,7 +212,7 @@ class Datasets:
 
         Adopted when its writer died, and may not have recorded them.
         """
-        names = [f"{_VERSIONS}/{manifest_name(version)}", *self._named(ref, files)]
+        names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
         if made_by is not None:
             names.append(_transaction_name(made_by))
         if adopted:
@@ -231,25 +230,19 @@ class Datasets:
         if ref.branch is not None:
             self.checksums.note(ref.location, [branch_file(ref.branch)])
 
-    def sync_version(
-        self, ref: TableRef, dataset: LanceDataset, version: int, files: Iterable[str] = ()
-    ) -> None:
-        """Put a version on the disk: its manifest, its transaction, files that it brought.
+    def version_files(self, ref: TableRef, dataset: LanceDataset, version: int) -> list[str]:
+        """The version file and the transaction file of a version, relative to its table.
 
         Every file is known by its name: looking for one costs more as history grows.
         """
-        if not self.synced:
-            return
-        top = Path(self.root.path(ref.path))
         with lance_call("read", ref.path):
             made_by = dataset.read_transaction(version)
-        names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
+        names = [f"{_VERSIONS}/{manifest_name(version)}"]
         if made_by is not None:
             transaction = _transaction_name(made_by)
             # The first version of a branch has none.
-            names += [transaction] if (top / transaction).exists() else []
-        with translated("sync", ref.path):
-            sync_tree((top / name for name in names), top)
+            names += [transaction] if Path(self.root.path(ref.path), transaction).exists() else []
+        return names
 
     def sync_table(self, ref: TableRef) -> None:
         """Put all files of a table or branch on the disk, and the directories that lead to it.
@@ -289,9 +282,10 @@ class Datasets:
         return [path for path in refs.rglob("*") if path.is_file()] if ref.branch else []
 
 
-def _session() -> Any:
+def _session(size: int | None = None) -> Any:
     return lance.Session(  # type: ignore[attr-defined]
-        index_cache_size_bytes=_INDEX_CACHE, metadata_cache_size_bytes=_METADATA_CACHE
+        index_cache_size_bytes=size or _INDEX_CACHE,
+        metadata_cache_size_bytes=size or _METADATA_CACHE,
     )
 
 

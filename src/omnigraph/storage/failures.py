@@ -87,6 +87,8 @@ def _system(error: OSError, text: str, writes: bool) -> StorageError:
     if error.errno is None:
         return _remote(text, writes)
     name = errno.errorcode.get(error.errno, str(error.errno))
+    if error.errno == errno.EIO:
+        return StorageUnavailable(f"{text}: the disk failed ({name})", hint="check the disk")
     return StorageError(f"{text}: {name}")
 
 

@@ -8,17 +8,15 @@ this one calls a function of Lance that commits by itself.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
-from lance.fragment import write_fragments
 
 from omnigraph.errors import (
     AlreadyExists,
@@ -27,18 +25,22 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.storage.blobs import is_stored_blob, stored_schema
+from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.datasets import S3_LIMITS, Datasets, branch_file
+from omnigraph.storage.file_checks import Damaged
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.ledger import check_added, withdraw
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.parts import Part, VersionPlace
+from omnigraph.storage.read_back import (
+    check_new_fork,
+    check_version,
+    is_readable_reference,
+    set_aside,
+)
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import AUTO_CLEANUP, CommittedTable, StagedTable, TableRef
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
+from omnigraph.storage.table_types import CommittedTable, StagedTable, TableRef
 
 _LISTINGS = 8
 
@@ -77,8 +79,7 @@ class InlineTables:
                 storage_options=self._datasets.options,
                 max_retries=0,
             )
-        self._datasets.sync_table(ref)
-        self._datasets.note_new(ref)
+        self._check_made(ref, 1)
         info = self._datasets.info(ref, int(created.version))
         if info is None or info.version != 1:
             raise AlreadyExists(f"there is a table at '{location}' already")
@@ -100,9 +101,7 @@ class InlineTables:
                 storage_options=self._datasets.options,
             )
             rows = int(restored.count_rows())
-            made_by = restored.read_transaction(int(restored.version))
-        self._datasets.sync_version(ref, restored, int(restored.version))
-        self._datasets.note_version(ref, int(restored.version), made_by)
+        self._check_next(ref, restored)
         info = self._datasets.info(ref, int(restored.version))
         if info is None or info.version != head + 1:
             raise VersionMismatch(
@@ -130,12 +129,11 @@ class InlineTables:
                     numbering.version,
                     storage_options=self._datasets.options,
                 )
+            self._check_made(ref, numbering.version)
         dataset = self._datasets.open(ref)
-        with lance_call("create", location, writes=True):
-            if numbering is not None:
-                self._datasets.note_new(ref)
-            emptied = False
-            while not emptied or int(dataset.version) <= above:
+        emptied = False
+        while not emptied or int(dataset.version) <= above:
+            with lance_call("create", location, writes=True):
                 dataset = LanceDataset.commit(
                     dataset,
                     LanceOperation.Overwrite(stored_schema(schema), []),
@@ -143,14 +141,39 @@ class InlineTables:
                     max_retries=0,
                     storage_options=self._datasets.options,
                 )
-                emptied = True
-                version = int(dataset.version)
-                self._datasets.note_version(ref, version, dataset.read_transaction(version))
+            emptied = True
+            self._check_next(ref, dataset)
         self._datasets.sync_table(ref)
         info = self._datasets.info(ref, int(dataset.version))
         if info is None:
             raise StorageMissing(f"the new table at '{location}' is gone")
         return CommittedTable(ref, info.version, 0, info)
+
+    def _check_made(self, ref: TableRef, version: int) -> None:
+        """Check a table that was just made; one that is damaged is removed again."""
+        datasets = self._datasets
+        try:
+            if datasets.root.is_local:
+                check_version(datasets, ref, version, sync=False)
+        except Damaged as found:
+            datasets.objects.delete_prefix(ref.path)
+            raise found.damage.error() from None
+        datasets.sync_table(ref)
+        datasets.note_new(ref)
+
+    def _check_next(self, ref: TableRef, dataset: LanceDataset) -> None:
+        """Check a version that brought no files of rows; one that nobody can read is set aside."""
+        datasets, version = self._datasets, int(dataset.version)
+        if not datasets.root.is_local:
+            with lance_call("read", ref.path):
+                datasets.note_version(ref, version, dataset.read_transaction(version))
+            return
+        try:
+            check_version(datasets, ref, version)
+        except Damaged as found:
+            if found.damage.unreadable_version:
+                set_aside(datasets, ref, version)
+            raise found.damage.error() from None
 
     def forget_history(self, ref: TableRef, version: int) -> int:
         """Remove every version before one, with the rows that only they have; gives how many.
@@ -214,13 +237,29 @@ class InlineTables:
         """
         dataset = self._datasets.open(TableRef(source.location))
         origin = version if source.branch is None else (source.branch, version)
-        with lance_call(f"create branch '{name}' of", source.location, writes=True):
-            dataset.create_branch(name, origin)
-        self._remove_strays(source.location)
         ref = TableRef(source.location, name)
+        try:
+            with lance_call(f"create branch '{name}' of", source.location, writes=True):
+                dataset.create_branch(name, origin)
+            check_new_fork(self._datasets, ref, version)
+        except Damaged as found:
+            self._remove_fork(ref)
+            raise found.damage.error() from None
+        except OmniGraphError:
+            # One reference that cannot be read would hide all branches of the table.
+            if not is_readable_reference(self._datasets, ref):
+                self._remove_fork(ref)
+            raise
+        self._remove_strays(source.location)
         self._datasets.sync_table(ref)
         self._datasets.note_new(ref)
         return ref
+
+    def _remove_fork(self, ref: TableRef) -> None:
+        """Remove a branch that was just made, its reference first."""
+        assert ref.branch is not None
+        self._datasets.objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
+        self._datasets.objects.delete_prefix(ref.path)
 
     def _remove_strays(self, location: str) -> None:
         """Lance makes the directory of a reference also under the spelling of an address."""
@@ -278,9 +317,15 @@ class InlineTables:
                 enable_stable_row_ids=True,
                 storage_options=self._datasets.options,
             )
+        try:
+            check_added(self._datasets, ref, written)
+        except Damaged as found:
+            if written.version == 1:
+                self._datasets.objects.delete_prefix(location)
+            else:
+                withdraw(self._datasets, ref, written, found.damage)
+            raise found.damage.error() from None
         self._datasets.sync_table(ref)
-        with suppress(OmniGraphError):
-            note_made(self._datasets, ref, written, int(written.version))
         self._datasets.checksums.record()
 
     def read_log(self, location: str) -> pa.Table | None:
@@ -291,229 +336,6 @@ class InlineTables:
             return None
         with lance_call("read", location):
             return dataset.to_table()
-
-
-class Ledger:
-    """A table of rows by key that is written by compare-and-set: the graph's manifest.
-
-    Its handle moves with every write, so it is private to one holder and never shared.
-    """
-
-    def __init__(self, datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
-        self.ref = ref
-        self._datasets = datasets
-        self._dataset = dataset
-        self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
-        self._written: list[int] = []
-
-    @classmethod
-    def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
-        """Create the table with its first rows in one version.
-
-        Inline for the reason of ``InlineTables.create``; that it exists is what makes a graph
-        visible, so exactly one of several creators succeeds.
-        """
-        ref = TableRef(location)
-        with lance_call("create", location, writes=True):
-            created = lance.write_dataset(
-                rows,
-                datasets.root.path(location),
-                mode="create",
-                enable_stable_row_ids=True,
-                max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=datasets.options,
-            )
-        datasets.sync_table(ref)
-        datasets.note_new(ref)
-        return cls(datasets, ref, created)
-
-    @classmethod
-    def open(cls, datasets: Datasets, ref: TableRef, version: int | None = None) -> Ledger:
-        return cls(datasets, ref, datasets.open(ref, version))
-
-    @property
-    def version(self) -> int:
-        return int(self._dataset.version)
-
-    @property
-    def stamp(self) -> dict[str, str]:
-        """The metadata of the table as text."""
-        found = self._dataset.schema.metadata or {}
-        return {key.decode(): value.decode() for key, value in found.items()}
-
-    @property
-    def fragments(self) -> frozenset[int]:
-        """The parts that the table consists of; a change adds new ones."""
-        return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
-
-    def advance(self, version: int) -> None:
-        """Move to another version."""
-        if not self._datasets.is_at_home(self.ref, self.version):
-            self._dataset = self._datasets.open(self.ref, version)
-            return
-        with lance_call("open", self.ref.path):
-            self._dataset = self._dataset.checkout_version(version)
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
-        fragments: Iterable[int] | None = None,
-    ) -> pa.Table:
-        """Rows at this version; with ``fragments`` only those in some of its parts."""
-        with lance_call("read", self.ref.path):
-            parts = None
-            if fragments is not None:
-                wanted = frozenset(fragments)
-                parts = [p for p in self._dataset.get_fragments() if p.fragment_id in wanted]
-                if not parts:
-                    return self._dataset.schema.empty_table()
-            return self._dataset.scanner(
-                columns=None if columns is None else list(columns),
-                filter=condition,
-                fragments=parts,
-            ).to_table()
-
-    def upsert(self, rows: pa.Table, key: str) -> int:
-        """Insert or replace rows by key in one version, unless one of them changed meanwhile.
-
-        Executed directly, because a staged upsert does not notice that somebody else inserts
-        the same new key; and without an index, because one on the key would hide it again.
-        Raises ``Conflict`` when somebody was faster. Others see the rows from here on; they are
-        on the disk after ``sync``.
-        """
-        with lance_call("write", self.ref.path, writes=True):
-            (
-                self._dataset.merge_insert(key)
-                .when_matched_update_all()
-                .when_not_matched_insert_all()
-                .conflict_retries(0)
-                .use_index(False)
-                .execute(rows)
-            )
-        self._written.append(self.version)
-        return self.version
-
-    def rewrite(self) -> int:
-        """Put all rows into as few parts as possible, in one version with the same content.
-
-        One strict overwrite: it loses to every other writer and never rebases, which Lance's own
-        compaction does.
-        """
-        with lance_call("compact", self.ref.path, writes=True):
-            transaction = write_fragments(
-                self._dataset.to_table(),
-                self._dataset,
-                mode="overwrite",
-                return_transaction=True,
-                max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self._datasets.options,
-                enable_stable_row_ids=True,
-            )
-        if self._datasets.synced:
-            self._datasets.sync_files(self.ref, new_files(transaction.operation))
-        with lance_call("compact", self.ref.path, writes=True):
-            self._dataset = LanceDataset.commit(
-                self._dataset,
-                transaction,
-                max_retries=0,
-                storage_options=self._datasets.options,
-            )
-        self._written.append(self.version)
-        self.sync()
-        return self.version
-
-    @property
-    def stored_cleanup(self) -> tuple[str, ...]:
-        """Settings by which Lance would remove versions on its own."""
-        with lance_call("read", self.ref.path):
-            return tuple(sorted(k for k in self._dataset.config() if k.startswith(AUTO_CLEANUP)))
-
-    def forget_cleanup(self) -> None:
-        """Take such settings out, in one version. Inline because nothing else is written."""
-        found = self.stored_cleanup
-        if not found:
-            return
-        gone = LanceOperation.UpdateMap(dict.fromkeys(found))
-        with lance_call("write", self.ref.path, writes=True):
-            self._dataset = LanceDataset.commit(
-                self._dataset,
-                LanceOperation.UpdateConfig(config_updates=gone),
-                read_version=self.version,
-                max_retries=0,
-                storage_options=self._datasets.options,
-            )
-        self._written.append(self.version)
-        self.sync()
-
-    def note(self) -> None:
-        """Note what the files are that came with versions of this handle. Never fails."""
-        written, self._written = self._written, []
-        with suppress(OmniGraphError):
-            for version in written:
-                note_made(self._datasets, self.ref, self._dataset, version)
-
-    def _known_on_disk(self) -> tuple[int, int]:
-        """The version and the part up to which everything is on the disk.
-
-        Who wrote the newest version may have died before it was there, so one that this process
-        did not write counts as missing; its writer has seen to the one before.
-        """
-        newest = max(self.fragments, default=-1)
-        version, part = self._datasets.on_disk.get(self.ref.path, (0, newest))
-        if version == self.version:
-            return version, part
-        return max(self.version - 1, 0), min(part, newest - 1)
-
-    def sync(self) -> None:
-        """Sync every version since the last sync, and what of their files is still in use.
-
-        The files have random names and are written inside the call, so those that are new are
-        found through the fragments. A branch has files of its parent's, which are not meant.
-        """
-        if not self._datasets.synced:
-            return
-        with lance_call("read", self.ref.path):
-            parts = [part.metadata for part in self._dataset.get_fragments()]
-        files: list[str] = []
-        for part in parts:
-            if part.id > self._last_part:
-                files.extend(f"data/{data.path}" for data in part.files)
-            if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
-                files.append(part.deletion_file.path(part.id))
-        top = Path(self._datasets.root.path(self.ref.path))
-        own = [name for name in files if (top / name).exists()]
-        for version in range(self._synced + 1, self.version + 1):
-            self._datasets.sync_version(self.ref, self._dataset, version, own)
-            own = []
-        self._synced = self.version
-        self._last_part = max((part.id for part in parts), default=-1)
-        self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
-
-
-def note_made(
-    datasets: Datasets, ref: TableRef, dataset: LanceDataset, version: int, *, adopted: bool = False
-) -> None:
-    """Note what all files are that a version brought, by its transaction."""
-    with lance_call("read", ref.path):
-        made_by = dataset.read_transaction(version)
-    files = () if made_by is None else new_files(made_by.operation)
-    if not datasets.root.is_local and not any(map(is_stored_blob, dataset.schema)):
-        files = (f for f in files if not (f.startswith("data/") and f.endswith("/*")))
-    datasets.note_version(ref, version, made_by, files, adopted=adopted)
-
-
-def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
-    """Note what a dead writer brought with some versions, if it did not come to that.
-
-    Never fails: what cannot be read is unverified.
-    """
-    for version in range(first, last + 1):
-        with suppress(OmniGraphError):
-            if datasets.info(ref, version) is not None:
-                note_made(datasets, ref, datasets.open(ref, version), version, adopted=True)
-    if ref.branch is not None:
-        datasets.checksums.adopt(ref.location, [branch_file(ref.branch)])
 
 
 def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.RecordBatch:

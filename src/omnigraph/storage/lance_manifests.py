@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from omnigraph.errors import InputError, StorageCorrupt
 from omnigraph.storage.field_protos import _varint, _written
@@ -28,10 +28,29 @@ _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 _BASES, _BASE_PATH = 18, 4
-_SECTIONS = (6, 21)
+_VERSION, _TRANSACTION_FILE, _TRANSACTION_SECTION = 3, 12, 23
+_UUID = 2
+_SECTIONS = (6, 21, _TRANSACTION_SECTION)
 """The fields of a message that are positions in its file: of indexes, of the transaction."""
 _NUMBER, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)", re.DOTALL)
+
+
+class VersionFile(NamedTuple):
+    """What a version file says about itself."""
+
+    version: int
+    transaction_file: str | None
+    """The name of the file in ``_transactions``."""
+    transaction: bytes | None
+    """The same message as in that file, if the version file has a copy of it."""
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the write that made the version, if that is said."""
+        if self.transaction_file is None:
+            return None
+        return self.transaction_file.partition("-")[2].removesuffix(".txn")
 
 
 class Home:
@@ -90,6 +109,38 @@ def bases(raw: bytes, name: str) -> list[str]:
         if number == _BASES and isinstance(value, bytes)
         for address in _addresses(value)
     ]
+
+
+def parse_version(raw: bytes, name: str) -> VersionFile:
+    """Read a version file; ``StorageCorrupt`` when it is not all of one."""
+    start, end = _span(raw, name)
+    version, file, transaction = 0, None, None
+    for number, _, value in _entries(raw[start:end]):
+        if number == _VERSION and isinstance(value, int):
+            version = value
+        elif number == _TRANSACTION_FILE and isinstance(value, bytes):
+            file = value.decode()
+        elif number == _TRANSACTION_SECTION and isinstance(value, int):
+            with suppress(struct.error):
+                (length,) = _LENGTH.unpack_from(raw, value)
+                first = value + _LENGTH.size
+                transaction = raw[first : first + length]
+    if transaction is not None and (file is None or parse_transaction(transaction) not in file):
+        # A copy that is not where it is said to be is no copy.
+        transaction = None
+    return VersionFile(version, file, transaction)
+
+
+def parse_transaction(raw: bytes) -> str:
+    """The id of a transaction, or nothing when it is not the message of one."""
+    found = ""
+    try:
+        for number, _, value in _entries(raw):
+            if number == _UUID and isinstance(value, bytes):
+                found = value.decode()
+    except (StorageCorrupt, UnicodeDecodeError):
+        return ""
+    return found
 
 
 def message(raw: bytes, name: str) -> bytes:

@@ -18,18 +18,20 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance import LanceOperation
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import AlreadyExists, InternalError, RecoveryRequired, StorageMissing
 from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
-from omnigraph.storage.checksums import FileSum, sums_below
+from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
 
 _READ_ROWS = 65_536
 _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
@@ -148,8 +150,8 @@ def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
     part = Part(int(fragment.physical_rows), json.dumps(known))
     if not parse_root(place.uri, place.options).is_local:
         return part
-    patterns = [each for name in part.files for each in (name, f"{name.removesuffix('.lance')}/*")]
-    return replace(part, sums=tuple(sums_below(place.uri, patterns).items()))
+    files = new_files(LanceOperation.Append([fragment]))
+    return replace(part, sums=tuple(checked_sums(place.uri, files).items()))
 
 
 def read_parts(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.file_checks import NewFile
 
 AUTO_CLEANUP = "lance.auto_cleanup."
 """How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
@@ -101,7 +102,7 @@ class StagedTable:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    files: tuple[str, ...] = ()
+    files: tuple[NewFile, ...] = ()
     sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
     """What some of the files are, from the processes that wrote them."""
     _transaction: object = field(default=None, repr=False, compare=False)

@@ -20,14 +20,15 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph.errors import (
     InternalError,
     StorageError,
-    StorageMissing,
     StorageUnknown,
     VersionMismatch,
 )
 from omnigraph.storage.blobs import is_stored_blob, stored_data
 from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.file_checks import Damaged, NewFile
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.read_back import check_blobs, check_staged_files, check_version
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import (
     Change,
@@ -330,6 +331,14 @@ class TableStore:
 
     # -- committing ----------------------------------------------------------------------
 
+    def check_staged(self, staged: StagedTable) -> None:
+        """Make sure that the files of a staged write are whole and on the disk.
+
+        Called before its sidecar is written: a file that the disk lost fails the write while
+        nothing has moved. On S3 only their sums are noted.
+        """
+        check_staged_files(self._datasets, staged.ref, self._written(staged), staged.sums)
+
     def commit_staged(
         self, staged: StagedTable, after: int | None = None, rows_before: int | None = None
     ) -> CommittedTable:
@@ -346,7 +355,6 @@ class TableStore:
             raise InternalError("a staged write was committed that this process did not stage")
         ref = staged.ref
         before = staged.base if after is None else after
-        self._datasets.sync_files(ref, self._written(staged), staged.sums)
         try:
             with lance_call("commit to", ref.path, writes=True):
                 committed = LanceDataset.commit(
@@ -361,17 +369,14 @@ class TableStore:
                 raise
             committed = self._datasets.shared(ref, before + 1)
         version = int(committed.version)
-        self._datasets.sync_version(ref, committed, version)
-        with lance_call("read", ref.path):
-            found = committed.read_transaction(version)
-            self._datasets.note_version(ref, version, found)
-            if rows_before is None:
+        made_by = self._read_back(staged, committed)
+        if rows_before is None:
+            with lance_call("read", ref.path):
                 rows = int(committed.count_rows())
-            else:
-                rows = rows_before + staged.inserted - staged.deleted
+        else:
+            rows = rows_before + staged.inserted - staged.deleted
         info = self._datasets.info(ref, version)
-        ours = found is not None and str(found.uuid) == staged.transaction_id
-        if version != before + 1 or not ours or info is None:
+        if version != before + 1 or made_by != staged.transaction_id or info is None:
             raise VersionMismatch(
                 f"stale view of '{ref.path}': expected to write version {before + 1}, "
                 f"but the table is at {version}",
@@ -381,20 +386,45 @@ class TableStore:
         self._datasets.keep(ref, info, committed)
         return CommittedTable(ref, version, rows, info)
 
-    def _written(self, staged: StagedTable) -> tuple[str, ...]:
+    def _read_back(self, staged: StagedTable, committed: LanceDataset) -> str | None:
+        """Check what a commit wrote; gives the id of the write that made the version."""
+        ref, version = staged.ref, int(committed.version)
+        if not self._datasets.root.is_local:
+            with lance_call("read", ref.path):
+                found = committed.read_transaction(version)
+            self._datasets.note_version(ref, version, found)
+            return None if found is None else str(found.uuid)
+        try:
+            content = check_version(self._datasets, ref, version)
+            names = [file.name for file in staged.files]
+            check_blobs(committed, self._datasets.root.path(ref.path), names)
+        except Damaged as found:
+            raise found.damage.error() from None
+        return content.transaction_id
+
+    def _written(self, staged: StagedTable) -> tuple[NewFile, ...]:
         """The files of a staged write; on S3 nobody asks for blobs where there can be none."""
         if self._datasets.root.is_local:
             return staged.files
         schema = self._datasets.shared(staged.ref, staged.base).schema
         if any(is_stored_blob(column) for column in schema):
             return staged.files
-        return tuple(f for f in staged.files if not (f.startswith("data/") and f.endswith("/*")))
+        return tuple(file for file in staged.files if not is_blob_folder(file))
+
+    def check_landed(self, ref: TableRef, version: int) -> None:
+        """Check the version that a dead writer left, whose files it had checked before."""
+        if self._datasets.root.is_local:
+            try:
+                check_version(self._datasets, ref, version)
+            except Damaged as found:
+                raise found.damage.error() from None
 
     def landed(self, staged: StagedTable, version: int) -> bool:
         """Whether a version is the work of this staged write."""
         try:
             return self.transaction_id(staged.ref, version) == staged.transaction_id
-        except StorageMissing:
+        except StorageError:
+            # Not there, or not readable: nobody can have built on it.
             return False
 
 
@@ -416,25 +446,40 @@ def _added_rows(operation: Any) -> int:
     return sum(fragment.physical_rows for fragment in operation.fragments)
 
 
-def new_files(operation: Any) -> Iterator[str]:
-    """Patterns of the files that a staged write added, relative to its table."""
+def is_blob_folder(file: NewFile) -> bool:
+    """Whether a pattern stands for blobs beside a data file."""
+    return file.name.startswith("data/") and file.name.endswith("/*")
+
+
+def new_files(operation: Any) -> Iterator[NewFile]:
+    """The files that a write added to its own copy of a table."""
     for each in (operation, *(getattr(operation, "groups", None) or ())):
         for name in ("fragments", "new_fragments"):
             for fragment in getattr(each, name, None) or ():
                 for data in fragment.files:
-                    yield f"data/{data.path}"
-                    # Large blobs lie in a directory of their own beside the data file.
-                    yield f"data/{data.path.removesuffix('.lance')}/*"
+                    if data.base_id is None:
+                        yield NewFile(f"data/{data.path}", data.file_size_bytes)
+                        # Large blobs lie in a directory of their own beside the data file.
+                        yield NewFile(f"data/{data.path.removesuffix('.lance')}/*")
     rewritten = set(getattr(operation, "fields_modified", None) or ())
     for fragment in getattr(operation, "updated_fragments", None) or ():
-        if fragment.deletion_file is not None:
-            yield fragment.deletion_file.path(fragment.id)
+        marks = fragment.deletion_file
+        if marks is not None and marks.base_id is None:
+            yield NewFile(marks.path(fragment.id), deleted=marks.num_deleted_rows)
         # Columns that were replaced lie in files of their own.
         for data in fragment.files:
-            if rewritten.intersection(data.fields):
-                yield f"data/{data.path}"
+            if data.base_id is None and rewritten.intersection(data.fields):
+                yield NewFile(f"data/{data.path}", data.file_size_bytes)
     for index in getattr(operation, "new_indices", None) or ():
-        yield f"_indices/{index.uuid}/*"
+        yield from _index_files(index)
+
+
+def _index_files(index: Index) -> Iterator[NewFile]:
+    folder = f"_indices/{index.uuid}"
+    if index.files:
+        yield from (NewFile(f"{folder}/{file.path}", file.size_bytes) for file in index.files)
+    else:
+        yield NewFile(f"{folder}/*")
 
 
 def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:

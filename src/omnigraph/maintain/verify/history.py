@@ -20,7 +20,7 @@ from omnigraph.commit.staging import ENDING
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
-from omnigraph.storage.inline import Ledger
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.table_types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)

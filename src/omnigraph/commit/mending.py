@@ -1,0 +1,68 @@
+"""A manifest whose newest version cannot be read: what is done about it by whoever may write."""
+
+from __future__ import annotations
+
+import logging
+
+from omnigraph.commit.checked_writes import withdraw_version
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.names import publish_lease
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import StorageCorrupt, StorageError
+from omnigraph.storage.checksums import read_records
+from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.file_checks import Damage
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.read_back import set_aside_unreadable
+
+_LOG = logging.getLogger(__name__)
+
+
+def ensure_readable(store: GraphStore, branch: str | None) -> bool:
+    """Make the newest version of a branch's manifest one that can be read; whether it was not.
+
+    Somebody died, or met a full disk, after a damaged version had become visible. Nothing of it
+    was acknowledged unless its checksums were recorded: then it was damaged later, and stays.
+    """
+    manifest = store.manifest(branch)
+    try:
+        manifest.current()
+        return False
+    except StorageCorrupt:
+        with store.leases.held([publish_lease(branch)], store.patience.publish):
+            mended = _mend(store.datasets, manifest)
+        if not mended:
+            raise
+        _LOG.warning("a damaged version of '%s' was taken back", manifest.ref.path)
+        manifest.current()
+        return True
+
+
+def _mend(datasets: Datasets, manifest: Manifest) -> bool:
+    ref = manifest.ref
+    versions = datasets.listed_versions(ref)
+    if not datasets.root.is_local or len(versions) < 2:
+        return False
+    recorded = read_records(datasets.objects).sums
+    acknowledged = [v for v in versions if datasets.version_path(ref, v) in recorded]
+    head, base = versions[-1], versions[-2]
+    if head in acknowledged:
+        return False
+    if set_aside_unreadable(datasets, ref, head, base) < head:
+        return True
+    writer = Ledger.open(datasets, ref, head)
+    if _is_whole(datasets, manifest, head):
+        return False
+    damage = Damage(datasets.root.path(datasets.version_path(ref, head)), "it cannot be read")
+    withdraw_version(datasets, manifest, writer, damage)
+    return True
+
+
+def _is_whole(datasets: Datasets, manifest: Manifest, version: int) -> bool:
+    try:
+        with lance_call("read", manifest.ref.path):
+            datasets.open_anew(manifest.ref, version).to_table()
+    except StorageError:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""Reading back what a write left on local disk, before anybody relies on it.
+
+Three moments: files of a staged write, before its sidecar is written; the version and transaction
+files of a commit, directly after it; a version of the graph's manifest, directly after its publish.
+An object store answers a request with an error or has stored all of it, so nothing is read back
+there. ``Damaged`` is raised with the file; callers undo and raise ``Damage.error()``.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import OmniGraphError
+from omnigraph.storage.blobs import is_stored_blob
+from omnigraph.storage.checksums import FileSum, Sums
+from omnigraph.storage.datasets import HINT, Datasets, branch_file, manifest_name
+from omnigraph.storage.durable import sync_file, sync_tree
+from omnigraph.storage.failures import translated
+from omnigraph.storage.file_checks import (
+    Damage,
+    Damaged,
+    NewFile,
+    check_blob_files,
+    check_new_file,
+    check_transaction_file,
+    check_version_file,
+)
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_manifests import VersionFile
+from omnigraph.storage.table_types import TableRef
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+ASIDE_FOLDER, ASIDE_SUFFIX = "__recovery", ".damaged"
+_PACKED, _DEDICATED = 1, 2
+_BLOB_ID_BITS = 32
+
+
+def expand(top: str, files: Iterable[NewFile]) -> Iterator[NewFile]:
+    """Files of a local table, with all files of a directory in the place of a star."""
+    for file in files:
+        folder = file.name.removesuffix("/*")
+        if folder == file.name:
+            yield file
+            continue
+        with suppress(FileNotFoundError), os.scandir(f"{top}/{folder}") as entries:
+            yield from sorted(NewFile(f"{folder}/{e.name}") for e in entries if e.is_file())
+
+
+def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
+    """Check new files of a local table and give their sums; for the process that wrote them."""
+    try:
+        with translated("read", top):
+            return {file.name: check_new_file(top, file) for file in expand(top, files)}
+    except Damaged as found:
+        raise found.damage.error() from None
+
+
+def check_staged_files(
+    datasets: Datasets, ref: TableRef, files: Iterable[NewFile], known: Sums
+) -> None:
+    """Put the files of a staged write on the disk, check them and note their sums.
+
+    ``known`` are the sums of files that another process has checked after it wrote them.
+    """
+    if not datasets.root.is_local:
+        datasets.checksums.note(ref.path, [file.name for file in files], known)
+        return
+    top = datasets.root.path(ref.path)
+    found = list(expand(top, files))
+    sums: dict[str, FileSum] = {}
+    try:
+        with translated("write", ref.path):
+            for file in found:
+                sums[file.name] = _checked(top, file, known)
+            if datasets.synced:
+                sync_tree((Path(top, file.name) for file in found), Path(top))
+    except Damaged as damaged:
+        raise damaged.damage.error() from None
+    datasets.checksums.note(ref.path, sums, sums)
+
+
+def _checked(top: str, file: NewFile, known: Sums) -> FileSum:
+    before = known.get(file.name)
+    if before is None:
+        return check_new_file(top, file)
+    path = f"{top}/{file.name}"
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    if size != before.size:
+        raise Damaged(Damage(path, f"{size} of {before.size} bytes"))
+    return before
+
+
+def check_added_files(datasets: Datasets, ref: TableRef, files: Iterable[NewFile]) -> None:
+    """Check files of a version that is there already, and note their sums."""
+    top = datasets.root.path(ref.path)
+    with translated("read", ref.path):
+        sums = {file.name: check_new_file(top, file) for file in expand(top, files)}
+    datasets.checksums.note(ref.path, sums, sums)
+
+
+def check_version(
+    datasets: Datasets, ref: TableRef, version: int, *, is_fork: bool = False, sync: bool = True
+) -> VersionFile:
+    """Check the files that make a version of a local table, and note their sums.
+
+    A transaction file that was cut is written again from the copy in the version file. The first
+    version of a fork has none.
+    """
+    top = datasets.root.path(ref.path)
+    name = f"_versions/{manifest_name(version)}"
+    with translated("read", ref.path):
+        content, digest = check_version_file(f"{top}/{name}")
+        sums = {name: digest}
+        if content.transaction_file is not None and not is_fork:
+            sums |= _transaction_sum(datasets, ref, content)
+    if datasets.synced and sync:
+        with translated("sync", ref.path):
+            sync_tree((Path(top, each) for each in sums), Path(top))
+    datasets.checksums.note(ref.path, sums, sums)
+    return content
+
+
+def _transaction_sum(datasets: Datasets, ref: TableRef, content: VersionFile) -> dict[str, FileSum]:
+    name = f"_transactions/{content.transaction_file}"
+    path = datasets.root.path(f"{ref.path}/{name}")
+    try:
+        return {name: check_transaction_file(path, content)}
+    except Damaged:
+        if content.transaction is None:
+            raise
+        datasets.objects.write_bytes(f"{ref.path}/{name}", content.transaction)
+        return {name: check_transaction_file(path, content)}
+
+
+def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:
+    """Check the files that make a new branch of a local table."""
+    if not datasets.root.is_local or ref.branch is None:
+        return
+    check_version(datasets, ref, version, is_fork=True)
+    reference = branch_file(ref.branch)
+    with translated("read", ref.location):
+        digest = check_new_file(datasets.root.path(ref.location), NewFile(reference))
+    datasets.checksums.note(ref.location, [reference], {reference: digest})
+
+
+def is_readable_reference(datasets: Datasets, ref: TableRef) -> bool:
+    """Whether the reference of a branch says something, or is not there; always on S3."""
+    if not datasets.root.is_local or ref.branch is None:
+        return True
+    path = f"{ref.location}/{branch_file(ref.branch)}"
+    try:
+        if datasets.objects.head(path) is not None:
+            check_new_file(datasets.root.path(ref.location), NewFile(branch_file(ref.branch)))
+    except Damaged:
+        return False
+    return True
+
+
+def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
+    """Take a version file out of the way that nobody can read, and so nobody built on.
+
+    The bytes are kept for whoever wants to look at them. Lance's hint of the newest version is
+    put right.
+    """
+    path = datasets.version_path(ref, version)
+    kept = f"{ASIDE_FOLDER}/{ref.path.replace('/', '~')}~{version}~{uuid.uuid4()}{ASIDE_SUFFIX}"
+    datasets.objects.rename(path, kept)
+    folder = path.rpartition("/")[0]
+    with suppress(OmniGraphError):
+        datasets.objects.write_bytes(f"{folder}/{HINT}", b'{"version":%d}' % (version - 1))
+    datasets.start_over()
+
+
+def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: int) -> int:
+    """The newest version that can be read, from ``head`` down to ``floor``; what lies above it is
+    set aside. The caller holds the lease of the table, and acknowledged nothing above ``floor``.
+    """
+    while datasets.root.is_local and head > floor:
+        try:
+            check_version_file(datasets.root.path(datasets.version_path(ref, head)))
+            return head
+        except Damaged as found:
+            if found.damage.unreadable_version:
+                set_aside(datasets, ref, head)
+            head -= 1
+    return head
+
+
+def check_blobs(dataset: LanceDataset, top: str, names: Sequence[str]) -> None:
+    """Compare the blob files beside new data files with what the rows of a version say of them."""
+    columns = [field.name for field in dataset.schema if is_stored_blob(field)]
+    if not columns:
+        return
+    wanted = {name.removeprefix("data/") for name in names if name.endswith(".lance")}
+    with lance_call("read", top):
+        for fragment in dataset.get_fragments():
+            for file in fragment.metadata.files:
+                folder = file.path.removesuffix(".lance")
+                if file.path in wanted and os.path.isdir(f"{top}/data/{folder}"):
+                    rows = dataset.scanner(columns=columns, fragments=[fragment]).to_table()
+                    check_blob_files(top, _blob_sizes(folder, rows, columns))
+
+
+def _blob_sizes(folder: str, rows: Any, columns: Sequence[str]) -> list[tuple[str, int]]:
+    """The blob files of a data file and how long each must be at least."""
+    sizes: dict[int, int] = {}
+    for column in columns:
+        for value in rows[column].to_pylist():
+            if value is not None and value["kind"] in (_PACKED, _DEDICATED):
+                end = int(value["position"]) + int(value["size"])
+                number = int(value["blob_id"])
+                sizes[number] = max(sizes.get(number, 0), end)
+    return [
+        (f"data/{folder}/{f'{number:0{_BLOB_ID_BITS}b}'[::-1]}.blob", size)
+        for number, size in sorted(sizes.items())
+    ]
+
+
+def write_again(target: Path) -> None:
+    """Give a file whose sync failed a new copy with the same bytes, and sync that one.
+
+    The kernel reports a failed write-back once and then takes the pages for clean: a second sync
+    of the same file would prove nothing.
+    """
+    temporary = target.with_name(f".tmp{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(target.read_bytes())
+        sync_file(temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
