@@ -1,9 +1,11 @@
-"""What every test shares: how much Hypothesis tries, and the marker of its tests."""
+"""What every test shares: how much Hypothesis tries, its marker, and the seed of samples."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.rotation import VARIABLE, rotation
 
 settings.register_profile(
     "ci",
@@ -21,6 +23,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")
+
+
+def pytest_report_header() -> str:
+    """The seed that chooses samples of large enumerations, and how to repeat this run."""
+    return f"rotation: {VARIABLE}={rotation()}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
