@@ -9,15 +9,16 @@ import os
 import pickle
 import select
 import signal
+import socket
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 
 from omnigraph.commit.failpoints import Failpoint, install
 from omnigraph.storage.roots import Root
 from tests.crash.harness import Harness
-from tests.faults.aftermath import NEXT, Ending, ending_of, go_on
-from tests.faults.place import open_graph
-from tests.faults.scenarios import BOTH, SCENARIOS
+from tests.faults.aftermath import Ending, ending_of
+from tests.faults.scenarios import SCENARIOS
 from tests.s3.proxy import Fault
 
 Child = Callable[[Root], Iterator[None]]
@@ -47,21 +48,17 @@ def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
     tell(ending_of(lambda: chosen.run(root, graph)))
 
 
-def twice(number: int, root: Root) -> Iterator[None]:
-    """A scenario that may fail, and after a stop a write by the same process that must not."""
-    graph = open_graph(root)
-    yield
-    ending = ending_of(lambda: SCENARIOS[number].run(root, graph))
-    os.kill(os.getpid(), signal.SIGSTOP)
-    go_on(graph, BOTH, f"{NEXT} by a veteran")
-    tell(ending)
-
-
 def tell(ending: Ending) -> None:
     """Hand an ending to the parent, without what caused it: no library must be needed there."""
     if ending.error is not None:
         ending.error.__cause__ = ending.error.__context__ = None
-    print(b64encode(pickle.dumps(ending)).decode())
+    report(ending)
+
+
+def report(found: object) -> None:
+    """Hand something to the parent: the last line of what is written."""
+    sys.stderr.flush()
+    print(f"\n{b64encode(pickle.dumps(found)).decode()}", flush=True)
 
 
 class Children(Harness):
@@ -71,7 +68,7 @@ class Children(Harness):
         """Start a child and bring it to its gate; gives its process id."""
         self._order(child, root, None, 1)  # type: ignore[arg-type]
         pid = int(self._line())
-        assert self._next_stop_or_end() is None, self._said()
+        assert self._next_stop_or_end() is None, self.output
         return pid
 
     def kill_at(self, pid: int, fault: Fault) -> bool:
@@ -80,7 +77,7 @@ class Children(Harness):
         while not fault.reached.wait(0.005):
             if select.select([self._channel], [], [], 0)[0]:
                 code = self._end()
-                assert code == 0, self._said()
+                assert code == 0, self.output
                 return False
         os.kill(pid, signal.SIGKILL)
         self._end()
@@ -95,11 +92,29 @@ class Children(Harness):
         """Let a stopped child go on to its end."""
         os.kill(pid, signal.SIGCONT)
         code = self._end()
-        said = self._said()
-        assert code == 0, said
-        found = pickle.loads(b64decode(said.split()[-1]))
+        assert code == 0, self.output
+        found = self.reported()
         assert isinstance(found, Ending)
         return found
+
+    def proceed(self, pid: int, serve: Callable[[socket.socket], None] | None = None) -> int | None:
+        """Let a stopped child go to its next stop (``None``) or its end (the exit code).
+
+        ``serve`` does meanwhile what the child needs, until there is something to read.
+        """
+        os.kill(pid, signal.SIGCONT)
+        if serve is not None:
+            serve(self._channel)
+        return self._next_stop_or_end()
+
+    def reported(self) -> object:
+        """What the last child reported last."""
+        return pickle.loads(b64decode(self.output.split()[-1]))
+
+    @property
+    def output(self) -> str:
+        """All that the last child has written."""
+        return self._said()
 
     def drop(self, pid: int) -> None:
         """Kill a child that a failed test leaves behind."""

@@ -1,15 +1,12 @@
-"""Disks that fail: a small one of one's own, and system calls that return an error."""
+"""Disks that fill up: a small one of one's own."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -71,56 +68,3 @@ def small_disk(top: Path) -> Iterator[SmallDisk]:
         yield SmallDisk(top)
     finally:
         subprocess.run(["umount", "-l", str(top)], check=True)
-
-
-# -- calls that fail ------------------------------------------------------------------------------
-
-_CALL = re.compile(r'\w+\((?:AT_FDCWD<[^>]*>, )?(?:\d+<(?P<open>[^>]*)>|"(?P<name>[^"]*)")')
-
-
-class Failure(NamedTuple):
-    """A call that failed on a file, and whether the same call on that file came again later."""
-
-    file: str
-    repeated: bool
-
-
-class FailingCalls:
-    """strace at a process that waits at its gate; one of its system calls fails with EIO.
-
-    strace counts the calls of each thread apart. Ours are made by one thread; of Lance's threads
-    each may meet the error once.
-    """
-
-    def __init__(self, pid: int, calls: tuple[str, ...], when: int, file: Path) -> None:
-        if shutil.which("strace") is None:
-            pytest.fail("strace is missing; tools/ensure-strace installs it")
-        self._file = file
-        chosen = ",".join(f"?{call}" for call in calls)
-        self._process = subprocess.Popen(
-            [
-                *("strace", "-f", "-y", "-o", str(file), "-e", "signal=none"),
-                *("-e", f"trace={chosen}", "-e", f"inject={chosen}:error=EIO:when={when}"),
-                *("-p", str(pid)),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stderr is not None
-        said = self._process.stderr.readline()
-        assert "attached" in said, said
-
-    def stop(self) -> list[Failure]:
-        """Let the process go, which must be stopped; gives what failed."""
-        self._process.terminate()
-        self._process.communicate()
-        calls = []
-        for line in self._file.read_text().splitlines():
-            found = _CALL.search(line)
-            if found is not None:
-                calls.append((found["open"] or found["name"], "(INJECTED)" in line))
-        return [
-            Failure(file, (file, False) in calls[number:])
-            for number, (file, failed) in enumerate(calls)
-            if failed
-        ]

@@ -1,8 +1,7 @@
-"""A local disk that is full or fails: an error that says so, and all is well once it works."""
+"""A local disk that is full or read-only: an error that says so, and all is well afterwards."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,8 @@ from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root, parse_root
 from tests.crash.harness import Prepared
 from tests.crash.survival import State
-from tests.faults import children
 from tests.faults.aftermath import Aftermath, Ending, ending_of
-from tests.faults.children import Children
-from tests.faults.disks import FailingCalls, Failure, SmallDisk, small_disk
+from tests.faults.disks import SmallDisk, small_disk
 from tests.faults.place import open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
 
@@ -134,59 +131,3 @@ def test_a_disk_that_is_read_only_can_be_read(disk, tmp_path):
             assert State.of(graph) == local.aftermath.before
     with open_graph(local.root) as graph:
         local.aftermath.check(Ending(raised.value), graph, veteran)
-
-
-# -- a disk that does not sync --------------------------------------------------------------------
-
-SYNCS = ("fsync", "fdatasync")
-NAMES = ("link", "linkat", "rename", "renameat", "renameat2")
-
-
-@pytest.mark.parametrize("calls", [SYNCS, NAMES], ids=["sync", "name"])
-def test_a_disk_that_fails_is_never_taken_for_one_that_works(tmp_path, family, calls):
-    local = build(SCENARIOS[0], tmp_path, tmp_path)
-    for when in (1, 4, 9, 16):
-        check_failing(local, family, calls, when, tmp_path / "trace")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("calls", [SYNCS, NAMES], ids=["sync", "name"])
-@pytest.mark.parametrize("number", [0, 1], ids=lambda number: str(SCENARIOS[number]))
-def test_a_disk_may_fail_at_any_moment(tmp_path, family, number, calls):
-    local = build(SCENARIOS[number], tmp_path, tmp_path)
-    when = 1
-    while check_failing(local, family, calls, when, tmp_path / "trace", number):
-        when += 1
-    assert when > 4
-
-
-def check_failing(
-    local: Local,
-    family: Children,
-    calls: tuple[str, ...],
-    when: int,
-    trace: Path,
-    number: int = 0,
-) -> bool:
-    """Let a call fail and look what came of it; whether there were so many calls."""
-    local.prepared.put_back()
-    pid = family.at_gate(functools.partial(children.twice, number), local.root)
-    failing = FailingCalls(pid, calls, when, trace)
-    assert family.stop_at_boundary(pid), "it ended before its time"
-    failures = failing.stop()
-    ending = family.ending(pid)
-    try:
-        if ending.error is None and calls is SYNCS:
-            assert all(is_harmless(failure, local) for failure in failures)
-        with open_graph(local.root) as graph:
-            local.aftermath.check(ending, graph)
-    except BaseException as error:
-        error.add_note(f"after call {when} failed on {failures}: {ending}")
-        raise
-    return bool(failures)
-
-
-def is_harmless(failure: Failure, local: Local) -> bool:
-    """A fork was made anew, or the write was safe by then and only its sidecar may come back."""
-    made_anew = failure.repeated or not Path(failure.file).exists()
-    return made_anew or Path(failure.file) == Path(local.root.uri, "__recovery")

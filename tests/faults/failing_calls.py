@@ -1,0 +1,165 @@
+"""One system call of a process fails: each that changes a file below a root can be chosen.
+
+Calls are counted over all threads, by kind and by the shape of the path; so the same call is met
+again in another run, although names are random and threads take turns as they like.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+from tests.crash.harness import PATIENCE
+from tests.crash.steps import SYNCS, Step, shape_of
+from tests.faults.children import Child, Children
+from tests.faults.seccomp import Listener, Notification
+
+# Where the arguments of a call have the path that it changes: a descriptor, or the address of a
+# name, alone or after the descriptor of its directory. Of two names it is the new one.
+_DESCRIPTORS = {
+    "write": 0,
+    "writev": 0,
+    "pwrite64": 0,
+    "pwritev": 0,
+    "pwritev2": 0,
+    "sendfile": 0,
+    "fsync": 0,
+    "fdatasync": 0,
+    "ftruncate": 0,
+    "fallocate": 0,
+    "close": 0,
+    "copy_file_range": 2,
+}
+_NAMES = {"rename": 1, "link": 1, "mkdir": 0, "rmdir": 0, "unlink": 0}
+_NAMES_IN_DIRECTORIES = {
+    "openat": 0,
+    "mkdirat": 0,
+    "unlinkat": 0,
+    "renameat": 2,
+    "renameat2": 2,
+    "linkat": 2,
+}
+_AT_FDCWD = 0xFFFFFF9C
+
+
+class FailingCalls:
+    """Watches a process that waits at its gate with a filter installed."""
+
+    def __init__(self, pid: int, root: str, wanted: Step | None = None, code: int = 0) -> None:
+        self._listener = Listener(pid)
+        self._cwd = os.readlink(f"/proc/{pid}/cwd")
+        self._root = PurePosixPath(root)
+        self._wanted = wanted
+        self._code = code
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self.steps: list[Step] = []
+        self.failed: Step | None = None
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def serve(self, until: socket.socket) -> None:
+        """Answer calls until there is something to read."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(until, select.POLLIN)
+        while True:
+            ready = poll.poll(1_000 * PATIENCE)
+            if not ready:
+                raise TimeoutError("the process hangs")
+            for descriptor, events in ready:
+                if descriptor == until.fileno():
+                    return
+                if events & select.POLLIN:
+                    self._take()
+                else:
+                    poll.unregister(self._listener)  # every thread has ended
+
+    def unsynced(self) -> str | None:
+        """The file that is there and was not synced, because the call that failed was to do it."""
+        if self.failed is None or self.failed.call not in SYNCS:
+            return None
+        (path,) = self.failed.paths
+        later = self.steps[self.steps.index(self.failed) + 1 :]
+        is_repeated = any(step.call in SYNCS and step.paths == (path,) for step in later)
+        is_there = os.path.lexists(self._root / path)
+        return path if is_there and not is_repeated else None
+
+    def _take(self) -> None:
+        notification = self._listener.receive()
+        if notification is None:
+            return
+        step = self._step_of(notification)
+        if step is not None:
+            self.steps.append(step)
+            if step == self._wanted and self.failed is None:
+                self.failed = step
+                self._listener.fail(notification, self._code)
+                return
+        self._listener.proceed(notification)
+
+    def _step_of(self, notification: Notification) -> Step | None:
+        call = notification.call
+        try:
+            path = str(PurePosixPath(self._path_of(notification)).relative_to(self._root))
+        except ValueError:
+            return None
+        if call == "close" and not self._listener.is_writable(notification.arguments[0]):
+            return None
+        kind = (call, shape_of(path))
+        self._seen[kind] += 1
+        return Step(*kind, self._seen[kind], (path,))
+
+    def _path_of(self, notification: Notification) -> str:
+        call, arguments = notification.call, notification.arguments
+        if call in _DESCRIPTORS:
+            target = self._listener.target_of(arguments[_DESCRIPTORS[call]])
+            return target.removesuffix(" (deleted)")
+        if call in _NAMES:
+            return self._joined(self._cwd, arguments[_NAMES[call]])
+        position = _NAMES_IN_DIRECTORIES[call]
+        directory = arguments[position] & 0xFFFFFFFF
+        above = self._cwd if directory == _AT_FDCWD else self._listener.target_of(directory)
+        return self._joined(above, arguments[position + 1])
+
+    def _joined(self, directory: str, address: int) -> str:
+        return os.path.join(directory, self._listener.text_at(address))
+
+
+class Died(Exception):
+    """A child ended before it reported anything."""
+
+
+class WatchedChild:
+    """A child that catches its own calls and then stops, from there to its end."""
+
+    def __init__(
+        self, family: Children, child: Child, root: Path, step: Step | None, code: int
+    ) -> None:
+        self._family = family
+        self._pid = family.at_gate(child, root)
+        self._ended = False
+        assert family.stop_at_boundary(self._pid), family.output
+        self.calls = FailingCalls(self._pid, str(root), step, code)
+
+    def __enter__(self) -> WatchedChild:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._ended:
+            self._family.drop(self._pid)
+        self.calls.close()
+
+    def proceed(self) -> object:
+        """Let the child go until its next stop or its end; gives what it reports."""
+        try:
+            code = self._family.proceed(self._pid, self.calls.serve)
+        except TimeoutError as hanging:
+            raise Died(str(hanging)) from hanging
+        self._ended = code is not None
+        if code:
+            raise Died(f"exit code {code}: {self._family.output[-300:]}")
+        return self._family.reported()
