@@ -1,0 +1,279 @@
+"""Every call of an operation that changes a file fails once, and what comes of it is judged.
+
+The outcome has to be all of the operation, acknowledged, or nothing, with an error that says so;
+in both cases everything can be read by processes that come after, and writing goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from omnigraph.errors import StorageError, StorageFull, StorageUnavailable
+from tests.crash.harness import Prepared
+from tests.crash.scenarios import Scenario
+from tests.crash.steps import Step
+from tests.crash.survival import State
+from tests.faults import victims
+from tests.faults.aftermath import Ending
+from tests.faults.children import Child, Children
+from tests.faults.failing_calls import Died, WatchedChild
+from tests.faults.victims import Testimony
+
+_MEMORY = "/dev/shm"
+CODES = (errno.EIO, errno.ENOSPC)
+_RIGHT = {
+    errno.EIO: (StorageError, StorageFull, StorageUnavailable),
+    errno.ENOSPC: (StorageFull, StorageUnavailable),
+}
+"""By what fails: the errors that say so. A damaged file does not tell what damaged it."""
+
+
+class Outcome(StrEnum):
+    """What came of an operation of which a call failed, the good ones first."""
+
+    BEFORE = "before, with a typed error"
+    AFTER = "after, acknowledged"
+    NOT_REACHED = "not reached"
+    PENDING = "pending"
+    WRONG_ERROR = "wrong error"
+    APPLIED = "applied in spite of an error"
+    LOST = "acknowledged, but not there"
+    HALF = "half of it is there"
+    UNREADABLE = "unreadable"
+    NO_RETRY = "the same handle cannot go on"
+    NO_NEWCOMER = "a new handle cannot go on"
+    UNSYNCED = "acknowledged, but not safe on the disk"
+    UNSOUND = "unsound"
+    DIED = "the process died"
+
+
+GOOD = frozenset({Outcome.BEFORE, Outcome.AFTER, Outcome.NOT_REACHED, Outcome.PENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One case: which call failed, how the operation answered, and what is wrong with that."""
+
+    step: Step
+    code: int
+    ending: Ending
+    faults: tuple[tuple[Outcome, str], ...]
+    outcome: Outcome
+
+    @property
+    def answer(self) -> str:
+        return "ok" if self.ending.error is None else self.ending.error.code
+
+    def __str__(self) -> str:
+        text = f"{errno.errorcode[self.code]} at {self.step}: {self.outcome} ({self.answer})"
+        return "; ".join([text, *(f"{fault}: {why}" for fault, why in self.faults)])
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerated:
+    """A scenario with its graph built, its states known, and its calls recorded."""
+
+    scenario: Scenario
+    prepared: Prepared
+    before: State | None
+    after: State | None
+    steps: tuple[Step, ...]
+
+
+class Enumeration:
+    """Runs the cases: one process is the victim, another the witness."""
+
+    def __init__(self, victims: Children, witnesses: Children, folder: Path) -> None:
+        self._victims = victims
+        self._witnesses = witnesses
+        self._folder = folder
+
+    def ready(self, scenario: Scenario) -> Enumerated:
+        """Build the graph and see what the operation does when nothing fails."""
+        folder = self._folder / scenario.name.replace(" ", "-")
+        folder.mkdir()
+        root = folder / "graph"
+        scenario.build(root, self._victims)
+        prepared = Prepared.of(root, folder / "as-it-was")
+        before = self._state(root)
+        with self._victim(scenario, root, retries=False) as run:
+            ending = ending_of(run)
+            assert ending.error is None, self._victims.output
+            after = self._state(root)
+            steps = tuple(run.calls.steps)
+        return Enumerated(scenario, prepared, before, after, steps)
+
+    @property
+    def said(self) -> str:
+        """What the last victim and the last witness wrote, tracebacks included."""
+        return f"{self._victims.output}\n{self._witnesses.output}"
+
+    def _state(self, root: Path) -> State | None:
+        found = self._witness(victims.reader, root)
+        assert found.error is None, found.error
+        return found.state
+
+    def judge(self, found: Enumerated, step: Step, code: int, *, retries: bool) -> Verdict:
+        """Let one call fail; ``retries`` lets the same handle go on before a new one comes."""
+        scenario, root = found.scenario, found.prepared.put_back().resolve()
+        faults: list[tuple[Outcome, str]] = []
+        with self._victim(scenario, root, step=step, code=code, retries=retries) as run:
+            try:
+                ending = ending_of(run)
+            except Died as died:
+                return Verdict(step, code, Ending(), ((Outcome.DIED, str(died)),), Outcome.DIED)
+            reached = run.calls.failed is not None
+            seen = self._witness(victims.reader, root)
+            faults += judge_answer(found, code, ending, seen)
+            unsynced = run.calls.unsynced()
+            # A sidecar that was removed may come back: whoever finds it sees that it is done.
+            if ending.error is None and unsynced not in (None, "__recovery"):
+                faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
+            if retries:
+                faults += judge_veteran(run)
+            comes = functools.partial(victims.newcomer, scenario.touched)
+            faults += judge_newcomer(found, ending, seen, retries, self._witness(comes, root))
+            if not retries:
+                faults += judge_veteran(run)
+        outcome = faults[0][0] if faults else _good(ending, reached)
+        return Verdict(step, code, ending, tuple(faults), outcome)
+
+    def _victim(
+        self,
+        scenario: Scenario,
+        root: Path,
+        *,
+        retries: bool,
+        step: Step | None = None,
+        code: int = 0,
+    ) -> WatchedChild:
+        child = functools.partial(victims.victim, scenario.operation, scenario.touched, retries)
+        return WatchedChild(self._victims, child, root.resolve(), step, code)
+
+    def _witness(self, child: Child, root: Path) -> Testimony:
+        pid = self._witnesses.at_gate(child, root.resolve())
+        try:
+            code = self._witnesses.proceed(pid)
+        except AssertionError as hanging:
+            self._witnesses.drop(pid)
+            return Testimony(error=str(hanging))
+        if code:
+            return Testimony(error=f"the process died: {code} {self._witnesses.output[-300:]}")
+        found = self._witnesses.reported()
+        assert isinstance(found, Testimony)
+        return found
+
+
+@contextmanager
+def enumeration() -> Iterator[Enumeration]:
+    """With processes of its own, and graphs in memory: nothing here depends on a real disk."""
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="omnigraph-faults-", dir=place) as top:
+        folders = [Path(top, name) for name in ("victims", "witnesses", "graphs")]
+        for folder in folders:
+            folder.mkdir()
+        victims, witnesses = Children(folders[0]), Children(folders[1])
+        try:
+            yield Enumeration(victims, witnesses, folders[2])
+        finally:
+            victims.close()
+            witnesses.close()
+
+
+Faults = Iterator[tuple[Outcome, str]]
+
+
+def _good(ending: Ending, reached: bool) -> Outcome:
+    if not reached:
+        return Outcome.NOT_REACHED
+    if ending.error is None:
+        return Outcome.AFTER
+    return Outcome.PENDING if ending.may_be_applied else Outcome.BEFORE
+
+
+def judge_answer(found: Enumerated, code: int, ending: Ending, seen: Testimony) -> Faults:
+    """What the operation said against what a reader sees."""
+    error = ending.error
+    if error is not None and not ending.may_be_applied and type(error) not in _RIGHT[code]:
+        yield Outcome.WRONG_ERROR, f"{type(error).__name__}: {error.message}"
+    elif error is not None:
+        try:
+            ending.check_words()
+        except AssertionError as shown:
+            yield Outcome.WRONG_ERROR, f"words of a library: {shown}"
+    if seen.error is not None:
+        yield Outcome.UNREADABLE, seen.error
+    elif seen.state not in (found.before, found.after):
+        yield Outcome.HALF, difference(found, seen.state)
+    elif found.before == found.after or found.scenario.recovers:
+        return
+    elif error is None and seen.state == found.before:
+        yield Outcome.LOST, "a reader sees the state before"
+    elif not ending.may_be_applied and seen.state == found.after:
+        yield Outcome.APPLIED, "a reader sees the state after"
+
+
+def ending_of(run: WatchedChild) -> Ending:
+    """How the victim ended what it did until its next stop or its end."""
+    found = run.proceed()
+    assert isinstance(found, Ending)
+    return found
+
+
+def judge_veteran(run: WatchedChild) -> Faults:
+    """The handle that met the fault repeats the operation, or goes on writing."""
+    try:
+        again = ending_of(run)
+    except Died as died:
+        yield Outcome.DIED, str(died)
+        return
+    if again.error is not None:
+        yield Outcome.NO_RETRY, f"{type(again.error).__name__}: {again.error.message}"
+
+
+def judge_newcomer(
+    found: Enumerated, ending: Ending, seen: Testimony, retried: bool, now: Testimony
+) -> Faults:
+    """A new handle finds what is to be there, sound, and writes."""
+    if now.error is not None:
+        yield Outcome.NO_NEWCOMER, now.error
+        return
+    for problem in now.problems:
+        yield Outcome.UNSOUND, problem
+    is_done = ending.error is None or (retried and not ending.may_be_applied)
+    if is_done or found.scenario.recovers or found.before is None:
+        allowed = [found.after]
+    elif ending.may_be_applied:
+        allowed = [found.before, found.after]
+    else:
+        allowed = [found.before]
+    if seen.state == found.after:
+        allowed = [found.after]
+    if now.state not in allowed:
+        yield Outcome.HALF, f"a new handle: {difference(found, now.state)}"
+
+
+def difference(found: Enumerated, state: State | None) -> str:
+    """How a state differs from those before and after, in short."""
+    if state is None:
+        return "there is no graph"
+    parts = []
+    for label, other in (("before", found.before), ("after", found.after)):
+        if other is None:
+            parts.append(f"{label}: no graph")
+            continue
+        names = [
+            name
+            for name in ("rows", "indexes", "tags", "schema")
+            if getattr(state, name) != getattr(other, name)
+        ]
+        parts.append(f"from {label} in {' and '.join(names) or 'nothing'}")
+    return "differs " + ", ".join(parts)

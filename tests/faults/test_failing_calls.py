@@ -1,0 +1,86 @@
+"""A local disk of which one call fails: all of the operation or nothing, and all can be read."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.crash.scenarios import Scenario
+from tests.crash.steps import Step
+from tests.faults import seccomp
+from tests.faults.enumeration import CODES, GOOD, Enumerated, Enumeration, Outcome, enumeration
+from tests.faults.writers import SCENARIOS
+from tests.rotation import rotation, sample
+
+QUICK_SCENARIOS = 4
+QUICK_CASES = 5
+each_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+Get = Callable[[Scenario], Enumerated]
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Enumeration]:
+    reason = seccomp.unusable()
+    if reason is not None:
+        pytest.skip(reason)
+    with enumeration() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ready(runs: Enumeration) -> Get:
+    """A scenario with its graph built and its calls recorded; each is built once."""
+    return functools.cache(runs.ready)
+
+
+def judged(runs: Enumeration, found: Enumerated, cases: list[tuple[int, Step, int]]) -> None:
+    """Each call fails with its error; every second time the same handle goes on first."""
+    verdicts = [
+        runs.judge(found, step, code, retries=(number + CODES.index(code)) % 2 == 0)
+        for number, step, code in cases
+    ]
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    print(f"{found.scenario}: {', '.join(f'{outcomes[each]} {each}' for each in outcomes)}")
+    pending = [str(verdict) for verdict in verdicts if verdict.outcome is Outcome.PENDING]
+    print("\n".join(pending))
+    wrong = [str(verdict) for verdict in verdicts if verdict.outcome not in GOOD]
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(verdicts)} cases", *wrong])
+
+
+@pytest.mark.xdist_group("failing-calls")
+@pytest.mark.parametrize("scenario", sample(SCENARIOS, QUICK_SCENARIOS, "failing calls"), ids=str)
+def test_some_call_fails_and_all_of_it_is_there_or_nothing(
+    runs: Enumeration, ready: Get, scenario: Scenario
+):
+    found = ready(scenario)
+    chance = random.Random(f"{rotation()} {scenario}")
+    cases = [(n, step, chance.choice(CODES)) for n, step in enumerate(found.steps)]
+    judged(runs, found, one_of_each_kind(cases, chance)[:QUICK_CASES])
+
+
+def one_of_each_kind(
+    cases: list[tuple[int, Step, int]], chance: random.Random
+) -> list[tuple[int, Step, int]]:
+    """Cases in a random order, in which no kind of call comes twice before each came once."""
+    chance.shuffle(cases)
+    seen: Counter[str] = Counter()
+    turns = []
+    for case in cases:
+        seen[case[1].call] += 1
+        turns.append((seen[case[1].call], case))
+    return [case for _, case in sorted(turns, key=lambda turn: turn[0])]
+
+
+@pytest.mark.slow
+@each_code
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_any_call_may_fail_and_all_of_it_is_there_or_nothing(
+    runs: Enumeration, ready: Get, scenario: Scenario, code: int
+):
+    found = ready(scenario)
+    judged(runs, found, [(number, step, code) for number, step in enumerate(found.steps)])

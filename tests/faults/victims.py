@@ -1,0 +1,232 @@
+"""What child processes do in the enumeration of failing calls; see ``enumeration``.
+
+A *victim* runs one operation, of which a system call fails, and then uses its handle further. A
+*witness* is a process that was not there when it happened: it sees what is on the disk.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import signal
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.acero  # noqa: F401
+
+import omnigraph
+from omnigraph import Graph
+from omnigraph.errors import (
+    GraphNotFound,
+    InternalError,
+    OmniGraphError,
+)
+from omnigraph.maintain.verify import Weight
+from tests.crash.harness import Operation
+from tests.crash.survival import State, check_tidy
+from tests.faults import seccomp
+from tests.faults.aftermath import NEXT, Ending, go_on, without_next
+from tests.faults.children import report, tell
+from tests.faults.writers import init
+
+Touched = tuple[str, ...]
+
+# Whatever a child would import is imported before it is born.
+for _module in pkgutil.walk_packages(omnigraph.__path__, "omnigraph."):
+    if _module.name.split(".")[1] not in ("cli", "client", "embed", "spark"):
+        importlib.import_module(_module.name)
+
+
+# -- the victim -----------------------------------------------------------------------------------
+
+
+def victim(operation: Operation, touched: Touched, retries: bool, root: Path) -> Iterator[None]:
+    """An operation that may fail; after a stop, the same handle repeats it or goes on writing.
+
+    It stops first when its calls are caught and somebody has to answer them.
+    """
+    yield
+    handles = remember_handles()
+    work = operation(root)
+    next(work)
+    seccomp.install()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    ending = ending_of_rest(work)
+    tell(ending)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    if retries and not ending.may_be_applied:
+        again = operation(root)
+        next(again)
+        tell(ending_of_rest(again))
+    elif handles:
+        tell(ending_of_rest(_goes_on(handles[0], touched)))
+    else:
+        tell(Ending())
+
+
+def _goes_on(graph: Graph, touched: Touched) -> Iterator[None]:
+    go_on(graph, present(graph, touched), f"{NEXT} by a veteran")
+    yield from ()
+
+
+def remember_handles() -> list[Graph]:
+    """From now on an open gives the first handle again: who repeats an operation has it still."""
+    handles: list[Graph] = []
+    open_graph, init_graph = Graph.open, Graph.init
+
+    def open_once(*args: Any, **options: Any) -> Graph:
+        if not handles:
+            handles.append(open_graph(*args, **options))
+        return handles[0]
+
+    def init(*args: Any, **options: Any) -> Graph:
+        handles.append(init_graph(*args, **options))
+        return handles[0]
+
+    Graph.open, Graph.init = open_once, init  # type: ignore[method-assign]
+    return handles
+
+
+def ending_of_rest(work: Iterator[None]) -> Ending:
+    """Run what is left of an operation. What is no error of ours counts as a bug of ours."""
+    try:
+        for _ in work:
+            raise RuntimeError("an operation yields once, where its preparation ends")
+    except OmniGraphError as error:
+        traceback.print_exc()
+        return Ending(error)
+    except BaseException as error:
+        traceback.print_exc()
+        return Ending(InternalError(f"{type(error).__name__} went through: {error}"))
+    return Ending()
+
+
+def present(graph: Graph, touched: Touched) -> Touched:
+    """The types that the graph has at this moment."""
+    return tuple(
+        name
+        for name in touched
+        if name in graph.catalog.node_types or name in graph.catalog.edge_types
+    )
+
+
+# -- witnesses ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What a witness saw: the state, or why it could not; and what was wrong besides."""
+
+    state: State | None = None
+    error: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def reader(root: Path) -> Iterator[None]:
+    """Opens only to read, and reads everything."""
+    yield
+    report(_testimony(lambda: _read(root)))
+
+
+def newcomer(touched: Touched, root: Path) -> Iterator[None]:
+    """Opens to write, which recovers what there is to recover; looks at everything; writes."""
+    yield
+    report(_testimony(lambda: _use(root, touched)))
+
+
+def _testimony(look: Any) -> Testimony:
+    try:
+        found = look()
+    except BaseException as error:
+        traceback.print_exc()
+        return Testimony(error=f"{type(error).__name__}: {error}"[:300])
+    assert isinstance(found, Testimony)
+    return found
+
+
+def _read(root: Path) -> Testimony:
+    try:
+        graph = Graph.open(root, "r")
+    except GraphNotFound:
+        return Testimony()
+    with graph:
+        state = State.of(graph)
+        find_each(graph)
+        return Testimony(without_next(state))
+
+
+def _use(root: Path, touched: Touched) -> Testimony:
+    problems: list[str] = []
+    with _opened(root) as graph:
+        state = without_next(State.of(graph))
+        problems += unsound(graph)
+        problems += _untidy(graph, root)
+        go_on(graph, present(graph, touched), NEXT)
+        if without_next(State.of(graph)) != state:
+            problems.append("writing changed what was there")
+        problems += _untidy(graph, root)
+    return Testimony(state, None, tuple(problems))
+
+
+def _opened(root: Path) -> Graph:
+    """The graph, or a new one where the victim was to create it and has not."""
+    try:
+        return Graph.open(root)
+    except GraphNotFound:
+        for _ in init(root):
+            pass
+        return Graph.open(root)
+
+
+def find_each(graph: Graph) -> None:
+    """Queries that use indexes, where there are any, find what a scan of the table does."""
+    for branch in graph.branches.list():
+        snapshot = graph.snapshot(branch)
+        for name in graph.catalog.node_types:
+            table = snapshot.read(name)
+            for key in table["name"].to_pylist():
+                found = _names(graph, branch, name, f'$n.name = "{key}"')
+                assert found == [key], f"{name} {key} on {branch}"
+            if name == "Note":
+                _search(graph, branch, table.to_pylist())
+
+
+def _search(graph: Graph, branch: str, notes: list[dict[str, Any]]) -> None:
+    for word in ("fox", "dog"):
+        there = sorted(note["name"] for note in notes if word in (note["text"] or ""))
+        assert _names(graph, branch, "Note", f'search($n.text, "{word}")') == there, word
+    for rank in {note["rank"] for note in notes}:
+        there = sorted(note["name"] for note in notes if note["rank"] == rank)
+        assert _names(graph, branch, "Note", f"$n.rank = {rank}") == there, rank
+    near = "match { $n: Note } return { $n.name } order { nearest($n.v, [0.0, 1.0]) } limit 99"
+    having = sorted(note["name"] for note in notes if note["v"] is not None)
+    found = graph.query(f"query near() {{ {near} }}", branch=branch).rows()
+    assert sorted(row["n.name"] for row in found) == having
+
+
+def _names(graph: Graph, branch: str, type_name: str, condition: str) -> list[str]:
+    text = f"query some() {{ match {{ $n: {type_name}  {condition} }} return {{ $n.name }} }}"
+    return sorted(row["n.name"] for row in graph.query(text, branch=branch).rows())
+
+
+def unsound(graph: Graph) -> list[str]:
+    """The errors that verify finds: files, tables, indexes and history."""
+    found = graph.maintenance.verify().problems
+    return [
+        f"verify: {problem.code} {problem.message}"
+        for problem in found
+        if problem.weight is Weight.ERROR
+    ]
+
+
+def _untidy(graph: Graph, root: Path) -> list[str]:
+    try:
+        check_tidy(graph, root)
+    except BaseException as error:
+        traceback.print_exc()
+        return [f"untidy: {type(error).__name__} {error}"[:300]]
+    return []
