@@ -122,7 +122,7 @@ def withdraw_version(
     try:
         if writer.withdraw(damage):
             mark_void(datasets, manifest, writer, version, damage)
-    except (OmniGraphError, Damaged) as error:
+    except OmniGraphError as error:
         _LOG.warning("the damaged version %s could not be taken back: %s", version, error)
         raise NotTakenBack(
             f"version {version} of '{manifest.ref.path}' is damaged and could not be taken back"

@@ -18,7 +18,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from omnigraph.errors import StorageCorrupt, StorageError, StorageFull, StorageUnavailable
+from omnigraph.errors import (
+    OmniGraphError,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
 from omnigraph.storage.checksums import FileSum, digest_of
 from omnigraph.storage.lance_manifests import VersionFile, parse_transaction, parse_version
 
@@ -65,8 +71,8 @@ class Damage:
         )
 
 
-class Damaged(Exception):
-    """Raised inside this package with the damage that was found; never shown."""
+class Damaged(OmniGraphError):
+    """Damage that was found; caught by whoever can undo the write, never shown."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.reason)
