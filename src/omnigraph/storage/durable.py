@@ -19,19 +19,20 @@ class Durability(StrEnum):
     OS = "os"
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: Path | str) -> None:
     """Write the bytes of a file to the disk."""
     _sync(path, os.O_RDONLY)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: Path | str) -> None:
     """Write the entries of a directory to the disk."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_tree(files: Iterable[Path], top: Path, *, missing_ok: bool = False) -> None:
+def sync_tree(files: Iterable[Path | str], top: Path | str, *, missing_ok: bool = False) -> None:
     """Sync files, then every directory between them and ``top``, each once."""
-    directories: dict[Path, None] = {}
+    last = str(top)
+    directories: set[str] = set()
     for file in files:
         try:
             sync_file(file)
@@ -39,15 +40,17 @@ def sync_tree(files: Iterable[Path], top: Path, *, missing_ok: bool = False) -> 
             if not missing_ok:
                 raise
             continue
-        for parent in file.parents:
-            directories[parent] = None
-            if parent == top:
+        folder = os.path.dirname(file)
+        while folder not in directories:
+            directories.add(folder)
+            if folder in (last, "/"):
                 break
-    for directory in sorted(directories, key=lambda path: len(path.parts), reverse=True):
-        sync_directory(directory)
+            folder = os.path.dirname(folder)
+    for folder in sorted(directories, key=len, reverse=True):
+        sync_directory(folder)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: Path | str, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)

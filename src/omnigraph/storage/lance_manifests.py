@@ -30,6 +30,8 @@ _MAGIC = b"LANC"
 _BASES, _BASE_PATH = 18, 4
 _VERSION, _TRANSACTION_FILE, _TRANSACTION_SECTION = 3, 12, 23
 _UUID = 2
+_LONG_FIELDS = frozenset({1 << 3 | 2, 2 << 3 | 2})
+"""How the columns and the fragments of a version begin in its message, before all other fields."""
 _SECTIONS = (6, 21, _TRANSACTION_SECTION)
 """The fields of a message that are positions in its file: of indexes, of the transaction."""
 _NUMBER, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
@@ -44,6 +46,13 @@ class VersionFile(NamedTuple):
     """The name of the file in ``_transactions``."""
     transaction: bytes | None
     """The same message as in that file, if the version file has a copy of it."""
+
+    @property
+    def files(self) -> list[str]:
+        """The version file and the transaction file, relative to the table."""
+        return [f"_versions/{2**64 - 1 - self.version:020d}.manifest"] + (
+            [] if self.transaction_file is None else [f"_transactions/{self.transaction_file}"]
+        )
 
     @property
     def transaction_id(self) -> str | None:
@@ -114,8 +123,10 @@ def bases(raw: bytes, name: str) -> list[str]:
 def parse_version(raw: bytes, name: str) -> VersionFile:
     """Read a version file; ``StorageCorrupt`` when it is not all of one."""
     start, end = _span(raw, name)
+    # Most of a version file are its fragments: they are stepped over, not taken apart.
+    at = _after_fragments(raw, start, end, name)
     version, file, transaction = 0, None, None
-    for number, _, value in _entries(raw[start:end]):
+    for number, _, value in _entries(raw[at:end]):
         if number == _VERSION and isinstance(value, int):
             version = value
         elif number == _TRANSACTION_FILE and isinstance(value, bytes):
@@ -129,6 +140,26 @@ def parse_version(raw: bytes, name: str) -> VersionFile:
         # A copy that is not where it is said to be is no copy.
         transaction = None
     return VersionFile(version, file, transaction)
+
+
+def _after_fragments(raw: bytes, at: int, end: int, name: str) -> int:
+    """Where the fields of a message go on behind its columns and fragments."""
+    try:
+        while at < end and raw[at] in _LONG_FIELDS:
+            length, shift, at = 0, 0, at + 1
+            while True:
+                byte = raw[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+            at += length
+    except IndexError:
+        raise _unknown_form(name) from None
+    if at > end:
+        raise _unknown_form(name)
+    return at
 
 
 def parse_transaction(raw: bytes) -> str:

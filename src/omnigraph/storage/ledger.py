@@ -7,6 +7,7 @@ not whole: see ``read_back`` and ``withdraw``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation
+from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import OmniGraphError
@@ -51,6 +53,7 @@ class Ledger:
         self._dataset = dataset
         self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
         self._written: list[int] = []
+        self._version_files: dict[int, list[str]] = {}
 
     @classmethod
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
@@ -215,6 +218,7 @@ class Ledger:
         if rows is not None:
             self._read_back_rows(rows, key, known)
         self._written = [each for each in self._written if each != version]
+        self._version_files[version] = content.files
 
     def _read_back_rows(self, rows: pa.Table, key: str, known: frozenset[int]) -> None:
         fresh = self._datasets.open_anew(self.ref, self.version)
@@ -223,13 +227,23 @@ class Ledger:
         added = [each for each in fragments if each.fragment_id not in known]
         files = [*_data_files(each.metadata for each in added), *self._new_marks(fragments)]
         check_added_files(self._datasets, self.ref, files)
-        if not _has_rows(fresh, added, rows, key, self.ref):
+        if not self._is_in(files, rows, key):
             raise Damaged(Damage(self._datasets.root.path(self.ref.path), "rows are missing"))
+
+    def _is_in(self, files: Iterable[NewFile], rows: pa.Table, key: str) -> bool:
+        """Whether all rows are in some data files, to the letter."""
+        top, columns = self._datasets.root.path(self.ref.path), [key, _CONTENT]
+        found: set[tuple[str, str | None]] = set()
+        with lance_call("read", self.ref.path):
+            for file in files:
+                if file.deleted is None:
+                    reader = LanceFileReader(f"{top}/{file.name}", columns=columns)
+                    found |= _pairs(reader.read_all().to_table(), key)
+        return _pairs(rows, key) <= found
 
     def contains(self, rows: pa.Table, key: str) -> bool:
         """Whether exactly these rows are there, for a writer that was not told."""
-        fresh = self._datasets.open_anew(self.ref, self.version)
-        return _has_rows(fresh, fresh.get_fragments(), rows, key, self.ref)
+        return _pairs(rows, key) <= _pairs(self.read([key, _CONTENT]), key)
 
     def _new_marks(self, fragments: Iterable[lance.LanceFragment]) -> Iterable[NewFile]:
         """The deletion files that came with this version."""
@@ -292,35 +306,23 @@ class Ledger:
                 names.extend(f"data/{data.path}" for data in part.files)
             if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
                 names.append(part.deletion_file.path(part.id))
-        top = Path(self._datasets.root.path(self.ref.path))
-        names = [name for name in names if (top / name).exists()]
+        top = self._datasets.root.path(self.ref.path)
+        names = [name for name in names if os.path.exists(f"{top}/{name}")]
         for version in range(self._synced + 1, self.version + 1):
-            names += self._datasets.version_files(self.ref, self._dataset, version)
-        paths = [top / name for name in names]
+            names += self._version_files.pop(version, []) or self._datasets.version_files(
+                self.ref, self._dataset, version
+            )
+        paths = [f"{top}/{name}" for name in names]
         with translated("sync", self.ref.path):
             try:
                 sync_tree(paths, top)
             except OSError:
                 for path in paths:
-                    write_again(path)
+                    write_again(Path(path))
                 sync_tree(paths, top)
         self._synced = self.version
         self._last_part = max((part.id for part in parts), default=-1)
         self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
-
-
-def _has_rows(
-    dataset: LanceDataset,
-    fragments: Sequence[lance.LanceFragment],
-    rows: pa.Table,
-    key: str,
-    ref: TableRef,
-) -> bool:
-    if not fragments:
-        return False
-    with lance_call("read", ref.path):
-        found = dataset.scanner(columns=[key, _CONTENT], fragments=list(fragments)).to_table()
-    return _pairs(rows, key) <= _pairs(found, key)
 
 
 def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:

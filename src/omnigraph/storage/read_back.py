@@ -80,7 +80,7 @@ def check_staged_files(
             for file in found:
                 sums[file.name] = _checked(top, file, known)
             if datasets.synced:
-                sync_tree((Path(top, file.name) for file in found), Path(top))
+                sync_tree((f"{top}/{file.name}" for file in found), top)
     except Damaged as damaged:
         raise damaged.damage.error() from None
     datasets.checksums.note(ref.path, sums, sums)
@@ -122,7 +122,7 @@ def check_version(
             sums |= _transaction_sum(datasets, ref, content)
     if datasets.synced and sync:
         with translated("sync", ref.path):
-            sync_tree((Path(top, each) for each in sums), Path(top))
+            sync_tree((f"{top}/{each}" for each in sums), top)
     datasets.checksums.note(ref.path, sums, sums)
     return content
 
