@@ -145,6 +145,8 @@ def show_merge(
         "conflicts": [conflict.to_json() for conflict in report.conflicts],
         "resolved": len(report.resolved),
     }
+    if report.branch_deleted is not None:
+        told["branch_deleted"] = report.branch_deleted
     if arguments.json:
         terminal.show_json(told)
     else:

@@ -7,6 +7,7 @@ whoever comes next may remove it. A lock without a mark says nothing about its h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -14,9 +15,11 @@ from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.sidecar import FOLDER, WriterKind
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import Conflict, SchemaChangeRefused, SchemaChanging
+from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
 from omnigraph.storage.leases import Held
 from omnigraph.storage.table_types import TableRef
+
+_LOG = logging.getLogger(__name__)
 
 MARK = f"{FOLDER}/schema-apply.lock"
 # The lock follows its mark at once.
@@ -101,9 +104,16 @@ def _take(store: GraphStore) -> None:
 
 
 def _leave(store: GraphStore) -> None:
-    """What is still to be settled keeps the lock: the recovery of it lets writers in again."""
-    if not _is_unsettled(store):
-        release(store)
+    """What is still to be settled keeps the lock: the recovery of it lets writers in again.
+
+    Never raises, since the apply has its own answer by now. A lock that stays has a mark and no
+    lease, so the next writer removes it.
+    """
+    try:
+        if not _is_unsettled(store):
+            release(store)
+    except OmniGraphError as error:
+        _LOG.warning("the lock of a schema apply that has ended stays: %s", error)
 
 
 def _is_unsettled(store: GraphStore) -> bool:

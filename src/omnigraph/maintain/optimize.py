@@ -8,6 +8,7 @@ last of several tries works while it holds the tables.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.upkeep import Survey, Upkeep, Upkeeping, Workforce, survey
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.table_types import IndexKind, IndexSpec
+
+_LOG = logging.getLogger(__name__)
 
 RETRIES = 5
 """How often tables that moved are looked at again."""
@@ -191,7 +194,7 @@ class Optimizing:
                     raise
                 work.forget()
         stats = [self._stats[key] for key in sorted(self._stats)]
-        stats.append(self._manifest())
+        stats.append(self._manifest(is_committed=commit_id is not None))
         # Housekeeping: records that stay are put together next time.
         with suppress(OmniGraphError):
             fold_checksums(self._store.objects, MOST_RECORDS)
@@ -215,9 +218,18 @@ class Optimizing:
             self._stats[key] = replace(done_for, reasons=self._reasons.get(key, ()))
         return receipt.commit_id
 
-    def _manifest(self) -> TableStats:
-        """The manifest has no commit: what it says is the same."""
-        before, after = self._store.publisher.compact(self._store.manifest(self._branch))
+    def _manifest(self, *, is_committed: bool) -> TableStats:
+        """The manifest has no commit: what it says is the same.
+
+        After a commit a failure is only logged: the tables are done.
+        """
+        try:
+            before, after = self._store.publisher.compact(self._store.manifest(self._branch))
+        except OmniGraphError as error:
+            if not is_committed:
+                raise
+            _LOG.warning("the manifest was not compacted: %s", error)
+            return TableStats(MANIFEST)
         if before == after:
             return TableStats(MANIFEST)
         return TableStats(MANIFEST, before, after, committed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +19,15 @@ from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import Ancestry
 from omnigraph.merge.bases import Committed, State, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
+
+_LOG = logging.getLogger(__name__)
 
 Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
 
@@ -58,6 +61,8 @@ class MergeReport:
     conflicts: Conflicts = field(default_factory=Conflicts)
     """Only a preview has some: a merge that has conflicts is refused."""
     resolved: Mapping[str, Choice] = field(default_factory=dict)
+    branch_deleted: bool | None = None
+    """Whether the source was deleted afterwards; none when that was not asked for."""
 
     @property
     def is_clean(self) -> bool:
@@ -134,8 +139,18 @@ def merge_branches(
     with _one_at_a_time:
         report = _merged(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
-        Branches(store).delete(from_branch)
+        report = replace(report, branch_deleted=_deleted(store, from_branch))
     return report
+
+
+def _deleted(store: GraphStore, branch: str) -> bool:
+    """Delete a branch that was merged. The merge is done, whatever becomes of its source."""
+    try:
+        Branches(store).delete(branch)
+    except OmniGraphError as error:
+        _LOG.warning("branch '%s' is merged, but was not deleted: %s", branch, error)
+        return False
+    return True
 
 
 def _merged(

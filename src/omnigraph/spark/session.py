@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 _LEAST = (4, 3)
 _INSTALL = "pip install 'omnigraph[spark]'"
@@ -174,14 +177,20 @@ class SparkEngine:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give the handle back; the last one ends what we started."""
+        """Give the handle back; the last one ends what we started.
+
+        An end that fails is logged: what was done with Spark has its own answer.
+        """
         with _guard:
             driver, self._driver = self._driver, None
             if driver is None:
                 return
             driver.users -= 1
             if driver.users == 0:
-                _end(driver)
+                try:
+                    _end(driver)
+                except Exception as error:
+                    _LOG.warning("Spark did not end as it should: %s", error)
 
     def __enter__(self) -> SparkEngine:
         self._open()

@@ -9,6 +9,7 @@ expires unless its holder renews it, see ``s3_leases``.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import random
 import threading
@@ -23,6 +24,8 @@ from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.failures import translated
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
+
+_LOG = logging.getLogger(__name__)
 
 LEASE_SUFFIX = ".lease"
 LEASE_FOLDER = "__recovery"
@@ -162,12 +165,7 @@ class LocalLeases:
         try:
             yield
         finally:
-            # Removed while still held: who waits for it notices and makes it anew.
-            try:
-                with translated("release", path), suppress(FileNotFoundError):
-                    os.unlink(path)
-            finally:
-                os.close(descriptor)
+            _release(path, descriptor)
 
     def _lock(self, path: str, name: str, deadline: float) -> int:
         pause = _PAUSE_SECONDS
@@ -211,6 +209,25 @@ def _open(path: str) -> int:
             # It was there and is gone again; only a file in its place stays one.
             if os.path.isfile(folder):
                 raise
+
+
+def _release(path: str, descriptor: int) -> None:
+    """Give a lock back. Never raises: what was done under the lease has its own answer.
+
+    A file that stays is locked by nobody, and the next holder takes it as it is.
+    """
+    # Removed while still locked: who waits for it notices and makes it anew.
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _LOG.warning("the lease file '%s' stays: %s", path, error)
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        # The descriptor is gone whatever this says, and the lock with it.
+        _LOG.warning("closing the lease file '%s' failed: %s", path, error)
 
 
 def _is_at(path: str, descriptor: int) -> bool:

@@ -12,6 +12,7 @@ S3 tells contents apart, not writes: each renewal counts up, so that it changes 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import uuid
@@ -30,6 +31,8 @@ from omnigraph.storage.leases import (
     lease_path,
 )
 from omnigraph.storage.objects import ObjectStore
+
+_LOG = logging.getLogger(__name__)
 
 _PROBE_SUFFIX = ".probe"
 _PAUSE_SECONDS = 0.01
@@ -237,12 +240,14 @@ class _Lease:
     def release(self) -> None:
         """Give the lease back if it is still ours. What fails here ends by expiry instead."""
         was_held, self._held = self._held, False
-        with suppress(StorageError):
+        try:
             if was_held and self._age() < self._record.ttl / 3:
                 # Too young to be taken by anybody before this request arrives.
                 self._objects.delete(self._path)
             elif was_held or not self._is_settled:
                 self._release_old()
+        except OmniGraphError as error:
+            _LOG.warning("the lease '%s' stays until it expires: %s", self.name, error)
 
     def _release_old(self) -> None:
         """Delete a lease that may be about to expire, or a creation that arrived late.

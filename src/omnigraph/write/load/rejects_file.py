@@ -114,7 +114,7 @@ def kept_in(path: str | PathLike[str] | None, data: Any) -> Iterator[RejectsFile
         yield None
         return
     rejects = RejectsFile(path)
-    with rejects, rejects.open(data) as file:
+    with rejects, _closing(rejects.open(data)) as file:
         try:
             yield rejects
         except BaseException:
@@ -123,6 +123,16 @@ def kept_in(path: str | PathLike[str] | None, data: Any) -> Iterator[RejectsFile
                 rejects.write(file)
             raise
         rejects.write(file)
+
+
+@contextmanager
+def _closing(file: BinaryIO) -> Iterator[BinaryIO]:
+    """A file whose end is silent: to close it tries once more what could not be written."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
 
 
 def file_number(source: Any) -> int | None:

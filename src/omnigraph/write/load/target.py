@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.rows import FINGERPRINT
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import OmniGraphError, OutcomePending
+from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.load.run import (
     LOAD,
@@ -26,6 +27,8 @@ from omnigraph.write.load.run import (
     reading,
 )
 from omnigraph.write.load.sources import LoadData
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +65,43 @@ def load_into(
     store.manifest(base).current()
     options = replace(options, is_keyed=target.idempotency_key is not None)
     goal = Goal(branch, base, _known_as(store, base, target))
-    with reader(store, catalog, data, mode, options, goal) as load:
-        is_looked_at = is_new or target.dry_run
-        if is_looked_at:
-            seen = store.manifest(base).current()
-            check_head(seen.head, target.if_commit)
-            load.check(seen)
-        is_made = is_new and not target.dry_run and any(load.rows().values())
-        load.told[_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
-        if target.dry_run or (is_new and not is_made):
-            label = branch_label(branch)
-            receipt = Receipt(None, seen.manifest_version, label, {}, target.actor, load.rows())
-        elif is_made:
-            with _new_branch(store, target) as made:
-                receipt = commit_write(store, _request(load, made, target))
-        else:
-            receipt = commit_write(store, _request(load, branch, target))
-        return _told(store, branch, load, receipt, target)
+    done: LoadReceipt | None = None
+    try:
+        with reader(store, catalog, data, mode, options, goal) as load:
+            done = _committed(store, load, branch, base, target, is_new=is_new)
+    except (OmniGraphError, OSError) as error:
+        # What was read is let go after the commit, which stays what it is.
+        if done is None or done.commit_id is None:
+            raise
+        _LOG.warning("commit %s is loaded, but its input was not closed: %s", done.commit_id, error)
+    return done
+
+
+def _committed(
+    store: GraphStore,
+    load: Load,
+    branch: str | None,
+    base: str | None,
+    target: LoadTarget,
+    *,
+    is_new: bool,
+) -> LoadReceipt:
+    """Judge and commit what was read."""
+    if is_new or target.dry_run:
+        seen = store.manifest(base).current()
+        check_head(seen.head, target.if_commit)
+        load.check(seen)
+    is_made = is_new and not target.dry_run and any(load.rows().values())
+    load.told[_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
+    if target.dry_run or (is_new and not is_made):
+        label = branch_label(branch)
+        receipt = Receipt(None, seen.manifest_version, label, {}, target.actor, load.rows())
+    elif is_made:
+        with _new_branch(store, target) as made:
+            receipt = commit_write(store, _request(load, made, target))
+    else:
+        receipt = commit_write(store, _request(load, branch, target))
+    return _told(store, branch, load, receipt, target)
 
 
 def _known_as(store: GraphStore, branch: str | None, target: LoadTarget) -> str | None:
@@ -130,9 +153,11 @@ def _told(
     said = {**load.report(), **load.told[_BRANCH]}
     if target.idempotency_key is not None and receipt.commit_id is not None:
         scoped = (branch, target.idempotency_key)
-        first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
-        if first is not None:
-            said = {**said, **first.extra.get(LOAD, {}), **first.extra.get(_BRANCH, {})}
+        # A look that fails takes nothing from the commit; then this call says what it did itself.
+        with suppress(StorageError):
+            first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
+            if first is not None:
+                said = {**said, **first.extra.get(LOAD, {}), **first.extra.get(_BRANCH, {})}
     return LoadReceipt(
         receipt.commit_id,
         receipt.version,
