@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from datetime import timedelta
+
 import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.history import History
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import Conflict, OutcomePending, StorageUnavailable, VersionMismatch
-from omnigraph.storage.inline import InlineTables
+from omnigraph.errors import (
+    Conflict,
+    OutcomePending,
+    PreconditionFailed,
+    StorageUnavailable,
+    StorageUnknown,
+    VersionMismatch,
+)
+from omnigraph.storage.inline import InlineTables, Ledger
 from omnigraph.storage.leases import _LocalHeld
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef
-from tests.commit.deaths import LOCATIONS, audited, head, left, move, pinned, table_of
-from tests.commit.world import at, companies, names, people
+from tests.commit.deaths import LOCATIONS, Died, audited, head, left, move, pinned, table_of
+from tests.commit.world import at, companies, knows, manifest_rows, names, people, raising
 
 PERSON, COMPANY = "node:Person", "node:Company"
 TOUCHED = frozenset({PERSON, COMPANY})
@@ -44,6 +54,9 @@ def relying_on_what_is_not_so(view):
     return append_both(view, {"edge:Knows": 99})
 
 
+LOSING = WriteRequest(WriterKind.MUTATION, None, TOUCHED, relying_on_what_is_not_so)
+
+
 def lose(graph, branch=None):
     """A write whose publish fails because an expectation does not hold; gives the conflict."""
     request = WriteRequest(
@@ -54,11 +67,22 @@ def lose(graph, branch=None):
     return lost.value
 
 
-def recovery_of(graph, branch="main"):
-    """The newest commit and what it says that it took back."""
-    newest = graph.commits(branch)[0]
-    row = History(graph._store)._find(newest.commit_id)[1]
-    return newest.actor, row.extra
+OLDER = 'query q() { update Person set { age: 37 } where name = "Ada" }'
+
+
+@contextmanager
+def at_the_first_read(graph, action):
+    """Run something after a handle has staged a write and before it has its leases."""
+    leases = graph._store.leases
+    hold = leases.held
+
+    def held(wanted, timeout):
+        leases.held = hold
+        action()
+        return hold(wanted, timeout)
+
+    leases.held = held
+    yield
 
 
 def test_the_conflict_says_which_table_was_not_as_expected(graph):
@@ -77,11 +101,71 @@ def test_its_tables_show_what_they_showed_before(graph, path):
     assert audited(graph) == []
 
 
-def test_the_commit_that_takes_it_back_names_it(graph, path):
-    seen = []
-    with at(Failpoint.WRITE_AFTER_TABLES, lambda: seen.extend(left(path))):
+def test_it_leaves_no_commit_and_the_head_where_it_was(graph, other, path):
+    """Nobody died: only the versions of the tables are others."""
+    commits, version = graph.commits(), graph.snapshot().version
+    lose(graph)
+    assert graph.commits() == other.commits() == commits
+    assert graph.snapshot().version == other.snapshot().version == version + 1
+    assert manifest_rows(path)["graph_head:main"]["metadata"].count(commits[0].commit_id) == 1
+
+
+def test_a_write_on_condition_of_the_head_happens_after_others_lost(graph, other):
+    head_id = graph.commits()[0].commit_id
+    lose(graph)
+    receipt = other.mutate(OLDER, if_commit=head_id)
+    assert other.commit(receipt.commit_id).parent == head_id
+
+
+def test_a_strict_write_that_others_lost_before_is_staged_again(graph, other):
+    """What it read is what is there, however often somebody took a write back meanwhile."""
+    head_id = graph.commits()[0].commit_id
+
+    def lose_twice():
         lose(graph)
-    assert recovery_of(graph) == ("omnigraph:recovery", {"rolled_back": seen[0]})
+        lose(graph)
+
+    with at_the_first_read(other, lose_twice):
+        receipt = other.mutate(OLDER, if_commit=head_id)
+    assert receipt.affected_nodes == 1
+    assert other.snapshot().read("Person", ["age"])["age"].to_pylist() == [37]
+
+
+def test_a_strict_write_is_refused_when_one_of_them_did_not_lose(graph, other):
+    def lose_and_write():
+        lose(graph)
+        graph.append(people(Bob=1))
+
+    with at_the_first_read(other, lose_and_write), pytest.raises(VersionMismatch):
+        other.mutate(OLDER)
+
+
+def test_a_condition_that_does_not_hold_any_more_is_seen_before_a_table_moves(graph, other, path):
+    head_id = graph.commits()[0].commit_id
+    versions = {key: head(path, key) for key in TOUCHED}
+    with (
+        at_the_first_read(other, lambda: graph.append(knows(("Ada", "Ada")))),
+        pytest.raises(PreconditionFailed),
+    ):
+        other.mutate(OLDER, if_commit=head_id)
+    assert versions == {key: head(path, key) for key in TOUCHED}
+
+
+def test_history_is_read_across_a_write_that_was_taken_back(graph, path):
+    """Time travel by version and by commit, the difference of two commits, verify and cleanup."""
+    first = graph.commits()[0].commit_id
+    lose(graph)
+    taken_back = graph.snapshot().version
+    second = graph.append(people(Bob=1)).commit_id
+    assert names(graph, version=taken_back) == names(graph, commit=first) == ["Ada"]
+    assert names(graph, commit=second) == ["Ada", "Bob"]
+    assert [c.parent for c in graph.commits()[:1]] == [first]
+    changed = graph.changes.diff(first, second)
+    assert [(change.op, change.id) for change in changed.changes] == [("insert", "Bob")]
+    assert graph.maintenance.verify().problems == ()
+    graph.maintenance.cleanup(1, timedelta(0), min_age=timedelta(0))
+    assert names(graph) == ["Ada", "Bob"]
+    assert graph.maintenance.verify().problems == ()
 
 
 def test_the_next_write_finds_everything_in_order(graph, other):
@@ -105,7 +189,7 @@ def test_the_first_write_on_a_branch_is_taken_back_there(graph, path):
     lose(graph, "feat")
     assert names(graph, "feat") == ["Ada"]
     assert graph.snapshot().version == main
-    assert recovery_of(graph, "feat")[0] == "omnigraph:recovery"
+    assert graph.commits("feat") == graph.commits()
     graph.append(people(Grace=1), branch="feat")
     assert names(graph, "feat") == ["Ada", "Grace"]
     assert head(path, PERSON, "feat") == pinned(graph, PERSON, "feat")
@@ -164,9 +248,8 @@ def pending(graph, path, monkeypatch, caplog):
     """A write that could neither be published nor taken back; gives its commit id."""
     with monkeypatch.context() as broken:
         broken.setattr(InlineTables, "restore", unavailable)
-        request = WriteRequest(WriterKind.MUTATION, None, TOUCHED, relying_on_what_is_not_so)
         with pytest.raises(OutcomePending) as raised:
-            commit_write(graph._store, request)
+            commit_write(graph._store, LOSING)
     commit_id = raised.value.details["commit_id"]
     assert left(path) == [commit_id]
     assert commit_id in caplog.text
@@ -203,9 +286,72 @@ def test_a_sidecar_that_cannot_be_deleted_afterwards_is_settled_by_the_next(
     assert left(path) == []
 
 
+def test_a_sidecar_that_stays_is_settled_without_a_commit_also_after_others_wrote(
+    graph, path, monkeypatch
+):
+    with monkeypatch.context() as broken:
+        broken.setattr(ObjectStore, "delete", unavailable)
+        lose(graph)
+    (operation,) = left(path)
+    with monkeypatch.context() as late:
+        late.setattr(Recovery, "heal", lambda self, **_: [])
+        graph.append(people(Bob=1) | companies("Bob"))
+    commits = graph.commits()
+    graph.refresh()
+    assert graph.commits() == commits
+    assert audited(graph) == [("RolledBack", operation, [])]
+    assert names(graph) == ["Ada", "Bob"]
+
+
+def test_a_writer_that_dies_after_it_took_its_write_back_leaves_no_commit(graph, path):
+    commits = graph.commits()
+    with at(Failpoint.UNDO_AFTER_PUBLISH, raising(Died())), pytest.raises(Died):
+        commit_write(graph._store, LOSING)
+    assert len(left(path)) == 1
+    with Graph.open(path) as again:
+        assert again.commits() == commits
+        assert [kind for kind, _, _ in audited(again)] == ["RolledBack"]
+    assert left(path) == []
+
+
+def test_a_writer_that_dies_before_that_is_taken_back_by_a_commit(graph, path):
+    with at(Failpoint.UNDO_AFTER_RESTORE, raising(Died())), pytest.raises(Died):
+        commit_write(graph._store, LOSING)
+    (operation,) = left(path)
+    with Graph.open(path) as again:
+        newest = again.commits()[0]
+        assert (newest.actor, newest.kind) == ("omnigraph:recovery", "recovery")
+        assert manifest_rows(path)[newest.commit_id]["metadata"].count(operation) == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_answer_that_is_lost_while_it_is_taken_back_is_looked_up(
+    graph, path, monkeypatch, arrives
+):
+    """The pins say whether the store took them, since there is no commit to look for."""
+    commits, upsert = graph.commits(), Ledger.upsert
+
+    def cut_off(self, rows, key):
+        if arrives:
+            upsert(self, rows, key)
+        raise StorageUnknown("no answer")
+
+    with (
+        monkeypatch.context() as broken,
+        at(Failpoint.UNDO_AFTER_RESTORE, lambda: broken.setattr(Ledger, "upsert", cut_off)),
+        pytest.raises(VersionMismatch if arrives else OutcomePending),
+    ):
+        commit_write(graph._store, LOSING)
+    assert len(left(path)) == (0 if arrives else 1)
+    graph.refresh()
+    assert names(graph) == ["Ada"]
+    assert (graph.commits() == commits) is arrives
+    for key in TOUCHED:
+        assert head(path, key) == pinned(graph, key)
+
+
 def test_a_writer_without_its_leases_restores_nothing(graph, path):
     """Lance lets a late restore win over whatever the new owner of the table wrote."""
-    request = WriteRequest(WriterKind.MUTATION, None, TOUCHED, relying_on_what_is_not_so)
     before = {}
 
     def lose_the_lease(self):
@@ -220,7 +366,7 @@ def test_a_writer_without_its_leases_restores_nothing(graph, path):
         ),
         pytest.raises(OutcomePending),
     ):
-        commit_write(graph._store, request)
+        commit_write(graph._store, LOSING)
     assert before == {key: head(path, key) for key in TOUCHED}
     assert len(left(path)) == 1
     graph.refresh()

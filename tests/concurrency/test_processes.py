@@ -77,6 +77,27 @@ def test_a_strict_writer_that_is_late_gets_the_typed_conflict(new_graph, crowd):
     assert_settled(graph)
 
 
+@pytest.mark.parametrize("times", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_who_loses_a_race_leaves_no_commit_and_breaks_no_condition(new_graph, crowd, times):
+    """Nobody dies, so nothing is recovered; a condition fails only because of a real commit."""
+    import pyarrow as pa
+
+    kinds = ["A", "B", "C"]
+    graph = new_graph("\n".join(f"node {k} {{ name: String @key value: I64 }}" for k in kinds))
+    graph.append({kind: pa.table({"name": ["c"], "value": [0]}) for kind in kinds})
+    turns = [kinds[number % 3 :] + kinds[: number % 3] for number in range(5)]
+    told = crowd.run(*(("update_on_condition", {"kinds": t, "times": times}) for t in turns))
+    done = sum(each["done"] for each in told)
+    assert [each["unfair"] for each in told] == [[]] * len(turns)
+    assert all("failed" not in each for each in told), told
+    assert "omnigraph:recovery" not in {commit.actor for commit in graph.commits()}
+    assert len(chain(graph)) == done + 2
+    assert graph._store.audit.rows() == []
+    # Six turns may all be lucky.
+    assert times == 6 or sum(each["undone"] for each in told) > 0
+    assert_settled(graph)
+
+
 def test_nobody_sees_a_write_before_it_is_published(new_graph, crowd):
     graph = new_graph("node Left { name: String @key }\nnode Right { name: String @key }")
     times = 8

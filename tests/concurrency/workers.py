@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -113,6 +114,30 @@ def increment(uri: str, options: dict[str, str], times: int) -> Result:
     )
     for _ in range(times):
         attempt(tally, lambda: commit_write(graph._store, request))
+    return tally
+
+
+@work
+def update_on_condition(uri: str, options: dict[str, str], kinds: list[str], times: int) -> Result:
+    """Strict updates on top of the newest commit; ``unfair`` are refused although nobody made one.
+
+    ``undone`` counts the writes that had moved their table and took it back.
+    """
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "undone": 0, "unfair": []}
+    wait_for_go()
+
+    def count(point: Failpoint) -> None:
+        tally["undone"] += point is Failpoint.UNDO_AFTER_PUBLISH
+
+    with hooked(count):
+        for number in range(times):
+            kind = kinds[number % len(kinds)]
+            newest = graph.snapshot().commit_id
+            text = f'query q() {{ update {kind} set {{ value: {number} }} where name = "c" }}'
+            done = attempt(tally, lambda t=text, c=newest: graph.mutate(t, if_commit=c))
+            if not done and graph.snapshot().commit_id == newest:
+                tally["unfair"].append(tally["refused"][-1])
     return tally
 
 

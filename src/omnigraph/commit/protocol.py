@@ -34,7 +34,7 @@ from omnigraph.commit.publisher import (
 )
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.rollback import find_ending
+from omnigraph.commit.rollback import find_ending, is_same_content
 from omnigraph.commit.rows import (
     COMPLETES,
     FINGERPRINT,
@@ -297,6 +297,8 @@ class _Write:
             if first is not None:
                 return first
             self._refuse_another_schema(now)
+            # Seen here it costs nothing; at the publish the tables would have to be taken back.
+            check_head(now.head, request.if_commit)
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
                 prepared = self._prepare(now, may_fork=True)
@@ -348,8 +350,11 @@ class _Write:
         if self._request.strict:
             # What was only consulted may move: on what is there now, it is judged again.
             for key in moved:
-                if key in self._request.touches:
-                    raise stale(key, _version(seen.pin(key)), _version(now.pin(key)))
+                before, after = seen.pin(key), now.pin(key)
+                if key not in self._request.touches:
+                    continue
+                if seen.e_tag != now.e_tag or not is_same_content(self._store, before, after):
+                    raise stale(key, _version(before), _version(after))
         return bool(moved)
 
     def _refuse_drift(self, snapshot: Snapshot, keys: Sequence[str] | Any) -> None:

@@ -258,22 +258,32 @@ class _Attempts:
         return upsert_checked(self._datasets, self._manifest, self._writer, rows)
 
     def _look_up(self, error: StorageUnknown) -> Published:
-        """The store did not answer: see whether the commit is there, never write it again."""
-        intent = self._publication.commit
-        if intent is None:
+        """The store did not answer: see whether the rows are there, never write them again."""
+        publication = self._publication
+        if publication.commit is None and not publication.versions:
             raise error
         for attempt in range(1, _SETTLE_ATTEMPTS + 1):
             _pause(attempt)
             try:
-                found = self._manifest.commit(intent.commit_id)
+                found = self._landed()
             except StorageError:
                 continue
             if found is not None:
                 assert self._writer is not None
                 self._writer.advance(self._manifest.current().manifest_version)
                 self._make_durable(self._writer)
-                return Published(found.manifest_version, found)
+                return found
         raise self._open("may be published, the store did not say") from error
+
+    def _landed(self) -> Published | None:
+        """What the manifest shows of the publication: its commit, else a version that it pins."""
+        publication = self._publication
+        if publication.commit is not None:
+            commit = self._manifest.commit(publication.commit.commit_id)
+            return None if commit is None else Published(commit.manifest_version, commit)
+        if not self._manifest.has_row(publication.versions[0].object_id):
+            return None
+        return Published(self._manifest.current().manifest_version, None)
 
     def _open(self, state: str) -> OmniGraphError:
         """The error of a publish that nobody can call done or failed."""

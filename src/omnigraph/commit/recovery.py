@@ -36,6 +36,7 @@ from omnigraph.commit.rollback import (
     publish_recovery,
     publish_restored,
     restore_tables,
+    was_undone,
 )
 from omnigraph.commit.rows import (
     COMPLETES,
@@ -303,9 +304,13 @@ class Recovery:
             return None
         return self._completed(sidecar, None)
 
-    def _completed(self, sidecar: Sidecar, ended: CommitRow | None) -> Recovered:
+    def _completed(
+        self,
+        sidecar: Sidecar,
+        ended: CommitRow | None,
+        kind: RecoveryKind = RecoveryKind.ROLLED_FORWARD,
+    ) -> Recovered:
         """Nothing is left to do but to record how it ended."""
-        kind = RecoveryKind.ROLLED_FORWARD
         if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
             kind = RecoveryKind.ROLLED_BACK
         self._store.publisher.make_durable(self._store.manifest(sidecar.branch))
@@ -337,6 +342,8 @@ class Recovery:
 
     def _roll_back(self, sidecar: Sidecar) -> Recovered:
         snapshot = self._store.manifest(sidecar.branch).current()
+        if was_undone(self._store, sidecar, snapshot):
+            return self._completed(sidecar, None, RecoveryKind.ROLLED_BACK)
         restored = restore_tables(
             self._store,
             sidecar,

@@ -1,8 +1,9 @@
 """Taking back the table commits of a write that was never published.
 
 A table goes back by a further version with the content of its pin, never by removing one. The
-restored heads are published in one commit by ``omnigraph:recovery``, so that pin and head agree
-again and the next writer may write.
+restored heads are published, so that pin and head agree again and the next writer may write: by a
+recovery in a commit of ``omnigraph:recovery``, by a writer that lives without a commit, so that
+the head of the branch stays what it is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, StorageUnavailable
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.table_types import CommittedTable, TableRef
+from omnigraph.storage.transactions import restored_version
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
@@ -110,17 +112,65 @@ def _is_on_top(store: GraphStore, entry: SidecarPin, ref: TableRef, pinned: int,
     )
 
 
+def was_undone(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
+    """Whether the writer of a sidecar took all of its tables back itself, and published that.
+
+    It leaves no commit, but each table then has a version behind the writer's own that restores
+    the one it expected, at or below the pin.
+    """
+    entries = [(entry, snapshot.pin(entry.table_key)) for entry in sidecar.tables]
+    return bool(entries) and all(
+        pin is not None and _is_restored(store, entry, pin) for entry, pin in entries
+    )
+
+
+def _is_restored(store: GraphStore, entry: SidecarPin, pin: Pin) -> bool:
+    ref = landing_ref(entry, pin)
+    if pin.branch != ref.branch:
+        return False
+    first = entry.expected_version + 1
+    last = min(pin.version, first + len(entry.transactions))
+    return any(
+        restored_version(store.datasets, ref, version) == entry.expected_version
+        for version in range(first, last + 1)
+    )
+
+
+def is_same_content(store: GraphStore, before: Pin | None, after: Pin | None) -> bool:
+    """Whether a table moved from one pin to another only by writes that were taken back."""
+    if before is None or after is None or before.ref != after.ref:
+        return False
+    version: int | None = after.version
+    while version is not None and version > before.version:
+        version = restored_version(store.datasets, after.ref, version)
+    return version == before.version
+
+
+def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
+    """Pin the restored heads without a commit."""
+    publication = Publication(_expected(restored), _pins(restored))
+    store.publisher.publish(store.manifest(branch), publication)
+
+
 def publish_restored(
     store: GraphStore, sidecar: Sidecar, restored: Sequence[Restored]
 ) -> Published:
-    """Pin the restored heads, which tells everybody that the write was taken back."""
+    """Pin the restored heads in a commit that names the write which was taken back."""
     return publish_recovery(
         store,
         sidecar.branch,
-        {each.table_key: each.pinned for each in restored},
-        [version_row(each.table_key, each.table) for each in restored],
+        _expected(restored),
+        _pins(restored),
         {ROLLED_BACK: sidecar.operation_id},
     )
+
+
+def _expected(restored: Sequence[Restored]) -> dict[str, int]:
+    return {each.table_key: each.pinned for each in restored}
+
+
+def _pins(restored: Sequence[Restored]) -> list[VersionRow]:
+    return [version_row(each.table_key, each.table) for each in restored]
 
 
 def publish_recovery(

@@ -1,7 +1,8 @@
 """A writer that lives and could not publish takes its own table commits back, at once.
 
-It still holds its leases, so nobody saw or built on what it did. When even that fails the sidecar
-stays, and recovery does it later.
+It still holds its leases, so nobody saw or built on what it did, and nobody has to be told: the
+restored versions are published without a commit. When even that fails the sidecar stays, and
+recovery does it later.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.rollback import landing_head, publish_restored, restore_tables
+from omnigraph.commit.rollback import landing_head, publish_pins, restore_tables
 from omnigraph.commit.schema_staging import SchemaStaging
 from omnigraph.commit.sidecar import Sidecar, WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -63,5 +64,5 @@ def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, held: He
         before_each=before_each,
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
-    publish_restored(store, sidecar, restored)
+    publish_pins(store, sidecar.branch, restored)
     reached(Failpoint.UNDO_AFTER_PUBLISH)

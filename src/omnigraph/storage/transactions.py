@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lance import LanceOperation
+
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import lance_call
@@ -21,6 +23,17 @@ def operations_between(
     One that cannot be read is an empty text.
     """
     return tuple(_operation(datasets, ref, version) for version in range(after + 1, until + 1))
+
+
+def restored_version(datasets: Datasets, ref: TableRef, version: int) -> int | None:
+    """The version that another one restored; none when it did something else, or cannot be read."""
+    try:
+        with lance_call("read the transactions of", ref.path):
+            found = datasets.open(ref, version).read_transaction(version)
+    except OmniGraphError:
+        return None
+    operation = None if found is None else found.operation
+    return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
 
 
 def _operation(datasets: Datasets, ref: TableRef, version: int) -> str:

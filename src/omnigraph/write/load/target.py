@@ -12,7 +12,7 @@ from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
-from omnigraph.commit.rows import FINGERPRINT
+from omnigraph.commit.rows import FINGERPRINT, CommitRow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
@@ -122,7 +122,7 @@ def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
     """A branch for one write; it goes again when the write fails and nothing is on it."""
     branches, branch = Branches(store), normal_branch(target.branch)
     branches.create(target.branch, target.from_branch)
-    before = store.manifest(branch).current().manifest_version
+    before = store.manifest(branch).current().head
     try:
         yield branch
     except OutcomePending:
@@ -135,9 +135,9 @@ def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
         raise
 
 
-def _is_used(store: GraphStore, branch: str | None, before: int) -> bool:
+def _is_used(store: GraphStore, branch: str | None, before: CommitRow | None) -> bool:
     """Whether a branch has a commit of its own, or an interrupted write that may become one."""
-    if store.manifest(branch).current().manifest_version != before:
+    if store.manifest(branch).current().head != before:
         return True
     return any(
         entry.table_branch == branch
