@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import BranchNotFound, Conflict, InputError, MergeConflicts
+from omnigraph.errors import BranchNotFound, InputError, MergeConflicts
 from omnigraph.merge.run import Outcome
 
 SCHEMA = """
@@ -55,7 +56,7 @@ def edit(graph, branch, name, **values):
     known = {k: v for k, v in row(graph, name, branch).items() if k not in ("id", "photo")}
     known["seen"] = known["seen"] and known["seen"].isoformat()
     known["born"] = known["born"] and known["born"].isoformat()
-    graph.load([person(**{**known, **values})], branch=branch)
+    return graph.load([person(**{**known, **values})], branch=branch)
 
 
 def conflicts(graph, **options):
@@ -479,25 +480,59 @@ def test_branches_that_cannot_be_merged(graph, source, target, error, message):
         graph.branches.merge(source, target)
 
 
-def test_a_writer_on_the_target_meanwhile_is_a_conflict_and_then_a_clean_retry(graph, monkeypatch):
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Have something done between the plan of a merge and its leases."""
     from omnigraph.merge import run
 
+    def arrange(work):
+        plan, calls = run.plan_merge, []
+
+        def and_somebody_works(*arguments):
+            found = plan(*arguments)
+            calls.append(found)
+            if len(calls) == 1:
+                work()
+            return found
+
+        monkeypatch.setattr(run, "plan_merge", and_somebody_works)
+        return calls
+
+    return arrange
+
+
+def test_a_target_that_moved_meanwhile_is_merged_as_it_is_then(graph, meanwhile):
     edit(graph, "work", "ana", age=31)
-    planned, calls = run.plan_merge, []
-
-    def and_somebody_writes(*arguments):
-        found = planned(*arguments)
-        if not calls:
-            calls.append(1)
-            edit(graph, "main", "ben", age=44)
-        return found
-
-    monkeypatch.setattr(run, "plan_merge", and_somebody_writes)
-    with pytest.raises(Conflict):
-        graph.branches.merge("work")
-    assert row(graph, "ana")["age"] == 30
+    plans = meanwhile(lambda: edit(graph, "main", "ben", age=44))
     assert graph.branches.merge("work").outcome is M
     assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (31, 44)
+    assert len(plans) == 2
+
+
+def test_a_row_that_the_target_changed_meanwhile_is_a_conflict(graph, meanwhile):
+    edit(graph, "work", "ana", age=31)
+    meanwhile(lambda: edit(graph, "main", "ana", age=32))
+    with pytest.raises(MergeConflicts) as caught:
+        graph.branches.merge("work")
+    (conflict,) = caught.value.details["conflicts"]
+    assert (conflict["kind"], conflict["ours"]["age"]) == ("divergent_update", 32)
+    assert row(graph, "ana")["age"] == 32
+
+
+def test_what_was_settled_before_the_target_moved_is_not_recorded(graph, meanwhile):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ana", age=32)
+    meanwhile(lambda: edit(graph, "main", "ana", age=31))
+    report = graph.branches.merge("work", resolve="theirs")
+    assert (report.outcome, report.resolved) == (M, {})
+    assert "resolved" not in graph._store.manifest(None).current().head.extra.get("merge", {})
+
+
+def test_a_revert_beside_a_writer_keeps_what_that_one_wrote(graph, meanwhile):
+    wrong = edit(graph, "main", "ana", age=31).commit_id
+    meanwhile(lambda: edit(graph, "main", "ben", age=44))
+    assert graph.branches.revert(wrong).outcome is M
+    assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (30, 44)
 
 
 def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(graph, monkeypatch):
@@ -514,8 +549,31 @@ def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(g
         return commit(store, request)
 
     monkeypatch.setattr(run, "commit_write", after_somebody)
-    graph.branches.merge("work")
+    newest = graph.branches.merge("work")
+    assert (newest.outcome, newest.commit_id) == (UTD, None)
     assert row(graph, "ana")["age"] == 30
+
+
+def test_merges_of_two_graphs_in_one_process_do_not_wait_for_each_other(tmp_path, meanwhile):
+    schema = "node P { name: String @key  age: I32? }"
+    graphs = [Graph.init(tmp_path / f"{n}.omni", schema, durability="os") for n in "ab"]
+    for each in graphs:
+        each.branches.create("work")
+        each.load([{"type": "P", "data": {"name": "eve"}}], branch="work")
+    outcomes = []
+
+    def merge_the_other():
+        thread = threading.Thread(
+            target=lambda: outcomes.append(graphs[1].branches.merge("work").outcome)
+        )
+        thread.start()
+        thread.join(30)
+
+    meanwhile(merge_the_other)
+    assert graphs[0].branches.merge("work").outcome is FF
+    assert outcomes == [FF]
+    for each in graphs:
+        each.close()
 
 
 # -- one commit -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from omnigraph.commit.branches import Branches, refuse_while_schema_changes
 from omnigraph.commit.history import History
@@ -19,7 +20,7 @@ from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import Ancestry
 from omnigraph.merge.bases import Committed, State, common_state
@@ -34,7 +35,8 @@ Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
 MERGE = "merge"
 """The key in the metadata of a commit that says what was decided."""
 
-_one_at_a_time = threading.Lock()
+_guard = threading.Lock()
+_locks: WeakValueDictionary[tuple[str, str | None], threading.Lock] = WeakValueDictionary()
 
 
 class Outcome(StrEnum):
@@ -102,10 +104,7 @@ class _Changes:
         self.plan: MergePlan | None = None
         self.check_base: Callable[[Snapshot], State] | None = None
         """What to compare with when the target is another than it was."""
-
-    @property
-    def touches(self) -> frozenset[str]:
-        return frozenset(changed_tables(self._catalog, self._base, self._source))
+        self.touches = frozenset(changed_tables(catalog, base, source))
 
     def planned(self, target: Snapshot) -> MergePlan:
         self.resolution = Resolution(self._options.resolve)
@@ -122,10 +121,21 @@ class _Changes:
         plan = self.planned(view.snapshot)
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
+        self._refuse_other_tables(plan)
+        self.told.pop(MERGE, None)
         if self.resolution.used:
             self.told[MERGE] = {"resolved": dict(self.resolution.used)}
         staged = stage_merge(view, plan.deltas, plan.places)
         return Prepared(staged, plan.consulted, plan.validator.check, always=True)
+
+    def _refuse_other_tables(self, plan: MergePlan) -> None:
+        """Without its lease no table is written; a new common state may ask for another one."""
+        for key in sorted(plan.deltas.keys() - self.touches):
+            raise Conflict(
+                f"what the branches have in common changed meanwhile, and with it '{key}'",
+                hint="repeat the merge",
+                details={"table_key": key},
+            )
 
 
 def merge_branches(
@@ -136,7 +146,7 @@ def merge_branches(
     if from_branch == into:
         raise InputError("branch_merge requires distinct source and target branches")
     refuse_while_schema_changes(store)
-    with _one_at_a_time:
+    with _one_at_a_time(store, into):
         report = _merged(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
         report = replace(report, branch_deleted=_deleted(store, from_branch))
@@ -151,6 +161,12 @@ def _deleted(store: GraphStore, branch: str) -> bool:
         _LOG.warning("branch '%s' is merged, but was not deleted: %s", branch, error)
         return False
     return True
+
+
+def _one_at_a_time(store: GraphStore, branch: str | None) -> threading.Lock:
+    """The lock of the merges of this process into one branch of one graph."""
+    with _guard:
+        return _locks.setdefault((store.root.uri, branch), threading.Lock())
 
 
 def _merged(
@@ -175,6 +191,11 @@ def _merged(
             meeting = _meeting(store, source, target, theirs, now)
         return meeting.state
 
+    def prepare(view: WriteView) -> Prepared:
+        # What somebody else has merged meanwhile is not merged again.
+        prepared = changes.prepare(view)
+        return replace(prepared, always=meeting.base != head)
+
     changes.check_base = check_base
     report = MergeReport(Outcome.MERGED, *names, None)
     if options.dry_run:
@@ -185,14 +206,15 @@ def _merged(
             WriterKind.BRANCH_MERGE,
             target,
             changes.touches,
-            changes.prepare,
-            strict=True,
+            prepare,
             actor=options.actor,
             merged_parent=head,
             extra=changes.told,
             schema_hash=catalog.schema_hash,
         )
         receipt = commit_write(store, request)
+        if receipt.commit_id is None:
+            return MergeReport(Outcome.UP_TO_DATE, *names, head, version=receipt.version)
         report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
     assert changes.plan is not None
     is_ahead = meeting.base == meeting.onto
@@ -317,7 +339,6 @@ def _replayed(
         into,
         changes.touches,
         prepare,
-        strict=True,
         actor=options.actor,
         extra=changes.told,
         schema_hash=catalog.schema_hash,
