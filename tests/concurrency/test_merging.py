@@ -58,6 +58,40 @@ def test_a_merge_beside_a_writer_of_the_target_is_refused_or_complete(new_graph,
     assert_settled(graph)
 
 
+def test_four_writers_of_a_table_do_not_starve_a_merge(new_graph, crowd):
+    assert_merged_beside_writers(new_graph(PEOPLE), crowd, ["work"], rows=200)
+
+
+@pytest.mark.slow
+def test_four_writers_of_a_table_do_not_starve_many_merges(new_graph, crowd):
+    assert_merged_beside_writers(
+        new_graph(PEOPLE), crowd, [f"work{n}" for n in range(6)], rows=20_000
+    )
+
+
+def assert_merged_beside_writers(graph, crowd, branches, rows):
+    """Each merge is done by its first call; the writers go on meanwhile."""
+    graph.append(person("Ada"))
+    merged = set()
+    for branch in branches:
+        graph.branches.create(branch)
+        added = [f"{branch}-{n}" for n in range(rows)]
+        graph.append({"Person": pa.table({"name": added})}, branch=branch)
+        merged.update(added)
+    told = crowd.run(
+        ("merge_and_delete", {"branches": branches}),
+        *(("append_while_branches", {"name": f"m{n}", "most": 100}) for n in range(4)),
+    )
+    assert told[0] == {"done": len(branches)}
+    assert all("refused" not in each and "failed" not in each for each in told)
+    assert all(each["done"] for each in told)
+    written = {name for each in told[1:] for name in each["names"]}
+    assert names(graph) == {"Ada"} | merged | written
+    assert len(chain(graph)) == 2 + len(branches) + len(written)
+    assert_settled(graph)
+    print([each["done"] for each in told])
+
+
 @pytest.mark.slow
 def test_a_source_that_moves_is_merged_as_it_was_at_some_commit(new_graph, crowd):
     graph = new_graph(PEOPLE)

@@ -352,6 +352,32 @@ def append_to_branch(
     return tally
 
 
+@work
+def append_while_branches(uri: str, options: dict[str, str], name: str, most: int) -> Result:
+    """Append people to main without a pause, as long as there is a branch to be merged."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0, "names": []}
+    wait_for_go()
+    for number in range(most):
+        rows = {"Person": pa.table({"name": [f"{name}-{number}"]})}
+        if attempt(tally, lambda rows=rows: graph.append(rows)):
+            tally["names"].append(f"{name}-{number}")
+        if graph.branches.list() == ["main"]:
+            break
+    return tally
+
+
+@work
+def merge_and_delete(uri: str, options: dict[str, str], branches: list[str]) -> Result:
+    """Merge branches into main and delete them."""
+    graph = open_graph(uri, options)
+    tally: Result = {"done": 0}
+    wait_for_go()
+    for branch in branches:
+        attempt(tally, lambda branch=branch: graph.branches.merge(branch, delete_branch=True))
+    return tally
+
+
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[2])
     print(json.dumps(WORK[sys.argv[1]](**arguments)), flush=True)

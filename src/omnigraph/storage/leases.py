@@ -3,7 +3,9 @@
 On local disk a lease is a lock of the operating system on a small file: it ends with the process
 that holds it, however that ends, and a process that is merely stopped keeps it. So whoever can
 take the lease of a writer knows that this writer is finished or dead. On S3 it is an object that
-expires unless its holder renews it, see ``s3_leases``.
+expires unless its holder renews it, see ``s3_leases``. Who waits is served in the order of
+arrival: threads of one process by ``Turns``, processes by ``lease_queue``. Who does not wait at all
+does not mind the queue.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Protocol
 from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.failures import translated
+from omnigraph.storage.lease_queue import QUEUE_SUFFIX, LeaseQueue, open_file
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
 
@@ -30,8 +33,6 @@ _LOG = logging.getLogger(__name__)
 LEASE_SUFFIX = ".lease"
 LEASE_FOLDER = "__recovery"
 TTL_SECONDS = 15.0
-_PAUSE_SECONDS = 0.001
-_LONGEST_PAUSE_SECONDS = 0.025
 
 
 class Held(Protocol):
@@ -168,23 +169,25 @@ class LocalLeases:
             _release(path, descriptor)
 
     def _lock(self, path: str, name: str, deadline: float) -> int:
-        pause = _PAUSE_SECONDS
-        while True:
-            with translated("lease", path):
-                descriptor = _open(path)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                left = deadline - time.monotonic()
-                if left <= 0.0:
-                    raise busy(name) from None
-                time.sleep(min(jittered(pause), left))
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-                continue
-            if _is_at(path, descriptor):
-                return descriptor
-            os.close(descriptor)
+        """Wait for the lock of a lease behind everybody who came before."""
+        is_patient = time.monotonic() < deadline
+        with translated("lease", path):
+            queue = LeaseQueue(path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX)
+            if not is_patient or queue.is_empty():
+                descriptor = _try_lock(path)
+                if descriptor is not None:
+                    return descriptor
+            if not is_patient:
+                raise busy(name)
+            with queue.ticket() as ticket:
+                while True:
+                    descriptor = _try_lock(path) if ticket.is_next() else None
+                    if descriptor is not None:
+                        return descriptor
+                    left = deadline - time.monotonic()
+                    if left <= 0.0:
+                        raise busy(name)
+                    time.sleep(min(jittered(ticket.pause), left))
 
 
 class _LocalHeld:
@@ -197,18 +200,18 @@ class _LocalHeld:
 _HELD = _LocalHeld()
 
 
-def _open(path: str) -> int:
-    # Whoever creates the graph removes the empty directory again, possibly right now.
+def _try_lock(path: str) -> int | None:
+    """Lock the file of a lease; none when somebody else has."""
     while True:
-        with suppress(FileNotFoundError):
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        folder = os.path.dirname(path)
+        descriptor = open_file(path)
         try:
-            os.makedirs(folder, exist_ok=True)
-        except FileExistsError:
-            # It was there and is gone again; only a file in its place stays one.
-            if os.path.isfile(folder):
-                raise
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)
 
 
 def _release(path: str, descriptor: int) -> None:
