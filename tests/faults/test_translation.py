@@ -32,7 +32,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.storage.failures import translated
-from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
 from tests.faults.aftermath import Ending
@@ -398,6 +398,25 @@ def test_the_name_of_a_place_decides_nothing(tmp_path, name):
         lance.dataset(table.uri).to_table()
     with pytest.raises(StorageMissing), lance_call("read", "the table"):
         lance.dataset(f"{table.uri}/deep 503/table")
+
+
+def test_vectors_without_a_direction_are_values_that_cannot_be_indexed(tmp_path):
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.0, 0.0], pa.float32()), 2)
+    dataset = lance.write_dataset(pa.table({"v": vectors}), tmp_path / "t")
+    with pytest.raises(UnfitValues), index_build("v_vector", "t"):
+        dataset.create_index_uncommitted(
+            "v", "IVF_FLAT", fragment_ids=[0], name="x", metric="cosine", num_partitions=1
+        )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("LanceError(IO): Request precondition failure"), RuntimeError("what is this?")],
+)
+def test_what_nobody_knows_is_never_the_fault_of_the_values(error):
+    with pytest.raises(StorageUnavailable) as caught, index_build("v_vector", "t"):
+        raise error
+    assert spoken(caught.value).retryable
 
 
 def test_what_is_no_error_of_lance_goes_through():

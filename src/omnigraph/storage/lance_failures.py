@@ -53,6 +53,7 @@ _MISSING = re.compile("not found|does not exist", re.I)
 # Also of a directory that somebody removed while a file was written into it.
 _NO_FILE = re.compile(r"\(os error 2\)")
 _PANIC = "PanicException"
+_UNPROCESSABLE = re.compile(r"\AUnprocessable: ")
 _NO_FILTER = re.compile(
     "not yet supported by Substrait|Unsupported Substrait|representing unsafe casts"
     "|__unlikely_name_placeholder"
@@ -104,6 +105,43 @@ def translate_lance(
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)
     return _unanswered(text, writes) if writes else StorageError(text)
+
+
+class UnfitValues(Exception):
+    """Lance says that it cannot build an index from the values of a column."""
+
+
+@contextmanager
+def index_build(index: str, table: str) -> Iterator[None]:
+    """Turn what the build of an index raises into our errors.
+
+    Only a definite refusal of the values is ``UnfitValues``. Whatever else happens is a failure
+    of the store, also what nobody has seen before: it must not be taken for a property of the data.
+    """
+    action = f"build the {index} index of"
+    try:
+        yield
+    except OmniGraphError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
+        failure = translate_lance(error, action, table)
+        if type(failure) not in (StorageError, InternalError, AlreadyExists):
+            raise failure from error
+        if _refuses_values(error):
+            raise UnfitValues(str(failure)) from error
+        raise StorageUnavailable(
+            f"cannot {action} '{table}': a request of the build failed", hint="repeat later"
+        ) from error
+
+
+def _refuses_values(error: BaseException) -> bool:
+    # What fails on the way to the store or the disk is an OSError, whatever it says.
+    if isinstance(error, OSError):
+        return False
+    is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
+    return is_call or _UNPROCESSABLE.search(str(error)) is not None
 
 
 def is_unsupported_filter(error: Exception) -> bool:

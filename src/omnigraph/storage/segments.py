@@ -20,9 +20,8 @@ from lance import LanceDataset
 from lance.dataset import Index
 from lance.indices import IndicesBuilder
 
-from omnigraph.errors import InternalError, StorageError
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.parts import VersionPlace
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import IndexKind, IndexSpec
@@ -196,7 +195,7 @@ def build_segment(share: Building) -> BuiltIndex | None:
     """Build a segment; for any process. None when Lance cannot, from the values that are there."""
     spec, place = share.spec, share.place
     try:
-        with lance_call(f"build the {spec.name} index of", place.path):
+        with index_build(spec.name, place.path):
             dataset = _open(place)
             settings = index_settings(replace(spec, partitions=share.partitions))
             if spec.kind is IndexKind.VECTOR and share.partitions == 1:
@@ -210,9 +209,7 @@ def build_segment(share: Building) -> BuiltIndex | None:
             if spec.kind is IndexKind.TEXT and share.is_all:
                 # Without this step the commit succeeds and every text query fails.
                 built = dataset.merge_existing_index_segments([built])
-    except (StorageError, InternalError) as error:
-        if type(error) not in (StorageError, InternalError):
-            raise
+    except UnfitValues:
         return None
     return BuiltIndex(spec, built)
 
@@ -228,12 +225,10 @@ def learnt_centroids(place: VersionPlace, spec: IndexSpec, partitions: int) -> A
     None when they cannot be learnt: then one process builds the index, and says so if it fails.
     """
     try:
-        with lance_call(f"build the {spec.name} index of", place.path):
+        with index_build(spec.name, place.path):
             builder = IndicesBuilder(_open(place), spec.column)
             return builder.train_ivf(partitions, distance_type=spec.metric).centroids
-    except (StorageError, InternalError) as error:
-        if type(error) not in (StorageError, InternalError):
-            raise
+    except UnfitValues:
         return None
 
 

@@ -27,7 +27,7 @@ from omnigraph.storage.blobs import is_stored_blob, stored_data
 from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.file_checks import Damaged, NewFile
-from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.read_back import check_blobs, check_staged_files, check_version
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import (
@@ -293,13 +293,13 @@ class TableStore:
         failed: list[IndexSpec] = []
         for spec in specs:
             try:
-                with lance_call(f"build the {spec.name} index of", table.ref.path):
+                with index_build(spec.name, table.ref.path):
                     built.append(_build_index(dataset, spec))
-                    replaced.extend(index_segments(dataset, spec.name))
-            except (StorageError, InternalError) as error:
-                if type(error) not in (StorageError, InternalError):
-                    raise
+            except UnfitValues:
                 failed.append(spec)
+                continue
+            with lance_call("read", table.ref.path):
+                replaced.extend(index_segments(dataset, spec.name))
         if not built:
             return None, tuple(failed)
         transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
