@@ -120,9 +120,9 @@ class GraphChanges:
         With ``dest`` it is written out as ``export`` does, with the cursor in a last line: a file
         without that line is not whole.
         """
-        catalog = self._catalog()
-        store = self._graph._store
+        contract, store = self._graph._checked(), self._graph._store
         found = store.manifest(normal_branch(branch)).current()
+        catalog = schema_at(store, contract, found)
         commit = None if found.head is None else found.head.commit_id
         cursor = Cursor(normal_branch(branch), commit).text()
         records = 0
@@ -141,7 +141,7 @@ class GraphChanges:
     # -- parts ---------------------------------------------------------------------------
 
     def _catalog(self) -> Catalog:
-        return self._graph._checked().catalog
+        return self._graph._accepted().catalog
 
     def _feed(self, branch: str, wanted: ChangeFilter) -> Feed:
         store, contract = self._graph._store, self._graph._checked()

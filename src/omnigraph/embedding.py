@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from omnigraph.arguments import ENGINES, public
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.schema_history import schema_at
 from omnigraph.embed.asking import Batching
 from omnigraph.embed.job import (
     Crew,
@@ -51,7 +52,8 @@ class GraphEmbeddings:
         contract = self._graph._checked()
         store = self._graph._store
         snapshot = store.manifest(normal_branch(branch)).current()
-        return status_of(store, all_targets(contract.catalog), snapshot)
+        catalog = schema_at(store, contract, snapshot)
+        return status_of(store, all_targets(catalog), snapshot)
 
     @public
     def fill(

@@ -31,7 +31,7 @@ class GraphSchema:
 
     def text(self) -> str:
         """The schema as it was given."""
-        return self._graph._checked().source
+        return self._graph._accepted().source
 
     @public
     def plan(
@@ -51,7 +51,7 @@ class GraphSchema:
         ["add property 'A.age' (I32?) on node 'A'"]
         >>> graph.close(); place.cleanup()
         """
-        contract = self._graph._checked()
+        contract = self._graph._accepted()
         options = ApplyOptions(allow_data_loss, values or {})
         return plan_schema(contract.catalog, source_of(schema, "<schema>"), options)
 
@@ -75,7 +75,7 @@ class GraphSchema:
         source = source_of(schema, "<schema>")
         options = ApplyOptions(allow_data_loss, values or {}, actor or self._graph._actor)
         if dry_run:
-            contract = self._graph._checked()
+            contract = self._graph._accepted()
             return preview_schema(self._graph._store, contract, source, options)
         try:
             self._graph._writable()

@@ -73,7 +73,7 @@ class GraphBranches:
         report has every conflict.
         """
         options = MergeOptions(resolve, dry_run, actor or self._graph._actor, delete_branch)
-        contract = self._graph._checked() if dry_run else self._graph._writable()
+        contract = self._graph._accepted() if dry_run else self._graph._writable()
         return merge_branches(self._graph._store, contract.catalog, source, target, options)
 
     @public
@@ -92,7 +92,7 @@ class GraphBranches:
         state before the commit.
         """
         options = MergeOptions(resolve, dry_run, actor or self._graph._actor)
-        contract = self._graph._checked() if dry_run else self._graph._writable()
+        contract = self._graph._accepted() if dry_run else self._graph._writable()
         return revert_commit(self._graph._store, contract.catalog, commit, branch, options)
 
     @public
@@ -107,7 +107,7 @@ class GraphBranches:
     ) -> MergeReport:
         """Make what a commit of any branch changed part of a branch, by a new commit."""
         options = MergeOptions(resolve, dry_run, actor or self._graph._actor)
-        contract = self._graph._checked() if dry_run else self._graph._writable()
+        contract = self._graph._accepted() if dry_run else self._graph._writable()
         return pick_commit(self._graph._store, contract.catalog, commit, branch, options)
 
 

@@ -21,7 +21,7 @@ from omnigraph.commit.history import Commit, History, Tags
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_history import schema_at
+from omnigraph.commit.schema_history import contract_at, schema_at
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
@@ -203,8 +203,7 @@ class Graph(GraphParts):
     @property
     def catalog(self) -> Catalog:
         """The types of the schema."""
-        contract = self._checked()
-        return schema_at(self._store, contract, self._store.manifest(None).current())
+        return self._accepted().catalog
 
     # -- history -------------------------------------------------------------------------
 
@@ -556,6 +555,11 @@ class Graph(GraphParts):
         found = self._store.schema_files.check(self._contract)
         self._contract = found
         return found
+
+    def _accepted(self) -> Contract:
+        """The schema of the newest state; the files of an apply that died may lag behind it."""
+        contract = self._checked()
+        return contract_at(self._store, contract, self._store.manifest(None).current())
 
     def _writable(self) -> Contract:
         self._check_open()

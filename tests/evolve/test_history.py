@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 import lance
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, cli
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.schema_files import FILES, STAGED
 from omnigraph.commit.schema_staging import SchemaStaging
 from omnigraph.errors import QueryError
 from omnigraph.lang.schema import compile_schema
-from tests.commit.world import at
+from omnigraph.spark.opening import opened
+from tests.commit.deaths import Died
+from tests.commit.world import at, foreign_upsert, raising
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, rows, values
 
 YEARS = changed(("age: I32?", 'years: I64? @rename_from("age")'))
+DESCRIBED = changed(("node Person {", 'node Person @description("d") {'))
 FOUND = "query q() { match { $p: Person } return { $p.age } order { $p.age } }"
 
 
@@ -80,14 +83,59 @@ def test_a_schema_that_another_program_changed_is_followed(graph, path):
     """It writes the files, and no row about them."""
     before = graph.snapshot().version
     told = changed(("node Person {", 'node Person @description("d") {'))
-    staging = SchemaStaging(graph._store.objects)
-    staging.stage(compile_schema(told), told)
-    staging.promote()
+    applied_elsewhere(graph, told)
+    assert graph.schema.text() == told
     assert graph.catalog.node("Person").annotations
     assert friends(graph) == KNOWS
     graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?"), schema=told))
     assert graph.snapshot(version=before).read("Person").column_names == ["id", "age", "name"]
     assert values(graph, "Person", "city") == dict.fromkeys(AGES)
+
+
+def applied_elsewhere(graph, source):
+    """The files of another program's schema apply."""
+    staging = SchemaStaging(graph._store.objects)
+    staging.stage(compile_schema(source), source)
+    staging.promote()
+
+
+def test_another_program_that_drops_what_was_added_here_is_followed(graph, path):
+    added = SCHEMA + "node City { name: String @key }\n"
+    graph.schema.apply(added)
+    row = {
+        "table_key": "node:City",
+        "table_version": graph.snapshot().tables["node:City"]["version"],
+    }
+    foreign_upsert(path, {"object_id": "gone", "object_type": "table_tombstone", **row})
+    applied_elsewhere(graph, SCHEMA)
+    with Graph.open(path, "r") as reader:
+        for each in (graph, reader):
+            assert each.schema.text() == SCHEMA
+            assert sorted(each.catalog.node_types) == ["Company", "Person"]
+
+
+def test_another_program_that_takes_a_column_back_is_followed(graph, path):
+    """The graph shows a table without the column that the newest schema row has."""
+    pin = graph.snapshot().tables["node:Person"]
+    graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?")))
+    table = lance.dataset(str(path / pin["path"]))
+    table.drop_columns(["city"])
+    version = {"table_key": "node:Person", "table_version": table.version, "row_count": 4}
+    foreign_upsert(path, {"object_id": "new", "object_type": "table_version", **version})
+    applied_elsewhere(graph, SCHEMA)
+    with Graph.open(path, "r") as reader:
+        for each in (graph, reader):
+            assert each.schema.text() == SCHEMA
+            assert values(each, "Person", "age") == AGES
+
+
+def test_another_program_that_goes_back_to_earlier_rules_is_followed(graph, path):
+    graph.schema.apply(DESCRIBED)
+    foreign_upsert(path, {"object_id": "later", "object_type": "graph_note"})
+    applied_elsewhere(graph, SCHEMA)
+    with Graph.open(path, "r") as reader:
+        assert reader.schema.text() == graph.schema.text() == SCHEMA
+        assert not reader.catalog.node("Person").annotations
 
 
 # -- between the publish and the files ------------------------------------------------------------
@@ -115,6 +163,62 @@ def test_a_reader_never_sees_tables_of_one_schema_under_another(graph, other, pa
         graph.schema.apply(wanted)
     assert seen
     assert all(seen)
+
+
+def assert_reads(reader, wanted):
+    """Everything that a handle says of its schema is the schema of the newest state."""
+    assert reader.schema.text() == wanted
+    assert reader.catalog.schema_hash == compile_schema(wanted).schema_hash
+    assert not reader.schema.plan(wanted).steps
+    assert not reader.schema.apply(wanted, dry_run=True).steps
+    name, column = (
+        ("Human" if wanted is RENAMED else "Person"),
+        "years" if wanted is YEARS else "age",
+    )
+    assert friends(reader, name) == KNOWS
+    assert values(reader, name, column) == AGES
+    exported = "\n".join(reader.export(types=[name]))
+    assert f'"{name}"' in exported
+    assert f'"{column}"' in exported
+    assert reader.changes.baseline().snapshot.read(name, [column]).num_rows == len(AGES)
+    assert reader.changes.poll(types=[name]).changes
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Failpoint.PUBLISH_AFTER,
+        Failpoint.STAGING_BETWEEN_RENAMES,
+    ],
+)
+@pytest.mark.parametrize("wanted", [RENAMED, YEARS, DESCRIBED], ids=["type", "property", "rule"])
+def test_after_an_apply_that_died_readers_have_its_schema(
+    graph, other, path, capsys, point, wanted
+):
+    with Graph.open(path, "r") as earlier:
+        assert earlier.schema.text() == SCHEMA
+        with at(point, raising(Died())), pytest.raises(Died):
+            graph.schema.apply(wanted)
+        with Graph.open(path, "r") as fresh:
+            for reader in (earlier, fresh, other):
+                assert_reads(reader, wanted)
+    assert opened(str(path)).catalog.schema_hash == compile_schema(wanted).schema_hash
+    assert cli.main(["schema", "show", str(path)]) == 0
+    assert capsys.readouterr().out.strip() == wanted.strip()
+    with Graph.open(path) as recovered:
+        assert_reads(recovered, wanted)
+    assert (path / "_schema.pg").read_text() == wanted
+
+
+@pytest.mark.parametrize("wanted", [RENAMED, YEARS, DESCRIBED], ids=["type", "property", "rule"])
+def test_schema_files_that_were_left_behind_do_not_count(graph, other, path, wanted):
+    """The staged ones went too, as after somebody removed them by hand."""
+    with at(Failpoint.STAGING_BEFORE_PROMOTE, raising(Died())), pytest.raises(Died):
+        graph.schema.apply(wanted)
+    SchemaStaging(graph._store.objects).discard()
+    with Graph.open(path, "r") as reader:
+        assert_reads(reader, wanted)
+    assert_reads(other, wanted)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_history import contract_at
 from omnigraph.commit.store import GraphStore
 
 if TYPE_CHECKING:
@@ -13,14 +14,18 @@ if TYPE_CHECKING:
 
 
 def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
-    """What opening does: check the format, and on a writable handle settle what crashes left."""
+    """What opening does: check the format, and on a writable handle settle what crashes left.
+
+    Who only reads settles nothing, and takes the schema of the newest state from the manifest.
+    """
     if not store.root.is_local:
         # A server that does not answer is noticed here in seconds; Lance waits for minutes.
         store.schema_files.present()
     if not writable:
-        store.manifest(None).current()
+        newest = store.manifest(None).current()
         only_main = Branches(store).list() == ["main"]
-        return store.schema_files.load(allow_missing=only_main), []
+        files = store.schema_files.load(allow_missing=only_main)
+        return contract_at(store, files, newest), []
     from omnigraph.commit.lifecycle import settle
     from omnigraph.commit.mending import ensure_readable
     from omnigraph.commit.moved import heal_if_moved
