@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from omnigraph.arguments import ENGINES
+from omnigraph.commit.gone import reading
 from omnigraph.commit.in_use import Use
-from omnigraph.errors import InputError, StorageMissing
+from omnigraph.errors import InputError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.bind import bind
@@ -98,13 +99,13 @@ def run_query(
     try:
         watch.check()
         if spark is None:
-            batches = _living(around, execute(Run(around, watch, outline), plan))
+            batches = _lasting(around, execute(Run(around, watch, outline), plan))
             with in_turn():
                 first = next(batches, None)
         else:
             from omnigraph.spark.run_query import execute_on_spark
 
-            batches = execute_on_spark(spark, around, plan, outline, watch)
+            batches = _lasting(around, execute_on_spark(spark, around, plan, outline, watch))
             first = next(batches, None)
     except BaseException:
         if spark is not None:
@@ -121,14 +122,10 @@ def run_query(
     )
 
 
-def _living(around: Surroundings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows that are not there any more went with the branch of the snapshot, most likely."""
-    try:
+def _lasting(around: Surroundings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; what cleanup removed under them is said as such."""
+    with reading(around.store, around.snapshot):
         yield from batches
-    except StorageMissing:
-        for pin in around.snapshot.pins.values():
-            around.store.check_life(pin)
-        raise
 
 
 def _again(
@@ -213,7 +210,8 @@ def explain_plan(around: Surroundings, compiled: Prepared | MutationPlan) -> Exp
     if not isinstance(compiled, Prepared):
         return Explanation(explain_text(compiled), explain_json(compiled))
     plan = compiled.plan
-    expected = estimates(Run(around, Watch(Limits()), compiled.outline), compiled.ready)
+    with reading(around.store, around.snapshot):
+        expected = estimates(Run(around, Watch(Limits()), compiled.outline), compiled.ready)
     lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
     return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
 
@@ -232,7 +230,7 @@ def profile_plan(around: Surroundings, asked: Asked, limits: Limits) -> Explanat
     run = Run(around, watch, asked.prepared.outline, profiled=True)
     start = time.perf_counter()
     rows = size = 0
-    for batch in execute(run, plan):
+    for batch in _lasting(around, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
     steps = _in_order(plan.pipeline, run.reports)

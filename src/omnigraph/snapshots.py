@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.arguments import public
+from omnigraph.commit.gone import reading
 from omnigraph.commit.in_use import Use
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import EntityNotFound, InputError, StorageMissing
+from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
 from omnigraph.lang.types import Scalar
 from omnigraph.result_columns import ResultColumn
@@ -93,7 +94,7 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> pa.Table:
         """The rows of a type as an Arrow table, in no promised order."""
-        with self._living(type_name):
+        with self._lasting():
             return self._table(type_name, columns, condition).read(columns, condition)
 
     @public
@@ -104,10 +105,11 @@ class GraphSnapshot:
         condition: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As ``read``, batch by batch."""
-        table = self._table(type_name, columns, condition)
+        with self._lasting():
+            table = self._table(type_name, columns, condition)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with self._living(type_name):
+            with self._lasting():
                 yield from table.scan(columns, condition)
 
         return batches()
@@ -124,7 +126,7 @@ class GraphSnapshot:
         """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
         if offset < 0 or (length is not None and length < 0):
             raise InputError("offset and length cannot be negative")
-        with self._living(type_name):
+        with self._lasting():
             table, row = self._blob_row(type_name, entity_id, property_name)
             size = table.blob_size(property_name, row)
             if size is None:
@@ -135,7 +137,7 @@ class GraphSnapshot:
     @public
     def blob_facts(self, type_name: str, entity_id: str, property_name: str) -> BlobFacts | None:
         """How large a Blob is and where it lies; none when it is null."""
-        with self._living(type_name):
+        with self._lasting():
             table, row = self._blob_row(type_name, entity_id, property_name)
             found = table.blob_place(property_name, row)
         return None if found is None else BlobFacts(*found)
@@ -158,7 +160,7 @@ class GraphSnapshot:
         schema = kind.arrow_schema()
         blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
         plain = [name for name in schema.names if name not in blobs]
-        with self._living(type_name):
+        with self._lasting():
             rows = self._store.table(self._pin(type_name)).read(plain, pc.field("id") == entity_id)
         if not rows.num_rows:
             return None
@@ -195,14 +197,9 @@ class GraphSnapshot:
                 ) from None
         return self._store.table(self._pin(type_name))
 
-    @contextmanager
-    def _living(self, type_name: str) -> Iterator[None]:
-        """Rows that are not there any more went with the branch of the snapshot, most likely."""
-        try:
-            yield
-        except StorageMissing:
-            self._store.check_life(self._pin(type_name))
-            raise
+    def _lasting(self) -> AbstractContextManager[None]:
+        """Rows that are not there any more were removed with the state, most likely."""
+        return reading(self._store, self._snapshot)
 
     def _pin(self, type_name: str) -> Pin:
         kind = find_type(self._catalog, type_name)

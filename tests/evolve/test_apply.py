@@ -8,13 +8,13 @@ from omnigraph import Graph
 from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.schema_lock import MARK, alone_with_the_schema
 from omnigraph.errors import (
+    HistoryGone,
     InputError,
     ReadOnly,
     SchemaChangeRefused,
     SchemaChanging,
     SchemaDrift,
     SchemaError,
-    StorageMissing,
     ValueConversionError,
 )
 from tests.evolve.world import (
@@ -264,7 +264,7 @@ def test_d85_a_hard_property_drop_takes_the_past_with_it(graph, path):
     assert sorted(graph.snapshot().read("Person", ["name"])["name"].to_pylist()) == sorted(AGES)
     assert friends(graph) == KNOWS
     old = graph.snapshot(version=before.version)
-    with pytest.raises(StorageMissing):
+    with pytest.raises(HistoryGone):
         old.read("Person")
     assert old.count("Company") == old.read("Company").num_rows == 2
     folder = path / graph._store.manifest(None).current().pins["node:Person"].location
@@ -279,7 +279,7 @@ def test_d86_a_hard_type_drop_removes_entries_and_rows(graph, path):
     assert sorted(graph.snapshot().tables) == ["edge:Knows", "node:Person"]
     assert place.is_dir()
     assert list(place.rglob("data/*.lance")) == []
-    with pytest.raises(StorageMissing):
+    with pytest.raises(HistoryGone):
         graph.snapshot(version=before.version).read("Company")
     assert graph.snapshot(version=before.version).read("Person").num_rows == 4
 

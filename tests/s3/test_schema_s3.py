@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import HistoryGone
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, fill, friends, values
 
 
@@ -42,5 +42,5 @@ def test_a_hard_drop_takes_the_past_with_it(graph):
     done = graph.schema.apply(changed(("  age: I32?", "")), allow_data_loss=True)
     assert done.cleared == ("node:Person",)
     assert friends(graph) == KNOWS
-    with pytest.raises(StorageMissing):
+    with pytest.raises(HistoryGone):
         graph.snapshot(version=before).read("Person")

@@ -23,7 +23,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.spark.reading import known_catalog
 from omnigraph.spark.source_reader import groups_of
 from omnigraph.storage.failures import translate
-from omnigraph.storage.parts import VersionPlace, open_version, version_place
+from omnigraph.storage.parts import VersionPlace, lasting, open_version, version_place
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
@@ -53,7 +53,7 @@ def export_parts(export: Export, catalog: Catalog, dest: Path, form: str, run: R
     """Write a directory that ``load`` reads; gives how many rows. All workers must see it."""
     if form not in FORMATS:
         raise InputError(f"'{form}' is no export format", hint="use ndjson or parquet")
-    with new_folder(Path(os.path.abspath(dest))) as top:
+    with export.lasting(), new_folder(Path(os.path.abspath(dest))) as top:
         shares = list(_shares(export, catalog, top, form))
         for folder in sorted({share.folder for share in shares}):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -118,8 +118,9 @@ def _batches(share: Writing, kind: Kind) -> Iterator[pa.RecordBatch]:
     if not share.fragments:
         return
     schema = kind.arrow_schema()
-    for batch in open_version(share.place).whole_rows(schema.names, None, share.fragments):
-        yield typed_batch(batch, schema)
+    with lasting(share.place):
+        for batch in open_version(share.place).whole_rows(schema.names, None, share.fragments):
+            yield typed_batch(batch, schema)
 
 
 def _remove_halves(folder: Path) -> None:

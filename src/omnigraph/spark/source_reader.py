@@ -20,7 +20,7 @@ from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.spark.opening import Moment, Opened
-from omnigraph.storage.parts import VersionPlace, open_version, version_place
+from omnigraph.storage.parts import VersionPlace, lasting, open_version, version_place
 from omnigraph.storage.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -46,10 +46,11 @@ class TypeScan:
 
     def read(self, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        table = open_version(self.place)
-        for batch in rows_of(table, self.wanted.names, self.condition, fragments):
-            if batch.num_rows:
-                yield self._for_spark(batch)
+        with lasting(self.place):
+            table = open_version(self.place)
+            for batch in rows_of(table, self.wanted.names, self.condition, fragments):
+                if batch.num_rows:
+                    yield self._for_spark(batch)
 
     def _for_spark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [self._column(batch[field.name], field) for field in self.wanted]

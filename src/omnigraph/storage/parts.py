@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,13 @@ from lance import LanceOperation
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import AlreadyExists, InternalError, RecoveryRequired, StorageMissing
+from omnigraph.errors import (
+    AlreadyExists,
+    HistoryGone,
+    InternalError,
+    RecoveryRequired,
+    StorageMissing,
+)
 from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.datasets import Datasets
@@ -233,8 +239,26 @@ def version_place(datasets: Datasets, table: Table) -> VersionPlace:
 
 def open_version(place: VersionPlace) -> Table:
     """The table in another process."""
-    with lance_call("open", place.path):
+    with lasting(place), lance_call("open", place.path):
         return Table(TableRef(place.path), _dataset(place))
+
+
+@contextmanager
+def lasting(place: VersionPlace) -> Iterator[None]:
+    """Read a version that was there when its place was told: what went with it was removed."""
+    try:
+        yield
+    except StorageMissing as error:
+        try:
+            with lance_call("open", place.path):
+                _dataset(place)
+        except StorageMissing:
+            raise HistoryGone(
+                f"version {place.version} of '{place.path}' was removed",
+                hint="read a newer state; a tag, or cleanup with a larger min_age, keeps one",
+                details={"table": place.path, "version": place.version},
+            ) from error
+        raise
 
 
 def fragments_of(table: Table) -> list[tuple[int, int]]:

@@ -7,11 +7,14 @@ Rows stream; no table is held in memory. What is written appears under its name 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from omnigraph.commit.gone import reading
+from omnigraph.commit.in_use import Use
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
@@ -43,6 +46,7 @@ class Export:
     ) -> None:
         self._store = store
         self._snapshot = snapshot
+        self._use = Use(store.root.uri, snapshot)
         every: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
         if types is not None:
             wanted = {_named(catalog, name).table_key for name in types}
@@ -93,6 +97,10 @@ class Export:
         for kind, pin in self._pinned():
             yield kind, self._store.table(pin)
 
+    def lasting(self) -> AbstractContextManager[None]:
+        """For whoever reads the tables: what cleanup removed meanwhile is said as such."""
+        return reading(self._store, self._snapshot)
+
     def _pinned(self) -> Iterator[tuple[Kind, Pin]]:
         for kind in self._kinds:
             pin = self._snapshot.pin(kind.table_key)
@@ -103,9 +111,10 @@ class Export:
         if not pin.row_count:
             return
         schema = kind.arrow_schema()
-        table = self._store.table(pin)
-        for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
-            yield typed_batch(batch, schema)
+        with self.lasting():
+            table = self._store.table(pin)
+            for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
+                yield typed_batch(batch, schema)
 
 
 def typed_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
