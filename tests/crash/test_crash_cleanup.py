@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, verify_graph
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import HistoryGone
+from omnigraph.maintain.verify import ProblemCode
 from tests.crash import operations
 from tests.crash.harness import Harness
 from tests.crash.scenarios import SCENARIOS, Ready, Scenario
@@ -16,6 +18,8 @@ from tests.crash.survival import State
 
 Get = Callable[[Scenario], Ready]
 CLEANUP = next(scenario for scenario in SCENARIOS if scenario.operation is operations.clean_up)
+HARD_DROP = next(s for s in SCENARIOS if s.operation is operations.apply_drop)
+STRIDE = 53
 FOLDERS = ("_versions", "data", "_deletions", "_indices", "_refs")
 
 
@@ -66,8 +70,16 @@ def goal(ready: Get) -> tuple[Ready, list[str], dict[str, object]]:
         return found, files, history(graph)
 
 
+def unfinished(root: Path) -> bool:
+    """Whether something is left of a removal; nothing may be wrong, whatever is."""
+    report = verify_graph(root)
+    assert report.is_sound, report.problems
+    return any(each.code is ProblemCode.CLEANUP_UNFINISHED for each in report.problems)
+
+
 def must_converge(ready: Ready, files: list[str], commits: dict[str, object]) -> None:
     root = ready.prepared.root
+    unfinished(root)
     with Graph.open(root, "r") as graph:
         assert State.of(graph) == ready.survival.before
         # Whatever can be opened can be read, and what is to stay is there.
@@ -76,15 +88,50 @@ def must_converge(ready: Ready, files: list[str], commits: dict[str, object]) ->
     with Graph.open(root, "r") as graph:
         assert State.of(graph) == ready.survival.before
         assert history(graph) == commits
+    assert not unfinished(root)
 
 
 def test_a_cleanup_that_dies_at_a_boundary_is_completed_by_the_next(crash: Harness, goal):
+    """At the first crossing of each; every crossing is among the steps below."""
     ready, files, commits = goal
-    kills = 0
-    for _ in crash.walk_failpoints(CLEANUP.operation, ready.prepared):
+    points = dict.fromkeys(ready.crossed)
+    assert Failpoint.REMOVAL_AFTER_VERSIONS in points
+    for point in points:
+        root = ready.prepared.put_back()
+        assert crash.kill_at_failpoint(CLEANUP.operation, root, point).killed
         must_converge(ready, files, commits)
-        kills += 1
-    assert kills == len(ready.crossed)
+
+
+def test_whoever_opens_the_graph_finishes_a_removal(crash: Harness, goal):
+    """The files of versions that are gone do not stay, also without another cleanup."""
+    ready, _, commits = goal
+    root = ready.prepared.put_back()
+    point = Failpoint.REMOVAL_AFTER_VERSIONS
+    assert crash.kill_at_failpoint(CLEANUP.operation, root, point).killed
+    assert unfinished(root)
+    unnamed = verify_graph(root).unnamed
+    with Graph.open(root) as graph:
+        assert history(graph).items() >= commits.items()
+    assert not unfinished(root)
+    assert verify_graph(root).unnamed < unnamed
+    assert list((root / "__recovery").glob("*.cleanup")) == []
+
+
+def test_a_repair_finishes_a_removal(crash: Harness, goal):
+    ready, _, _ = goal
+    root = ready.prepared.put_back()
+    with Graph.open(root) as graph:
+        point = Failpoint.REMOVAL_AFTER_VERSIONS
+        assert crash.kill_at_failpoint(CLEANUP.operation, root, point).killed
+        assert unfinished(root)
+        graph.maintenance.repair()
+    assert not unfinished(root)
+
+
+def test_a_cleanup_that_dies_at_some_steps_is_completed_by_the_next(crash: Harness, goal):
+    ready, files, commits = goal
+    for _ in crash.walk_steps(CLEANUP.operation, ready.prepared, start=40, stride=STRIDE):
+        must_converge(ready, files, commits)
 
 
 @pytest.mark.slow
@@ -92,3 +139,36 @@ def test_a_cleanup_that_dies_at_any_step_is_completed_by_the_next(crash: Harness
     ready, files, commits = goal
     for _ in crash.walk_steps(CLEANUP.operation, ready.prepared):
         must_converge(ready, files, commits)
+
+
+# -- hard drops -----------------------------------------------------------------------------------
+
+
+def must_be_dropped(ready: Ready) -> None:
+    """Nothing is wrong; whoever opens the graph ends the drop, if it came to its removal."""
+    root = ready.prepared.root
+    begun = unfinished(root)
+    with Graph.open(root) as graph:
+        assert State.of(graph) in (ready.survival.before, ready.survival.after)
+        location = graph._store.manifest(None).current().pins["node:Person"].location
+        versions = list((root / location / "_versions").glob("*.manifest"))
+    assert not begun or len(versions) == 1
+    assert not unfinished(root)
+
+
+def test_a_hard_drop_that_dies_in_its_removal_is_finished_by_the_next_open(
+    crash: Harness, ready: Get
+):
+    found = ready(HARD_DROP)
+    for point in (Failpoint.REMOVAL_AFTER_INTENT, Failpoint.REMOVAL_AFTER_VERSIONS):
+        root = found.prepared.put_back()
+        assert crash.kill_at_failpoint(HARD_DROP.operation, root, point).killed
+        assert unfinished(root)
+        must_be_dropped(found)
+
+
+@pytest.mark.slow
+def test_a_hard_drop_that_dies_at_any_step_leaves_a_sound_graph(crash: Harness, ready: Get):
+    found = ready(HARD_DROP)
+    for _ in crash.walk_steps(HARD_DROP.operation, found.prepared):
+        must_be_dropped(found)

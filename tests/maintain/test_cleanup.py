@@ -76,7 +76,8 @@ def names(source):
 
 
 def size_of(graph):
-    return sum(path.stat().st_size for path in Path(graph.uri).rglob("*") if path.is_file())
+    files = [path for path in Path(graph.uri).rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if path.parent.name != "__history")
 
 
 def clean(graph, keep=1, **options):

@@ -393,7 +393,7 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     pin = graph.snapshot(tag="old")._snapshot.pin("node:Person")
     os.unlink(Path(graph.uri, graph._store.datasets.version_path(pin.ref, pin.version)))
     found = codes(graph.maintenance.verify(checksums=False))
-    assert found == [ProblemCode.TAG_UNREADABLE]
+    assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
 
 def test_schema_files_that_disagree_are_named_also_where_nothing_opens(graph, path):

@@ -234,10 +234,3 @@ def test_counting_can_be_taken_over_by_a_table_elsewhere(store, inline):
     commit(store, store.stage_append(newest(store, ref), rows))
     assert newest(store, ref).count() == 3
     assert newest(store).count() == 4
-
-
-def test_forgotten_history_cannot_be_opened(store, inline):
-    version = newest(store).version
-    assert inline.forget_history(REF, version) == version - 1
-    assert store.info(REF, version - 1) is None
-    assert read(store) == ROWS

@@ -115,6 +115,10 @@ class Failpoint(StrEnum):
     """No state shows them any more: versions of a table are about to go; crossed for each copy."""
     CLEANUP_BEFORE_EMPTYING = "cleanup.before_emptying"
     """A table that was dropped, and that no state shows, is about to lose its rows."""
+    REMOVAL_AFTER_INTENT = "removal.after_intent"
+    """Which versions of a table go is written down; none has gone; crossed for each copy."""
+    REMOVAL_AFTER_VERSIONS = "removal.after_versions"
+    """The versions are gone; files that only they named are not; crossed for each copy."""
     CLEANUP_BEFORE_REST = "cleanup.before_rest"
     """All versions are gone that go; derived files and markers are not."""
 

@@ -30,6 +30,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.leases import LEASE_FOLDER
 from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.removed_versions import start_record
 
 # The lock branch of a schema apply by the reference program says nothing about its holder.
 _ABANDONED_SECONDS = 600
@@ -95,6 +96,7 @@ def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
     rows = _first_rows(store, catalog, source)
     reached(Failpoint.INIT_AFTER_TABLES)
     store.objects.delete_prefix(MANIFEST)
+    start_record(store.objects)
     Ledger.create(store.datasets, MANIFEST, to_arrow(rows))
     store.datasets.checksums.record()
 

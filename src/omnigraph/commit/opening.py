@@ -29,10 +29,12 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     from omnigraph.commit.lifecycle import settle
     from omnigraph.commit.mending import ensure_readable
     from omnigraph.commit.moved import heal_if_moved
+    from omnigraph.commit.removal import finish_removals
 
     ensure_readable(store, None)
     heal_if_moved(store)
     recovered = settle(store, full=True)
+    finish_removals(store)
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
     return store.schema_files.load(), recovered

@@ -11,6 +11,7 @@ from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.names import table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import WriteView
+from omnigraph.commit.removal import forget_history
 from omnigraph.commit.rows import TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -181,13 +182,13 @@ def lose_data(store: GraphStore, before: Snapshot, changes: Changes) -> list[str
         pin = after.pin(change.new.table_key)
         if change.loses and pin is not None:
             with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
-                store.inline.forget_history(pin.ref, pin.version)
+                forget_history(store, pin.ref, pin.version, pin.table_key)
             done.append(change.new.table_key)
     for kind, mode in changes.dropped:
         pin = before.pin(kind.table_key)
         if mode is DropMode.HARD and pin is not None:
             with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
                 empty = store.inline.begin_again(pin.location, kind.arrow_schema(), pin.version)
-                store.inline.forget_history(empty.ref, empty.version)
+                forget_history(store, empty.ref, empty.version, pin.table_key)
             done.append(kind.table_key)
     return done

@@ -35,6 +35,7 @@ from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.storage.copying import files_below, folders_in
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.named import NamedFile, named_files
+from omnigraph.storage.removed_versions import PATH as REMOVED
 from omnigraph.storage.table_types import TableRef
 
 _FOLDERS = ("nodes", "edges")
@@ -102,8 +103,9 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
     there: dict[str, int] = {}
     for top in (*_FOLDERS, MANIFEST, AUDIT_TABLE):
         there |= files_below(store.objects, top)
+    # After the listing: a version that is not in it is recorded by now, if a cleanup removed it.
+    texts = {**moment.texts, **_removed(store)}
     limits = _limits(store, moment)
-    texts = dict(moment.texts)
     for location in sorted({ref.location for ref in limits}):
         if location != MANIFEST:
             own = (ref.branch for ref in limits if ref.location == location)
@@ -126,6 +128,14 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
                 elif _must_be_there(file):
                     raise _gone(path)
     return Files(dict(sorted(wanted.items())), texts)
+
+
+def _removed(store: GraphStore) -> dict[str, str]:
+    """The record of removed versions, if the graph has one."""
+    try:
+        return {REMOVED: store.objects.read(REMOVED)}
+    except StorageMissing:
+        return {}
 
 
 def refuse_changed(store: GraphStore, files: Files) -> None:

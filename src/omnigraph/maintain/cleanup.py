@@ -8,9 +8,10 @@ What goes is decided once, by ``keeping`` and ``retention``. Then, in this order
 3. the versions of tables that only those states showed, table by table, each alone with its table;
 4. what only saves time: persisted topologies of what is gone, markers of dead writers.
 
-States go before what they show. So whoever dies in between, or fails at one table, leaves versions
-that nobody can name; the next cleanup finds them. Nothing is written but the emptying of a table
-that was dropped, which no branch shows.
+States go before what they show, and a version before its files. So whoever dies in between, or
+fails at one table, leaves versions that nobody can name, which the next cleanup finds, and files
+of versions that are gone, which ``commit.removal`` wrote down before. Nothing else is written but
+the record of removed versions, and the emptying of a table that was dropped, which no branch shows.
 
 A reader elsewhere finds the newest version by the name of the one after its own, as long as it
 looks often; that is why nothing goes that is younger than ``READERS`` unless the caller says that
@@ -27,10 +28,17 @@ from datetime import UTC, datetime, timedelta
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import LISTS_AFTER, MANIFEST, versions_were_removed
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, table_lease
+from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.staging import FOLDER
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import BranchNotFound, Conflict, InputError, OmniGraphError
+from omnigraph.errors import (
+    BranchNotFound,
+    Conflict,
+    InputError,
+    OmniGraphError,
+    StorageCorrupt,
+)
 from omnigraph.maintain.cleanup_report import (
     CleanupReport,
     ManifestCleanup,
@@ -47,6 +55,13 @@ from omnigraph.storage.cleaning import fork_files, freed_by, is_empty, versions_
 from omnigraph.storage.datasets import HINT
 from omnigraph.storage.derived import FOLDER as TOPOLOGY
 from omnigraph.storage.leases import Held
+from omnigraph.storage.removed_versions import (
+    RemovedVersions,
+    life_id,
+    prune_record,
+    read_removed,
+    start_record,
+)
 from omnigraph.storage.table_types import TableRef
 from omnigraph.storage.unnamed import unnamed_files
 from omnigraph.topology.persisted import unused_files
@@ -114,6 +129,8 @@ def clean_up(
     """Remove what goes; a dry run only says what that is."""
     refuse_unsettled(store)
     refuse_while_schema_changes(store, "cleanup")
+    if not dry_run:
+        finish_removals(store)
     return _Cleaning(store, make_plan(store, policy, run), run, dry_run).go()
 
 
@@ -137,6 +154,7 @@ class _Cleaning:
         """Files that go because no version names them; Lance counts some of them too."""
 
     def go(self) -> CleanupReport:
+        self._start_record()
         files = self._remove_files()
         forks, manifest = self._remove_states()
         dropped = self._empty_dropped()
@@ -146,6 +164,7 @@ class _Cleaning:
         if not self._dry_run:
             with suppress(OmniGraphError):
                 fold_checksums(self._store.objects, MOST_RECORDS)
+                prune_record(self._store.objects)
         for branch, reason in sorted(self._plan.unreadable.items()):
             self._skipped.append(Skipped(f"branch '{branch}'", reason))
         return CleanupReport(
@@ -159,6 +178,23 @@ class _Cleaning:
             tuple(self._skipped),
             self._dry_run,
         )
+
+    # -- the record of removed versions --------------------------------------------------
+
+    def _start_record(self) -> None:
+        """A graph of another program has none: from here on its gaps can be judged."""
+        objects, plan = self._store.objects, self._plan
+        if self._dry_run or plan.errors or plan.unreadable:
+            return
+        with suppress(StorageCorrupt):
+            if read_removed(objects) is not None:
+                return
+        removed = RemovedVersions()
+        for ref, versions in plan.versions.items():
+            gaps = set(range(versions[0], versions[-1])).difference(versions) if versions else ()
+            if gaps:
+                removed = removed.changed(ref, life_id(objects, ref), gaps)
+        start_record(objects, removed)
 
     # -- files that no version names -----------------------------------------------------
 
@@ -294,7 +330,7 @@ class _Cleaning:
     def _remove(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
         """Remove versions, or look what that would free; gives how many, and bytes."""
         if not self._dry_run:
-            return self._store.inline.remove_versions(ref, versions)
+            return remove_versions(self._store, ref, versions, self._key(ref))
         freed = freed_by(self._store.datasets, ref, versions)
         root = self._store.root
         counted = {root.object_path(path) for path in self._files}

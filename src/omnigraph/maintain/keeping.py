@@ -59,6 +59,8 @@ class Plan:
     copies: set[TableRef] = field(default_factory=set)
     """Those that stay."""
     manifests: dict[str | None, list[int]] = field(default_factory=dict)
+    versions: dict[TableRef, list[int]] = field(default_factory=dict)
+    """Those that each copy has now, of the manifest too, oldest first."""
     floor: int = 1
     dead_markers: list[str] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -127,7 +129,15 @@ class _Planning:
         self._need_writers()
         self._decide_versions()
         self._decide_states()
+        self._list_versions()
         return out
+
+    def _list_versions(self) -> None:
+        for branch, states in self._states.items():
+            self._out.versions[TableRef(MANIFEST, branch)] = [state.version for state in states]
+        for table in self._tables.values():
+            for ref, stamps in table.stamps.items():
+                self._out.versions[ref] = [stamp.version for stamp in stamps]
 
     # -- looking -------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 from omnigraph.commit.moved import heal_everything, misplaced
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.removal import finish_removals
 from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -100,6 +101,7 @@ def repair(
     if force and not confirm:
         raise InputError("force needs confirm", hint="pass confirm=True too")
     refuse_unsettled(store)
+    finish_removals(store)
     elsewhere = heal_everything(store) if confirm else misplaced(store)
     snapshot = store.manifest(branch).current()
     own = [pin for pin in snapshot.pins.values() if pin.branch == branch]

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import lance
@@ -174,36 +173,6 @@ class InlineTables:
             if found.damage.unreadable_version:
                 set_aside(datasets, ref, version)
             raise found.damage.error() from None
-
-    def forget_history(self, ref: TableRef, version: int) -> int:
-        """Remove every version before one, with the rows that only they have; gives how many.
-
-        Inline because removing files has no second phase; what a crash leaves is removed next
-        time. The caller holds the lease of the table.
-        """
-        dataset = self._datasets.open(ref, version)
-        with lance_call("remove old versions of", ref.path, writes=True):
-            gone = dataset.cleanup_old_versions(
-                retain_versions=1, older_than=timedelta(0), error_if_tagged_old_versions=False
-            )
-        self._datasets.forget()
-        return int(gone.old_versions)
-
-    def remove_versions(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
-        """Remove these versions with the files that only they have; gives how many, and bytes.
-
-        Inline for the reason of ``forget_history``. Lance keeps the newest version and those that
-        branches of the dataset were made from, whatever is asked for.
-        """
-        if not versions:
-            return 0, 0
-        dataset = self._datasets.open(ref)
-        with lance_call("remove old versions of", ref.path, writes=True):
-            gone = dataset.cleanup_old_versions(
-                versions=list(versions), error_if_tagged_old_versions=False
-            )
-        self._datasets.forget()
-        return int(gone.old_versions), int(gone.bytes_removed)
 
     # -- branches of one dataset ---------------------------------------------------------
 

@@ -341,6 +341,26 @@ class ObjectStore:
         except StorageMissing:
             return
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Remove many objects, with one sync for each directory; missing ones are fine.
+
+        When it returns they are gone for good: what is removed next cannot go before them.
+        """
+        names = list(paths)
+        if not names:
+            return
+        self.traffic.deletes += len(names)
+        with translated("delete", self.root.path(names[0]), writes=True):
+            if not self.root.is_local:
+                self._store.delete(names)
+                return
+            for name in names:
+                self._local(name).unlink(missing_ok=True)
+            if self._synced:
+                for folder in sorted({self._local(name).parent for name in names}):
+                    if folder.is_dir():
+                        sync_directory(folder)
+
     def delete_prefix(self, path: str) -> int:
         """Remove everything below a path; gives how many objects that were."""
         self.traffic.deletes += 1

@@ -42,8 +42,7 @@ def unnamed_files(datasets: Datasets, location: str) -> list[UnnamedFile]:
     with lance_call("list the files of", location):
         # What is there before what is named: a write that is committed meanwhile has no such file.
         there = list(_there(table))
-        copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
-        named = {name for copy in copies for name in _named(copy)}
+    named = names_of_versions(datasets, location)
     found = [
         UnnamedFile(f"{location}/{path}", size, modified)
         for path, name, size, modified in there
@@ -75,7 +74,15 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
             found = split_file(path)
             parts = [] if found is None else found[1].split("/")
             if parts and parts[0] in _FOLDERS:
-                yield path, _name(parts), size, modified
+                yield path, name_in_versions(parts), size, modified
+
+
+def names_of_versions(datasets: Datasets, location: str) -> set[str]:
+    """What all versions of a table name, on all its branches; relative to whichever has it."""
+    table = datasets.open(TableRef(location))
+    with lance_call("list the files of", location):
+        copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
+        return {name for copy in copies for name in _named(copy)}
 
 
 def _named(table: LanceDataset) -> Iterable[str]:
@@ -84,8 +91,8 @@ def _named(table: LanceDataset) -> Iterable[str]:
         yield from batch.column("path").to_pylist()
 
 
-def _name(parts: list[str]) -> str:
-    """A blob lies in a directory that is named after the file of its row."""
+def name_in_versions(parts: list[str]) -> str:
+    """What versions call a file: a blob lies in a directory named after the file of its row."""
     if parts[0] == "data" and len(parts) > 2:
         return f"data/{parts[1]}.lance"
     return "/".join(parts)

@@ -40,6 +40,16 @@ def named_files(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[s
                 yield ref.location + base.rstrip("/").rpartition(ref.location)[2], names
 
 
+def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
+    """The transaction files that the versions of one copy name, relative to it."""
+    return {
+        name
+        for _, names in named_files(datasets, ref)
+        for name in names
+        if name.startswith("_transactions/")
+    }
+
+
 def files_of_version(table: Table) -> list[str]:
     """The files of rows and deletions that one version names; where they lie is not said."""
     with lance_call("read", table.ref.path):

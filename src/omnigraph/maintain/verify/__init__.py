@@ -39,6 +39,7 @@ from omnigraph.maintain.verify.report import (
     Weight,
 )
 from omnigraph.maintain.verify.tables import table_jobs
+from omnigraph.maintain.verify.versions import look_at_versions
 from omnigraph.storage.checksums import TABLES, Records
 
 __all__ = ["Problem", "ProblemCode", "VerifyReport", "Weight", "verify"]
@@ -77,6 +78,7 @@ def verify(
     if checksums:
         rest = [p for p in ground.files if split(p)[0] in locations and split(p)[0] != MANIFEST]
         compare_files(ground, records, rest, many, lambda *at: told(FILES_PHASE, *at))
+    look_at_versions(ground, records)
     look_at_orphans(ground)
     look_at_tags(ground)
     look_at_writes(ground)

@@ -44,6 +44,8 @@ class Ground:
     """Every file of tables and manifest, relative to the root."""
     damaged: set[str] = field(default_factory=set)
     """Files that are not what was written. Lance may end the process when it reads one."""
+    reverted: set[str | None] = field(default_factory=set)
+    """Branches whose newest state is lost: what their tables have beyond it is no drift."""
     _whole: dict[tuple[TableRef, int], bool] = field(default_factory=dict)
 
     def is_whole(self, ref: TableRef, version: int) -> bool:

@@ -13,6 +13,7 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label, normal_branch
+from omnigraph.commit.removal import Purpose, RemovalIntent, read_intents
 from omnigraph.commit.rows import HeadRow, from_arrow
 from omnigraph.commit.sidecar import FOLDER as RECOVERY
 from omnigraph.commit.snapshot import Snapshot
@@ -93,6 +94,9 @@ def _damaged_references(ground: Ground, references: set[str]) -> None:
 
 def look_at_orphans(ground: Ground) -> None:
     """Directories of branches that there are no more, of the graph and of single tables."""
+    if ground.reverted:
+        # The lost state may show them, and the hint would be to remove them.
+        return
     writing = _being_written(ground)
     for path, location, branch in _copies(ground):
         reference = f"{location}/{_REFS}{branch.replace('/', '%2F')}.json"
@@ -236,6 +240,28 @@ def look_at_writes(ground: Ground) -> None:
         for name in store.objects.list(RECOVERY):
             if name.endswith(ENDING):
                 _look_at_marker(ground, f"{RECOVERY}/{name}")
+        for intent in read_intents(store):
+            ground.findings.add(_removal(intent))
+
+
+def _removal(intent: RemovalIntent | StorageCorrupt) -> Problem:
+    if isinstance(intent, StorageCorrupt):
+        file = str(intent.details["file"])
+        return Problem(
+            ProblemCode.MARKER_DAMAGED, intent.message, intent.hint, Weight.WARNING, file=file
+        )
+    what = "a cleanup" if intent.purpose is Purpose.CLEANUP else "a hard drop"
+    return Problem(
+        ProblemCode.CLEANUP_UNFINISHED,
+        f"{what} of '{intent.table_key}' is under way or was interrupted: files of versions that "
+        "are gone may be left",
+        "if no process works on it, open the graph read-write, or run "
+        "graph.maintenance.cleanup() or repair(): that finishes it",
+        Weight.WARNING,
+        intent.table_key,
+        branch_label(intent.ref.branch),
+        intent.path,
+    )
 
 
 def _look_at_marker(ground: Ground, file: str) -> None:

@@ -134,8 +134,13 @@ class _Check:
                 self._told(problem)
 
     def drift(self) -> None:
-        """The newest version is the one that the graph shows, unless a write is under way."""
+        """The newest version is the one that the graph shows, unless a write is under way.
+
+        Where the newest state of the branch is lost, tables are ahead because of that.
+        """
         pin, store = self._pin, self._ground.store
+        if self._snapshot.branch in self._ground.reverted:
+            return
         with self._ground.guarded(
             f"the newest version of '{pin.table_key}'",
             table=pin.table_key,

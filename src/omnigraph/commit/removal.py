@@ -1,0 +1,209 @@
+"""Removing versions of tables so that a process may die at any step.
+
+``__recovery/<ULID>.cleanup`` is written before the first file goes and says what is being removed:
+versions first, then the files that only they name. A version that is there is therefore always
+whole, and what a dead process left are files that nobody reads. Whoever opens the graph to write,
+cleans up or repairs finishes it. Other programs ignore the name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.names import branch_label, normal_branch, publish_lease, table_lease
+from omnigraph.commit.staging import FOLDER
+from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.storage.cleaning import (
+    delete_files,
+    delete_versions,
+    present_versions,
+    removal_of,
+    unnamed_among,
+)
+from omnigraph.storage.removed_versions import from_ranges, life_id, record_removed, to_ranges
+from omnigraph.storage.table_types import TableRef
+
+ENDING = ".cleanup"
+
+_LOG = logging.getLogger(__name__)
+
+
+class Purpose(StrEnum):
+    """Why versions are removed: what is left of a cleanup may stay, of a hard drop it may not."""
+
+    CLEANUP = "cleanup"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalIntent:
+    """What is being removed from one copy of a table."""
+
+    operation: str
+    started_at: int
+    purpose: Purpose
+    table_key: str
+    ref: TableRef
+    life: str | None
+    versions: tuple[int, ...]
+    files: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.operation}{ENDING}"
+
+    def to_text(self) -> str:
+        stored = {
+            "operation_id": self.operation,
+            "started_at": self.started_at,
+            "purpose": self.purpose.value,
+            "table": self.table_key,
+            "location": self.ref.location,
+            "branch": branch_label(self.ref.branch),
+            "life": self.life,
+            "versions": [list(each) for each in to_ranges(self.versions)],
+            "files": list(self.files),
+        }
+        return json.dumps(stored, sort_keys=True)
+
+
+def remove_versions(
+    store: GraphStore,
+    ref: TableRef,
+    versions: Sequence[int],
+    table_key: str,
+    purpose: Purpose = Purpose.CLEANUP,
+) -> tuple[int, int]:
+    """Remove versions with the files that only they name; gives how many, and bytes.
+
+    The caller holds the lease of the table, or of publishing for the manifest. The newest version
+    and those that forks were made from stay, whatever is asked for.
+    """
+    if not versions:
+        return 0, 0
+    removal = removal_of(store.datasets, ref, versions)
+    if not removal.versions:
+        return 0, 0
+    life = life_id(store.objects, ref)
+    intent = RemovalIntent(
+        new_ulid(), now_micros(), purpose, table_key, ref, life, removal.versions, removal.files
+    )
+    store.objects.write(intent.path, intent.to_text())
+    # Before they go, so that a copy of the graph that is made meanwhile knows it, too.
+    record_removed(store.objects, ref, life, removal.versions)
+    reached(Failpoint.REMOVAL_AFTER_INTENT)
+    delete_versions(store.datasets, ref, removal.versions)
+    reached(Failpoint.REMOVAL_AFTER_VERSIONS)
+    delete_files(store.objects, (*removal.files, *removal.unverified))
+    store.objects.delete(intent.path)
+    return len(removal.versions), removal.size
+
+
+def forget_history(store: GraphStore, ref: TableRef, version: int, table_key: str) -> int:
+    """Remove every version before one, with the rows that only they have; gives how many."""
+    before = [each for each in present_versions(store.datasets, ref) if each < version]
+    return remove_versions(store, ref, before, table_key, Purpose.DROP)[0]
+
+
+# -- what dead processes left ---------------------------------------------------------------------
+
+
+def read_intents(store: GraphStore) -> list[RemovalIntent | StorageCorrupt]:
+    """Every removal that is under way or was interrupted, oldest first."""
+    found: list[RemovalIntent | StorageCorrupt] = []
+    for name in store.objects.list(FOLDER):
+        if name.endswith(ENDING):
+            try:
+                found.append(_read(store, name))
+            except StorageMissing:
+                continue
+            except StorageCorrupt as error:
+                found.append(error)
+    return found
+
+
+def _read(store: GraphStore, name: str) -> RemovalIntent:
+    path = f"{FOLDER}/{name}"
+    text = store.objects.read(path)
+    try:
+        stored = json.loads(text)
+        life = stored["life"]
+        return RemovalIntent(
+            name.removesuffix(ENDING),
+            int(stored["started_at"]),
+            Purpose(stored["purpose"]),
+            str(stored["table"]),
+            TableRef(str(stored["location"]), normal_branch(str(stored["branch"]))),
+            None if life is None else str(life),
+            tuple(from_ranges(stored["versions"])),
+            tuple(map(str, stored["files"])),
+        )
+    except (ValueError, KeyError, TypeError, OmniGraphError):
+        raise StorageCorrupt(
+            f"'{path}' does not say which versions are being removed",
+            hint="remove it if no cleanup runs",
+            details={"file": path},
+        ) from None
+
+
+def finish_removals(store: GraphStore) -> int:
+    """Finish what dead processes left of their removals; gives how many there were.
+
+    A process that lives holds the lease of its table, so its removal is left to it. Only files
+    are at stake that nobody reads: that one cannot be removed keeps nobody from writing.
+    """
+    done = 0
+    for intent in read_intents(store):
+        if isinstance(intent, StorageCorrupt):
+            continue
+        try:
+            with suppress(Conflict), store.leases.held([_lease(store, intent)], timeout=0.0):
+                # Who held the lease may have finished in the meantime.
+                if store.objects.head(intent.path) is not None:
+                    _finish(store, intent)
+                    done += 1
+        except OmniGraphError as error:
+            _LOG.warning("the removal %s could not be finished: %s", intent.operation, error)
+    return done
+
+
+def _lease(store: GraphStore, intent: RemovalIntent) -> str:
+    ref = intent.ref
+    if ref.location == MANIFEST:
+        return publish_lease(ref.branch)
+    pins = store.manifest(None).current().pins
+    # The type may have another name by now.
+    keys = [key for key, pin in pins.items() if pin.location == ref.location]
+    return table_lease(keys[0] if keys else intent.table_key, ref.branch)
+
+
+def _finish(store: GraphStore, intent: RemovalIntent) -> None:
+    """Files go that no version names; versions only where none may stay.
+
+    A version that a cleanup did not come to may have got a branch or a tag since: the next cleanup
+    decides about it anew.
+    """
+    ref = intent.ref
+    if life_id(store.objects, ref) != intent.life:
+        # The fork is gone with all its files, and there may be another of its name.
+        store.objects.delete(intent.path)
+        return
+    left = present_versions(store.datasets, ref).intersection(intent.versions)
+    if intent.purpose is Purpose.DROP and left:
+        going = removal_of(store.datasets, ref, sorted(left)).versions
+        delete_versions(store.datasets, ref, going)
+        left = left.difference(going)
+    record_removed(
+        store.objects, ref, intent.life, frozenset(intent.versions).difference(left), left
+    )
+    delete_files(store.objects, unnamed_among(store.datasets, ref.location, intent.files))
+    store.objects.delete(intent.path)

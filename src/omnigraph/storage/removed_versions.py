@@ -1,0 +1,200 @@
+"""The versions that cleanup removed, so that a lost version can be told from a removed one.
+
+Lance numbers the versions of a dataset without gaps. A gap is therefore a removed version or a
+lost one, and only this record knows which. It is one small object for the whole graph, made with
+the graph and extended before version files are removed. A graph without it was made by another
+program: its gaps are not judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
+from omnigraph.storage.cleaning import fork_reference
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.table_types import TableRef
+
+FOLDER = "__history"
+PATH = f"{FOLDER}/removed.json"
+
+_VERSION = 1
+_ATTEMPTS = 50
+
+Ranges = tuple[tuple[int, int], ...]
+"""Versions as first and last of each run, rising."""
+
+
+def to_ranges(versions: Iterable[int]) -> Ranges:
+    """
+    >>> to_ranges([7, 1, 2, 3, 8])
+    ((1, 3), (7, 8))
+    """
+    found: list[tuple[int, int]] = []
+    for version in sorted(set(versions)):
+        if found and version == found[-1][1] + 1:
+            found[-1] = (found[-1][0], version)
+        else:
+            found.append((version, version))
+    return tuple(found)
+
+
+def from_ranges(ranges: Iterable[Iterable[int]]) -> Iterator[int]:
+    """
+    >>> list(from_ranges([[1, 3], [7, 8]]))
+    [1, 2, 3, 7, 8]
+    """
+    for first, last in ranges:
+        yield from range(first, last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a fork of a table was made, and what tells it from a later one of the same name."""
+
+    parent: str | None
+    parent_version: int
+    life: str
+
+
+def read_fork(objects: ObjectStore, ref: TableRef) -> Fork | None:
+    """What the reference of a fork says; ``None`` when there is no such fork."""
+    path = f"{ref.location}/{fork_reference(ref.branch or '')}"
+    try:
+        stored = json.loads(objects.read(path))
+        mapping = (stored.get("identifier") or {}).get("version_mapping") or [[0, ""]]
+        life = str(mapping[-1][1]) or str(stored.get("createAt"))
+        return Fork(stored.get("parentBranch"), int(stored["parentVersion"]), life)
+    except StorageMissing:
+        return None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise StorageCorrupt(f"'{path}' does not describe a branch") from None
+
+
+def life_id(objects: ObjectStore, ref: TableRef) -> str | None:
+    """What tells a fork from a later one of the same name, also in a copy of the graph."""
+    if ref.branch is None:
+        return None
+    fork = read_fork(objects, ref)
+    return None if fork is None else fork.life
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRemovals:
+    """The removed versions of one copy of a table."""
+
+    life: str | None
+    versions: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedVersions:
+    """The whole record, by the directory of each copy relative to the root."""
+
+    copies: Mapping[str, CopyRemovals] = field(default_factory=dict)
+
+    def of(self, ref: TableRef, life: str | None) -> frozenset[int]:
+        """The removed versions of a copy; those of an earlier fork of the same name are not."""
+        found = self.copies.get(ref.path)
+        if found is None or found.life != life:
+            return frozenset()
+        return frozenset(from_ranges(found.versions))
+
+    def changed(
+        self, ref: TableRef, life: str | None, added: Iterable[int], restored: Iterable[int] = ()
+    ) -> RemovedVersions:
+        """The record with more versions of one copy, and without some that are still there."""
+        versions = (self.of(ref, life) | frozenset(added)) - frozenset(restored)
+        copies = {**self.copies, ref.path: CopyRemovals(life, to_ranges(versions))}
+        return RemovedVersions(copies)
+
+    def to_text(self) -> str:
+        removed = {
+            path: {"life": copy.life, "versions": [list(each) for each in copy.versions]}
+            for path, copy in sorted(self.copies.items())
+        }
+        return json.dumps({"version": _VERSION, "sum": _digest(removed), "removed": removed})
+
+    @classmethod
+    def from_text(cls, text: str) -> RemovedVersions:
+        """``StorageCorrupt`` when the text is not what was written."""
+        try:
+            stored = json.loads(text)
+            removed = stored["removed"]
+            if stored["version"] != _VERSION or stored["sum"] != _digest(removed):
+                raise ValueError("the record is not what was written")
+            return cls({path: _copy(found) for path, found in removed.items()})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StorageCorrupt(
+                f"the record of removed versions in '{PATH}' is damaged",
+                hint="the next cleanup writes it anew",
+            ) from None
+
+
+def _copy(stored: Any) -> CopyRemovals:
+    life = stored["life"]
+    ranges = tuple((int(first), int(last)) for first, last in stored["versions"])
+    return CopyRemovals(None if life is None else str(life), ranges)
+
+
+def _digest(removed: object) -> str:
+    return hashlib.sha256(json.dumps(removed, sort_keys=True).encode()).hexdigest()
+
+
+def read_removed(objects: ObjectStore) -> RemovedVersions | None:
+    """The record of a graph; ``None`` for a graph that has none."""
+    try:
+        return RemovedVersions.from_text(objects.read(PATH))
+    except StorageMissing:
+        return None
+
+
+def start_record(objects: ObjectStore, removed: RemovedVersions | None = None) -> None:
+    """Write the record of a new graph, or of one whose present gaps are taken for removed."""
+    objects.write(PATH, (removed or RemovedVersions()).to_text())
+
+
+def record_removed(
+    objects: ObjectStore,
+    ref: TableRef,
+    life: str | None,
+    added: Iterable[int],
+    restored: Iterable[int] = (),
+) -> None:
+    """Extend the record, if the graph has one that can be read."""
+    more, less = frozenset(added), frozenset(restored)
+
+    def change(removed: RemovedVersions) -> RemovedVersions:
+        return removed.changed(ref, life, more, less)
+
+    _update(objects, change)
+
+
+def prune_record(objects: ObjectStore) -> None:
+    """Forget what is recorded of forks that are gone."""
+
+    def exists(path: str, copy: CopyRemovals) -> bool:
+        location, _, branch = path.partition("/tree/")
+        return copy.life is None or life_id(objects, TableRef(location, branch)) == copy.life
+
+    def change(removed: RemovedVersions) -> RemovedVersions:
+        return RemovedVersions({p: c for p, c in removed.copies.items() if exists(p, c)})
+
+    _update(objects, change)
+
+
+def _update(objects: ObjectStore, change: Callable[[RemovedVersions], RemovedVersions]) -> None:
+    for _ in range(_ATTEMPTS):
+        try:
+            found = objects.read_versioned(PATH)
+            before = RemovedVersions.from_text(found.text)
+        except (StorageMissing, StorageCorrupt):
+            return
+        after = change(before)
+        if after == before or objects.replace(PATH, after.to_text(), found.version):
+            return
+    raise Conflict("others keep changing the record of removed versions", hint="repeat")

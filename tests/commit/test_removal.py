@@ -1,0 +1,167 @@
+"""Removing versions: what is written down before, and who finishes what a dead process left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph import Graph, verify_graph
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.commit.names import table_lease
+from omnigraph.commit.removal import Purpose, finish_removals, forget_history, remove_versions
+from omnigraph.maintain.verify import ProblemCode
+from omnigraph.storage.cleaning import present_versions, removal_of
+from omnigraph.storage.removed_versions import PATH, read_removed
+from tests.commit.deaths import Died
+
+SCHEMA = "node Person { name: String @key  photo: Blob? }"
+KEY = "node:Person"
+PHOTO = "base64:" + "aGVs" * 50_000
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        for name in "abcd":
+            graph.load([{"type": "Person", "data": {"name": name, "photo": PHOTO}}])
+        graph.mutate('query q() { delete Person where name = "a" }')
+        yield graph
+
+
+def person(graph, branch=None):
+    return graph._store.manifest(branch).current().pins[KEY].ref
+
+
+def die_at(point):
+    def die(passed):
+        if passed is point:
+            raise Died
+
+    return hooked(die)
+
+
+def remove(graph, versions, purpose=Purpose.CLEANUP, branch=None):
+    return remove_versions(graph._store, person(graph, branch), versions, KEY, purpose)
+
+
+def files(graph):
+    return {path for path, _ in graph._store.objects.files_below(person(graph).location)}
+
+
+def intents(graph):
+    return [n for n in graph._store.objects.list("__recovery") if n.endswith(".cleanup")]
+
+
+def test_only_versions_that_nothing_needs_go(graph):
+    graph.branches.create("feat")
+    graph.load([{"type": "Person", "data": {"name": "f"}}], branch="feat")
+    graph.load([{"type": "Person", "data": {"name": "g"}}])
+    ref = person(graph)
+    known = sorted(present_versions(graph._store.datasets, ref))
+    newest, fork_point = known[-1], known[-2]
+    count, size = remove(graph, known)
+    left = present_versions(graph._store.datasets, ref)
+    assert (left, count) == ({newest, fork_point}, len(known) - 2)
+    assert size > 0
+    assert read_removed(graph._store.objects).of(ref, None) == frozenset(known) - left
+    assert graph.snapshot().read("Person").num_rows == 4
+    assert graph.snapshot("feat").read("Person").num_rows == 4
+    assert verify_graph(graph.uri).problems == ()
+
+
+def test_what_is_said_to_go_goes_and_nothing_else(graph):
+    ref = person(graph)
+    known = sorted(present_versions(graph._store.datasets, ref))
+    before = files(graph)
+    removal = removal_of(graph._store.datasets, ref, known[:-1])
+    remove(graph, known[:-1])
+    versions = {graph._store.datasets.version_path(ref, v) for v in removal.versions}
+    assert before - files(graph) == {*removal.files, *versions}
+
+
+def test_forgotten_history_cannot_be_opened(graph):
+    ref = person(graph)
+    newest = max(present_versions(graph._store.datasets, ref))
+    assert forget_history(graph._store, ref, newest, KEY) == newest - 1
+    assert present_versions(graph._store.datasets, ref) == {newest}
+
+
+def test_versions_that_a_cleanup_did_not_come_to_stay(graph):
+    """They may have got a tag or a branch meanwhile."""
+    ref = person(graph)
+    with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
+        remove(graph, [1, 2, 3])
+    assert finish_removals(graph._store) == 1
+    assert present_versions(graph._store.datasets, ref) >= {1, 2, 3}
+    assert read_removed(graph._store.objects).of(ref, None) == frozenset()
+    assert verify_graph(graph.uri).problems == ()
+
+
+def test_versions_that_a_hard_drop_did_not_come_to_go(graph):
+    ref = person(graph)
+    with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
+        remove(graph, [1, 2, 3], Purpose.DROP)
+    assert finish_removals(graph._store) == 1
+    assert not present_versions(graph._store.datasets, ref) & {1, 2, 3}
+    assert read_removed(graph._store.objects).of(ref, None) == {1, 2, 3}
+    assert verify_graph(graph.uri).problems == ()
+
+
+def test_a_process_that_lives_is_left_to_its_removal(graph):
+    with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_VERSIONS):
+        remove(graph, [1, 2, 3])
+    other = Graph.open(graph.uri, "r")
+    with graph._store.leases.held([table_lease(KEY, None)], 1.0):
+        assert finish_removals(other._store) == 0
+        assert len(intents(graph)) == 1
+    assert finish_removals(other._store) == 1
+    assert intents(graph) == []
+
+
+def test_a_fork_that_is_gone_needs_no_finishing(graph):
+    graph.branches.create("feat")
+    for name in "fgh":
+        graph.load([{"type": "Person", "data": {"name": name}}], branch="feat")
+    ref = person(graph, "feat")
+    old = sorted(present_versions(graph._store.datasets, ref))[:-1]
+    with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
+        remove(graph, old, Purpose.DROP, "feat")
+    graph.branches.delete("feat")
+    graph.branches.create("feat")
+    graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")
+    known = present_versions(graph._store.datasets, ref)
+    assert finish_removals(graph._store) == 1
+    assert present_versions(graph._store.datasets, ref) == known
+    assert intents(graph) == []
+    assert verify_graph(graph.uri).problems == ()
+
+
+def test_an_intent_that_says_nothing_is_in_nobodys_way(graph):
+    graph._store.objects.write("__recovery/x.cleanup", "{}")
+    Graph.open(graph.uri).close()
+    found = verify_graph(graph.uri).problems
+    assert [(each.code, each.file) for each in found] == [
+        (ProblemCode.MARKER_DAMAGED, "__recovery/x.cleanup")
+    ]
+
+
+def test_the_intent_and_the_record_have_the_documented_form(graph):
+    ref = person(graph)
+    with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
+        remove(graph, [1, 2, 4])
+    objects = graph._store.objects
+    stored = json.loads(objects.read(f"__recovery/{intents(graph)[0]}"))
+    assert {key: stored[key] for key in stored if key not in ("operation_id", "started_at")} == {
+        "purpose": "cleanup",
+        "table": KEY,
+        "location": ref.location,
+        "branch": "main",
+        "life": None,
+        "versions": [[1, 2], [4, 4]],
+        "files": stored["files"],
+    }
+    assert all(path.startswith(f"{ref.location}/") for path in stored["files"])
+    record = json.loads(objects.read(PATH))
+    assert record["version"] == 1
+    assert record["removed"] == {ref.location: {"life": None, "versions": [[1, 2], [4, 4]]}}
