@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.rotation import VARIABLE, rotation
 
+pytest_plugins = ["tests.cpu_times", "tests.s3.fixtures"]
+
 settings.register_profile(
     "ci",
     deadline=None,

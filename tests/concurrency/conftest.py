@@ -13,7 +13,6 @@ import pytest
 
 from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root, parse_root
-from tests.s3.conftest import s3, s3_root  # noqa: F401
 
 TOP = Path(__file__).parent.parent.parent
 _SECONDS = 240

@@ -11,11 +11,11 @@ import pytest
 from omnigraph.storage.roots import Root, parse_root
 from tests.faults.children import Children
 from tests.faults.scenarios import Ready, Scenario
-from tests.s3.conftest import S3, proxy, s3, s3_root  # noqa: F401
+from tests.s3.fixtures import S3
 
 
 @pytest.fixture(scope="session")
-def new_root(s3: S3) -> Callable[[], Root]:  # noqa: F811
+def new_root(s3: S3) -> Callable[[], Root]:
     """Each time an address where nothing is."""
 
     def root() -> Root:

@@ -14,7 +14,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import LoadError, StorageDenied
 from omnigraph.spark import SparkConfig, SparkEngine
-from tests.s3.conftest import S3, s3  # noqa: F401
+from tests.s3.fixtures import S3
 from tests.spark import cluster_jobs as jobs
 from tests.spark.drivers import DriverProcess
 from tests.spark.secret_jobs import everything_shown
@@ -24,7 +24,7 @@ QUERY = jobs.QUERIES[1]
 
 
 @pytest.fixture
-def place(s3: S3) -> tuple[str, dict[str, str]]:  # noqa: F811
+def place(s3: S3) -> tuple[str, dict[str, str]]:
     """The address of an empty graph, and how it is reached."""
     uri = f"s3://{s3.bucket}/{uuid.uuid4().hex}/g.omni"
     Graph.init(uri, jobs.SCHEMA, storage_options=s3.options).close()
@@ -71,7 +71,7 @@ def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, place, lines, 
 
 
 @pytest.mark.slow
-def test_the_data_source_reads_and_writes(spark: SparkEngine, place, lines, s3, monkeypatch):  # noqa: F811
+def test_the_data_source_reads_and_writes(spark: SparkEngine, place, lines, s3, monkeypatch):
     monkeypatch.setattr(jobs, "_engine", spark)
     with jobs.opened(place) as graph:
         graph.load(lines)

@@ -1,4 +1,4 @@
-"""One S3 server per test process, and a fresh place on it for every test."""
+"""One S3 server per test process for all suites, and a fresh place on it for every test."""
 
 from __future__ import annotations
 
