@@ -1,10 +1,12 @@
-"""Every command in a process of its own: it works, its JSON has its shape, wrong usage exits
-with 2 and a failure with 1, and nobody sees a traceback. What the commands do in detail is tested
-beside this, without a process for each call."""
+"""Every command: it works, its JSON has its shape, wrong usage exits with 2 and a failure with 1,
+and nobody sees a traceback. Some commands run in a process of their own, which has imported
+nothing before: each day other ones, and all of them with the slow tests. What the commands do in
+detail is tested beside this."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.cli.parser import build_parser, leaves
 from tests.cli.place import Place
+from tests.rotation import sample
 
 SCHEMA = """\
 node Person {
@@ -26,6 +29,8 @@ READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query w() { insert Person { name: "New" } }'
 SERVED = ("alias", "graphs list")
 """Their work is tested beside a server, in test_remote."""
+PROCESSES = 4
+"""So many commands are processes in a quick run, for each way to end."""
 NOTHING: tuple[str, ...] = ()
 
 
@@ -203,7 +208,7 @@ def commands() -> dict[str, bool]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, how):
     """Files, a graph that is only read (``g.omni``), and one that is written (``w.omni``)."""
     place = Place(tmp_path_factory.mktemp("every"))
     place.write("s.pg", SCHEMA)
@@ -232,7 +237,7 @@ def place(tmp_path_factory):
                 ids["READ"] = ids["COMMIT"]
                 graph.maintenance.backup(place.directory / "bk0")
     ids["COMMIT"] = ids["READ"]
-    return place, ids
+    return getattr(place, how), ids
 
 
 def test_every_command_has_a_case():
@@ -241,12 +246,29 @@ def test_every_command_has_a_case():
         assert ("--json" in CASES[name].works) == has_json or name in SERVED, name
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in SERVED])
+def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Each command in this process and in one of its own; most of the latter are slow tests."""
+    names = list(names)
+    processes = sample(names, PROCESSES, "commands")
+    return pytest.mark.parametrize(
+        ("name", "how"),
+        [
+            *((name, "run") for name in names),
+            *(
+                pytest.param(name, "process", marks=() if name in processes else pytest.mark.slow)
+                for name in names
+            ),
+        ],
+        scope="module",
+    )
+
+
+@parametrized(name for name in CASES if name not in SERVED)
 def test_a_command_works(place, name):
-    where, ids = place
+    call, ids = place
     case = CASES[name]
     arguments = [ids.get(word, word) for word in case.works]
-    done = where.process(*name.split(), *arguments, stdin=case.stdin, OMNIGRAPH_EMBEDDINGS_MOCK="1")
+    done = call(*name.split(), *arguments, stdin=case.stdin, OMNIGRAPH_EMBEDDINGS_MOCK="1")
     assert done.returncode == case.code, done.stderr
     assert case.text in done.stdout
     if case.keys is not None:
@@ -256,16 +278,18 @@ def test_a_command_works(place, name):
         assert done.stdout == again
 
 
-@pytest.mark.parametrize("name", CASES)
+@parametrized(CASES)
 def test_wrong_usage_exits_with_2(place, name):
-    done = place[0].process(*name.split(), "--no-such-option")
+    call, _ = place
+    done = call(*name.split(), "--no-such-option")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--no-such-option" in done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.fails is not None])
+@parametrized(name for name, case in CASES.items() if case.fails is not None)
 def test_a_failure_exits_with_1(place, name):
-    done = place[0].process(*name.split(), *CASES[name].fails)
+    call, _ = place
+    done = call(*name.split(), *CASES[name].fails)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     lines = done.stderr.splitlines()
     assert any(line.startswith("Error:") for line in lines)
