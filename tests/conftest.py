@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.rotation import VARIABLE, rotation
 
-pytest_plugins = ["tests.cpu_times", "tests.s3.fixtures"]
+pytest_plugins = ["tests.cpu_times", "tests.grouping", "tests.s3.fixtures"]
 
 settings.register_profile(
     "ci",

@@ -14,7 +14,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.cli.parser import build_parser, leaves
 from tests.cli.place import Place
-from tests.rotation import sample
+from tests.sampling import rotating
 
 SCHEMA = """\
 node Person {
@@ -249,17 +249,9 @@ def test_every_command_has_a_case():
 def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
     """Each command in this process and in one of its own; most of the latter are slow tests."""
     names = list(names)
-    processes = sample(names, PROCESSES, "commands")
+    processes = rotating([(name, "process") for name in names], PROCESSES, "commands")
     return pytest.mark.parametrize(
-        ("name", "how"),
-        [
-            *((name, "run") for name in names),
-            *(
-                pytest.param(name, "process", marks=() if name in processes else pytest.mark.slow)
-                for name in names
-            ),
-        ],
-        scope="module",
+        ("name", "how"), [*((name, "run") for name in names), *processes], scope="module"
     )
 
 

@@ -13,10 +13,16 @@ from tests.crash.harness import Harness, Prepared
 from tests.crash.scenarios import RECOVERIES, SCENARIOS, WRITERS, Ready, Scenario
 from tests.crash.survival import State
 from tests.crash.test_crash_init import INITS
+from tests.rotation import rotation, sample
+from tests.sampling import rotating
 
 Get = Callable[[Scenario], Ready]
+BOUNDARIES = 12
+"""At the boundaries of so many scenarios a quick run dies, ..."""
+STEPS = 6
+"""... and at some steps of so many: others each day."""
 STRIDE = 61
-"""The bounded run dies at each step of so many, in some of the scenarios."""
+"""The bounded run dies at each step of so many."""
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -39,7 +45,7 @@ def walked(crash: Harness, ready: Ready, start: int = 1, stride: int = 1) -> int
     return must_not_go_back(ready, states) - 1
 
 
-@each_scenario
+@pytest.mark.parametrize("scenario", rotating(SCENARIOS, BOUNDARIES, "boundaries"), ids=str)
 def test_whoever_dies_at_a_boundary_leaves_all_or_nothing(
     crash: Harness, ready: Get, scenario: Scenario
 ):
@@ -54,12 +60,12 @@ def test_whoever_dies_at_a_boundary_leaves_all_or_nothing(
     assert kills == len(found.crossed) > 0
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=str)
+@pytest.mark.parametrize("scenario", sample(SCENARIOS, STEPS, "steps"), ids=str)
 def test_whoever_dies_at_one_of_some_steps_leaves_all_or_nothing(
     crash: Harness, ready: Get, scenario: Scenario
 ):
-    # Another offset for each, so that together they meet many kinds of steps.
-    start = 1 + SCENARIOS.index(scenario) % STRIDE
+    # Another offset for each and each day, so that together they meet many kinds of steps.
+    start = 1 + (SCENARIOS.index(scenario) + rotation()) % STRIDE
     walked(crash, ready(scenario), start, STRIDE)
 
 
