@@ -7,17 +7,35 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from omnigraph import Graph
+from omnigraph.commit import manifest
 from omnigraph.errors import CommitNotFound, Conflict, OutcomePending
+from omnigraph.maintain import cleanup
 
 PATIENCE = 60.0
 """Seconds after which a write that is pending has to be settled."""
+
+
+@contextmanager
+def sooner(min_age: float) -> Iterator[None]:
+    """Cleanup may remove what is so old, and readers look for it in half that time.
+
+    The product has a minute for that; a short run would see nothing go.
+    """
+    with (
+        mock.patch.object(manifest, "LISTS_AFTER", min_age / 2),
+        mock.patch.object(cleanup, "READERS", timedelta(seconds=min_age)),
+    ):
+        yield
 
 
 class Over(Exception):
@@ -30,14 +48,20 @@ class TooBusy(Exception):
 
 @dataclass(slots=True)
 class Act:
-    """One thread of one process: a part that somebody plays until the time is up."""
+    """One thread of one process: a part that somebody plays until the time is up.
+
+    Whoever has to make a commit goes on until there is one, however slow the machine is.
+    ``min_age`` is how many seconds cleanup leaves what readers may still look at.
+    """
 
     graph: Graph
     name: str
     seed: int
     log_path: Path
     seconds: float
+    min_age: float
     over: threading.Event
+    needs_commit: bool = False
     chance: random.Random = field(init=False)
     refused: Counter[str] = field(default_factory=Counter)
     end: float = field(init=False)
@@ -49,13 +73,16 @@ class Act:
 
     @property
     def is_over(self) -> bool:
-        return self.over.is_set() or time.monotonic() >= self.end
+        is_late = time.monotonic() >= self.end
+        return self.over.is_set() or (is_late and not self.needs_commit)
 
     def pause(self, seconds: float) -> None:
         """Leave the machine to others; ends at once when somebody has failed."""
         self.over.wait(min(seconds, max(self.end - time.monotonic(), 0)))
 
     def log(self, **facts: Any) -> None:
+        if "commits" in facts:
+            self.needs_commit = False
         with self.log_path.open("a") as file:
             file.write(json.dumps(facts) + "\n")
 

@@ -18,8 +18,14 @@ _TAIL = 4000
 class Crew:
     """Processes that start at the same moment, each a fresh interpreter."""
 
-    def __init__(self, uri: str, folder: Path, seed: int, seconds: float) -> None:
-        self._given = {"uri": uri, "folder": str(folder), "seed": seed, "seconds": seconds}
+    def __init__(self, uri: str, folder: Path, seed: int, seconds: float, min_age: float) -> None:
+        self._given = {
+            "uri": uri,
+            "folder": str(folder),
+            "seed": seed,
+            "seconds": seconds,
+            "min_age": min_age,
+        }
         self._folder = folder
         self._seconds = seconds
         self._running: dict[str, subprocess.Popen[str]] = {}

@@ -63,7 +63,6 @@ SPACES = (*WRITERS, BRANCHER)
 KEYS = 30
 """So many pairs each of them has at most: the graph does not grow with time."""
 KEEP = 5
-MIN_AGE = 60.0
 """Seconds; a reader in another process may use a snapshot for so long."""
 WORDS = ("amber", "birch", "cedar", "delta", "ember")
 

@@ -13,7 +13,6 @@ from tests.soak.model import (
     BRANCHER,
     KEEP,
     KEYS,
-    MIN_AGE,
     QUERIES,
     SPACES,
     Pairs,
@@ -26,8 +25,8 @@ from tests.soak.model import (
     text_of,
 )
 
-HOLD = 25.0
-"""Seconds for which readers use a snapshot; well within what cleanup leaves them."""
+HOLD = 0.4
+"""For this share of what cleanup leaves them readers use a snapshot."""
 MERGES = 8
 """So often a merge is tried before the branch is given up."""
 
@@ -46,6 +45,7 @@ class Writer:
 
     def play(self) -> None:
         act = self.act
+        act.needs_commit = True
         try:
             while not act.is_over:
                 act.chance.choices([self.pair, self.load, self.drop, self.count], [5, 3, 2, 2])[0]()
@@ -162,7 +162,7 @@ class Reader:
 
     def read_again(self) -> None:
         now = time.monotonic()
-        self.held = [each for each in self.held if now - each[0] < HOLD]
+        self.held = [each for each in self.held if now - each[0] < HOLD * self.act.min_age]
         if not self.held:
             return
         taken, snapshot, seen = self.act.chance.choice(self.held)
@@ -172,7 +172,7 @@ class Reader:
             assert look(again) == seen, "a commit is not what it was"
             ask(self.act.graph, again, seen, self.act.chance.randrange(60))
         except (HistoryGone, StorageMissing):
-            if time.monotonic() - taken < MIN_AGE:
+            if time.monotonic() - taken < self.act.min_age:
                 raise
             self.act.refused["too_late"] += 1
 
@@ -227,7 +227,7 @@ class Keeper:
         self.act.graph.indexes.ensure(actor="keeper")
 
     def clean(self) -> int:
-        report = self.act.graph.maintenance.cleanup(keep_versions=KEEP, min_age=MIN_AGE)
+        report = self.act.graph.maintenance.cleanup(KEEP, min_age=self.act.min_age)
         wrong = [table for table in report.tables if table.error]
         for table in wrong:
             self.act.log(unclean=table.to_json())
@@ -269,6 +269,7 @@ class Brancher:
         self.batches = 0
 
     def play(self) -> None:
+        self.act.needs_commit = True
         try:
             while not self.act.is_over:
                 self.round()

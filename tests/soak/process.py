@@ -17,22 +17,31 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import Graph
-from tests.soak.acting import Act
+from tests.soak.acting import Act, sooner
 from tests.soak.parts import PARTS
 
 
-def main(uri: str, folder: str, part: str, names: list[str], seed: int, seconds: float) -> int:
+def main(
+    uri: str,
+    folder: str,
+    part: str,
+    names: list[str],
+    seed: int,
+    seconds: float,
+    min_age: float,
+) -> int:
     over = threading.Event()
     failed: list[str] = []
-    with Graph.open(uri, "r" if part == "reader" else "rw", durability="os") as graph:
+    mode = "r" if part == "reader" else "rw"
+    with sooner(min_age), Graph.open(uri, mode, durability="os") as graph:
         print("ready", flush=True)
         if sys.stdin.readline().strip() != "go":
             return 3
 
         def play(name: str) -> None:
             try:
-                act = Act(graph, name, seed, Path(folder, f"{name}.log"), seconds, over)
-                PARTS[part](act).play()
+                log = Path(folder, f"{name}.log")
+                PARTS[part](Act(graph, name, seed, log, seconds, min_age, over)).play()
             except BaseException:
                 failed.append(name)
                 print(f"{part} {name} failed:\n{traceback.format_exc()}", file=sys.stderr)

@@ -20,11 +20,11 @@ from omnigraph.storage.checksums import FOLDER as CHECKSUMS
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.cleaning import versions_of
 from omnigraph.storage.table_types import TableRef
+from tests.soak.acting import sooner
 from tests.soak.crew import Crew
 from tests.soak.model import (
     BRANCHER,
     KEEP,
-    MIN_AGE,
     SCHEMA,
     SPACES,
     WRITERS,
@@ -38,8 +38,9 @@ from tests.soak.model import (
 )
 from tests.soak.parts import TURNS
 
-SECONDS = 85.0
-LONG = 20 * 60.0
+SHORT = (16.0, 8.0)
+LONG = (20 * 60.0, 60.0)
+"""How long it goes on, and the age at which cleanup removes what nobody needs, in seconds."""
 READERS = ("r0", "r1", "r2", "r3")
 OLD = 3
 BYTES_FACTOR = 3
@@ -56,21 +57,21 @@ def seed() -> int:
 
 
 def test_a_graph_under_load_stays_right_and_bounded(tmp_path, seed):
-    soak(tmp_path, seed, SECONDS)
+    soak(tmp_path, seed, *SHORT)
 
 
 @pytest.mark.slow
 def test_the_same_for_twenty_minutes(tmp_path, seed):
-    soak(tmp_path, seed, LONG)
+    soak(tmp_path, seed, *LONG)
 
 
-def soak(folder: Path, seed: int, seconds: float) -> None:
+def soak(folder: Path, seed: int, seconds: float, min_age: float) -> None:
     uri = str(folder / "g.omni")
     logs = folder / "logs"
     logs.mkdir()
     with Graph.init(uri, SCHEMA, durability="os") as graph:
         begin(graph)
-    crew = Crew(uri, logs, seed, seconds)
+    crew = Crew(uri, logs, seed, seconds, min_age)
     try:
         crew.add("writer", *WRITERS[:2])
         crew.add("writer", *WRITERS[2:])
@@ -86,12 +87,12 @@ def soak(folder: Path, seed: int, seconds: float) -> None:
         tell(stories, logs)
         everybody_did_something(stories, logs)
         nobody_read_what_never_was(stories, logs)
-        with Graph.open(uri, durability="os") as graph:
+        with sooner(min_age), Graph.open(uri, durability="os") as graph:
             nothing_is_left_over(graph)
             everything_acknowledged_is_there_once(graph, stories)
             report = graph.maintenance.verify()
             assert report.problems == (), report.to_json()
-            versions_are_bounded(graph)
+            versions_are_bounded(graph, min_age)
             bytes_are_bounded(graph, folder)
             everything_acknowledged_is_there_once(graph, stories)
     except BaseException:
@@ -162,14 +163,14 @@ def everything_acknowledged_is_there_once(graph: Graph, stories: dict[str, Story
         assert made <= set(stories[name].commits), f"{name} was not told of all its commits"
 
 
-def versions_are_bounded(graph: Graph) -> None:
+def versions_are_bounded(graph: Graph, min_age: float) -> None:
     """After a cleanup only what is new, young, shown by a tag, or needed by a young state is there.
 
     The oldest young state was made before; the one after it may show versions of a write that had
     committed its tables by then, and not yet published them.
     """
-    since = datetime.now(UTC) - timedelta(seconds=MIN_AGE)
-    graph.maintenance.cleanup(keep_versions=KEEP, min_age=MIN_AGE)
+    since = datetime.now(UTC) - timedelta(seconds=min_age)
+    graph.maintenance.cleanup(keep_versions=KEEP, min_age=min_age)
     tags = len(graph.tags.list())
     for key, pin in graph._store.manifest(None).current().pins.items():
         stamps = versions_of(graph._store.datasets, TableRef(pin.location))
