@@ -10,6 +10,8 @@ PY := .venv/bin/python
 # installs again.
 HERE := $(shell printf '%s %s' "$(CURDIR)" "$(PYTHON)" | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.ready-$(HERE)
+# The temporary directories of pytest lie in memory where there is enough.
+SCRATCH = PYTEST_DEBUG_TEMPROOT="$$(bash tools/scratch-directory)"
 
 .PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace
 
@@ -17,7 +19,7 @@ demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
 
 test: java strace lint
-	$(PY) -m pytest -n $(WORKERS)
+	$(SCRATCH) $(PY) -m pytest -n $(WORKERS)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .
@@ -28,10 +30,10 @@ lint: $(STAMP)
 
 # RESUME=1 leaves out what has passed with these files; SUITE="crash soak" runs some suites.
 test-slow: java strace $(STAMP)
-	@$(PY) tools/slow_suites.py --workers $(WORKERS) $(if $(RESUME),--resume) $(SUITE)
+	@$(SCRATCH) $(PY) tools/slow_suites.py --workers $(WORKERS) $(if $(RESUME),--resume) $(SUITE)
 
 fuzz: $(STAMP)
-	$(PY) -m pytest -n $(WORKERS) -m "fuzz or property" --hypothesis-profile=fuzz
+	$(SCRATCH) $(PY) -m pytest -n $(WORKERS) -m "fuzz or property" --hypothesis-profile=fuzz
 
 bench: $(STAMP)
 	@for each in bench/*.py; do echo "== $$each"; $(PY) "$$each" || exit 1; done
