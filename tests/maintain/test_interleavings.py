@@ -14,6 +14,7 @@ from omnigraph import Graph, restore
 from omnigraph.errors import BranchInUse, HistoryGone, MergeConflicts
 from omnigraph.maintain import upkeep_plan
 from omnigraph.storage import compaction
+from tests.sampling import rotating
 
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  year: I32? @index  vec: Vector(2)? @index }
@@ -299,9 +300,10 @@ def run(folder, seed, steps):
         case.verify()
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_maintenance_changes_no_answer(seed, tmp_path):
-    run(tmp_path, seed, 2)
+@pytest.mark.parametrize("care", range(len(Case.CARE)))
+@pytest.mark.parametrize("batch", rotating(range(3), 1, "interleavings"))
+def test_maintenance_changes_no_answer(batch, care, tmp_path):
+    run(tmp_path, batch * len(Case.CARE) + care, 2)
 
 
 @pytest.mark.slow
