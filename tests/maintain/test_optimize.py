@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -77,11 +78,20 @@ def in_parts(graph, count=6, branch="main", start=0):
         graph.append(cites((f"d{10 * n}", f"d{10 * n + 1}")), branch=branch)
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    path = tmp_path_factory.mktemp("optimize") / "g.omni"
+    with Graph.init(path, SCHEMA, durability="os") as graph:
+        in_parts(graph)
+    return path
+
+
 @pytest.fixture
-def filled(graph):
+def filled(template, tmp_path):
     """Eighteen documents in six parts, and an edge in each of six parts."""
-    in_parts(graph)
-    return graph
+    shutil.copytree(template, tmp_path / "g.omni")
+    with Graph.open(tmp_path / "g.omni", durability="os") as graph:
+        yield graph
 
 
 def dataset(graph, key=DOC, branch="main"):
