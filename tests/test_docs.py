@@ -10,7 +10,8 @@ import pytest
 from omnigraph import Source, compile_query, compile_schema, errors
 from omnigraph.cli.parser import build_parser, leaves
 from omnigraph.settings import Settings
-from tests.pages import PAGES, ROOT, blocks, query_names, run, steps
+from tests.pages import PAGES, ROOT, blocks, query_names, run, run_inside, steps
+from tests.sampling import rotating
 from tools import commands_page
 
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
@@ -96,15 +97,22 @@ def test_every_example_compiles(page):
                 compile_query(catalog, source, name)
 
 
-@pytest.mark.parametrize("page", CONSOLE_PAGES, ids=named)
-def test_every_session_prints_what_the_page_shows(page, tmp_path):
+@pytest.mark.parametrize(
+    ("page", "how"),
+    [
+        *((page, run_inside) for page in CONSOLE_PAGES),
+        *rotating([(page, run) for page in CONSOLE_PAGES], 1, "console pages"),
+    ],
+    ids=lambda value: named(value) if isinstance(value, Path) else value.__name__,
+)
+def test_every_session_prints_what_the_page_shows(page, how, tmp_path):
     for block in blocks(page):
         if block.file:
             (tmp_path / block.file).write_text(block.text, "utf-8")
         if block.language != "console":
             continue
         for step in steps(block):
-            assert run(step.command, tmp_path) == step.output, f"{named(page)}:{step.line}"
+            assert how(step.command, tmp_path) == step.output, f"{named(page)}:{step.line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
