@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from omnigraph.errors import StorageError, StorageFull, StorageUnavailable
+from omnigraph.errors import OutcomePending, StorageError, StorageFull, StorageUnavailable
 from tests.crash.harness import Prepared
 from tests.crash.scenarios import Scenario
 from tests.crash.steps import Step
@@ -139,7 +139,8 @@ class Enumeration:
                 faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
             if retries:
                 faults += judge_veteran(run)
-            comes = functools.partial(victims.newcomer, scenario.touched)
+            pending = ending.error if isinstance(ending.error, OutcomePending) else None
+            comes = functools.partial(victims.newcomer, scenario.touched, pending)
             faults += judge_newcomer(found, ending, seen, retries, self._witness(comes, root))
             if not retries:
                 faults += judge_veteran(run)
@@ -259,6 +260,8 @@ def judge_newcomer(
         allowed = [found.after]
     if now.state not in allowed:
         yield Outcome.HALF, f"a new handle: {difference(found, now.state)}"
+    elif found.before != found.after and now.resolved not in (None, now.state == found.after):
+        yield Outcome.UNSOUND, f"the pending commit is {'' if now.resolved else 'not '}known"
 
 
 def difference(found: Enumerated, state: State | None) -> str:

@@ -11,7 +11,7 @@ import os
 import pkgutil
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from omnigraph.errors import (
     GraphNotFound,
     InternalError,
     OmniGraphError,
+    OutcomePending,
 )
 from omnigraph.maintain.verify import Weight
 from tests.crash.harness import Operation
 from tests.crash.survival import State, check_tidy
 from tests.faults import seccomp
-from tests.faults.aftermath import NEXT, Ending, go_on, without_next
+from tests.faults.aftermath import NEXT, Ending, go_on, resolves, without_next
 from tests.faults.children import report, tell
 from tests.faults.writers import init
 
@@ -124,6 +125,8 @@ class Testimony:
     state: State | None = None
     error: str | None = None
     problems: tuple[str, ...] = ()
+    resolved: bool | None = None
+    """Whether the commit of a pending outcome is known, where there is one."""
 
 
 def reader(root: Path) -> Iterator[None]:
@@ -132,20 +135,18 @@ def reader(root: Path) -> Iterator[None]:
     report(_testimony(lambda: _read(root)))
 
 
-def newcomer(touched: Touched, root: Path) -> Iterator[None]:
+def newcomer(touched: Touched, pending: OutcomePending | None, root: Path) -> Iterator[None]:
     """Opens to write, which recovers what there is to recover; looks at everything; writes."""
     yield
-    report(_testimony(lambda: _use(root, touched)))
+    report(_testimony(lambda: _use(root, touched, pending)))
 
 
-def _testimony(look: Any) -> Testimony:
+def _testimony(look: Callable[[], Testimony]) -> Testimony:
     try:
-        found = look()
+        return look()
     except BaseException as error:
         traceback.print_exc()
         return Testimony(error=f"{type(error).__name__}: {error}"[:300])
-    assert isinstance(found, Testimony)
-    return found
 
 
 def _read(root: Path) -> Testimony:
@@ -159,17 +160,18 @@ def _read(root: Path) -> Testimony:
         return Testimony(without_next(state))
 
 
-def _use(root: Path, touched: Touched) -> Testimony:
+def _use(root: Path, touched: Touched, pending: OutcomePending | None) -> Testimony:
     problems: list[str] = []
     with _opened(root) as graph:
         state = without_next(State.of(graph))
+        resolved = None if pending is None else resolves(graph, pending)
         problems += unsound(graph)
         problems += _untidy(graph, root)
         go_on(graph, present(graph, touched), NEXT)
         if without_next(State.of(graph)) != state:
             problems.append("writing changed what was there")
         problems += _untidy(graph, root)
-    return Testimony(state, None, tuple(problems))
+    return Testimony(state, None, tuple(problems), resolved)
 
 
 def _opened(root: Path) -> Graph:
