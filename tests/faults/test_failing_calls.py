@@ -77,6 +77,17 @@ def one_of_each_kind(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_an_operation_of_which_nothing_fails_is_judged_good(
+    runs: Enumeration, ready: Get, scenario: Scenario
+):
+    never = Step("write", "nowhere", 1)
+    for retries in (True, False):
+        verdict = runs.judge(ready(scenario), never, errno.EIO, retries=retries)
+        assert verdict.outcome is Outcome.NOT_REACHED, str(verdict)
+
+
+@pytest.mark.slow
 @each_code
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_any_call_may_fail_and_all_of_it_is_there_or_nothing(
