@@ -91,7 +91,7 @@ def test_extra_keys_of_a_commit_survive_in_the_manifest(graph, path):
     )
     store.publisher.publish(store.manifest(None), Publication({}, commit=intent))
     assert json.loads(manifest_rows(path)[intent.commit_id]["metadata"])["job"] == "7"
-    assert graph.commit(intent.commit_id).completes == "x"
+    assert graph.commit(intent.commit_id).completes == ("x",)
 
 
 # -- looking one up ---------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_a_write_whose_tables_all_landed_is_published(graph, path, where, actor)
     (row,) = graph._store.audit.rows()
     assert (row.recovery_for_actor, row.sidecar_writer_kind) == (actor, "Mutation")
     commit = graph.commit(row.graph_commit_id)
-    assert (commit.actor, commit.completes) == (RECOVERY, operation)
+    assert (commit.actor, commit.completes) == (RECOVERY, (operation,))
     graph.append(people(Bob=1))
     assert head(path, PERSON) == pinned(graph, PERSON)
 
@@ -100,7 +100,7 @@ def test_the_id_of_an_interrupted_commit_leads_to_the_one_that_finished_it(graph
     with pytest.raises(CommitNotFound):
         graph.commit(operation)
     graph.refresh()
-    assert graph.commit(operation).completes == operation
+    assert graph.commit(operation).completes == (operation,)
     assert names(graph, commit=operation) == ["Ada", "Grace"]
 
 

@@ -82,6 +82,7 @@ def look(root: str, branch: str | None) -> dict[str, object]:
         "kinds": kinds,
         "commits": [row["object_id"] for row in rows if row["object_type"] == "graph_commit"],
         "head": head_of(rows, branch),
+        "chain": chain_of(rows, branch),
         "tables": {key: content(root, key, pin, rows) for key, pin in pins_of(rows).items()},
     }
 
@@ -111,6 +112,18 @@ def head_of(rows: list[dict[str, object]], branch: str | None) -> str | None:
     wanted = f"graph_head:{branch or 'main'}"
     found = [row for row in rows if row["object_id"] == wanted]
     return json.loads(found[0]["metadata"])["head_commit_id"] if found else None
+
+
+def chain_of(rows: list[dict[str, object]], branch: str | None) -> list[str]:
+    """The commits from the head to the first, by the keys of the format and no others."""
+    said = {row["object_id"]: json.loads(row["metadata"]) for row in commits_of(rows)}
+    found, here = [], head_of(rows, branch)
+    while here is not None:
+        if not isinstance(said[here]["created_at"], int):
+            raise AssertionError(f"{here}: created_at is no number")
+        found.append(here)
+        here = said[here].get("parent_commit_id")
+    return found
 
 
 def content(root: str, key: str, pin: dict[str, object], rows: list[dict[str, object]]) -> object:

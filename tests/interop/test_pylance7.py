@@ -7,11 +7,13 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit.metadata import CommitMetadata, Group
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import TombstoneRow
+from omnigraph.commit.rows import TombstoneRow, VoidRow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.errors import HistoryGone, VersionMismatch
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +134,70 @@ def test_we_see_its_commit_at_once_and_write_on(shared, other_program, branch):
     assert again["tables"]["node:Person"]["ids"] == sorted([*before, theirs, ours])
     with Graph.open(shared.uri, "r") as cold:
         assert names(cold, branch) == sorted([*before, theirs, ours])
+
+
+# -- what only we write -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A graph with all that we add: events, a group, a void version, a write taken back."""
+    with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
+        graph.append(people(Ada=36))
+        graph.schema.apply(SCHEMA + "node City { name: String @key }\n")
+        lose(graph)
+        store = graph._store
+        void = VoidRow(None, 2, now_micros(), "data/a.lance is 0 bytes long")
+        grouped = CommitMetadata("Mutation", group=Group("01G", 0, 1, {"node:Person": ("Ada",)}))
+        intent = CommitIntent(new_ulid(), None, now_micros(), extra=grouped.to_json())
+        store.publisher.publish(store.manifest(None), Publication({}, others=[void], commit=intent))
+        yield graph
+
+
+def lose(graph):
+    """A write that moves a table and cannot be published."""
+
+    def prepare(view: WriteView) -> Prepared:
+        staged = view.stage.stage_delete_keys(view.table("node:Person"), pa.array(["Ada"]))
+        assert staged is not None
+        return Prepared({"node:Person": (staged,)}, {"edge:Knows": 99})
+
+    request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
+    with pytest.raises(VersionMismatch):
+        commit_write(graph._store, request)
+
+
+def test_it_reads_a_graph_with_all_that_we_add_and_writes_on(recorded, other_program):
+    told = other_program("look", recorded.uri)
+    assert told["kinds"]["graph_void"] == 1
+    commits = [commit.commit_id for commit in recorded.commits()]
+    assert (told["head"], told["chain"]) == (commits[0], commits)
+    assert told["tables"]["node:Person"]["ids"] == ["Ada"]
+    assert {key: table["ids"] for key, table in told["tables"].items()} == ids_of(recorded)
+    it = new_ulid()
+    other_program("write", recorded.uri, "main", "Fay", it)
+    assert names(recorded) == ["Ada", "Fay"]
+    assert recorded.commits()[0].parent == commits[0]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_we_added_is_there_after_it_wrote(recorded, other_program, compacted):
+    before = metadata_of(recorded)
+    other_program("write", recorded.uri, "main", "Fay", new_ulid())
+    if compacted:
+        recorded.maintenance.optimize()
+    after = metadata_of(recorded)
+    assert {key: after[key] for key in before} == before
+    assert sum(said.group is not None for said in after.values()) == 1
+    assert [event.kind for said in after.values() for event in said.schema_events] == ["add_type"]
+    for handle in (recorded, Graph.open(recorded.uri, "r")):
+        with pytest.raises(HistoryGone, match="never acknowledged"):
+            handle.snapshot(version=2)
+
+
+def metadata_of(graph):
+    rows = graph._store.manifest(None).commits()
+    return {row.commit_id: CommitMetadata.of(row) for row in rows}
 
 
 def test_it_reads_and_writes_after_the_manifest_compacted_itself(shared, other_program):

@@ -127,7 +127,10 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "actor_id": commit.actor,
         "created_at": commit.created_at,
     }
-    return told if commit.completes is None else {**told, "completes": commit.completes}
+    if not commit.completes:
+        return told
+    several = len(commit.completes) > 1
+    return {**told, "completes": list(commit.completes) if several else commit.completes[0]}
 
 
 def _filter(text: str) -> tuple[str, str]:

@@ -266,8 +266,8 @@ def _text(
 def _what(history: _Known, commit: Commit) -> str:
     """What made a commit, in words."""
     kind = commit.kind or "write"
-    if kind == "recovery" and commit.completes is not None:
-        return f"recovery of {commit.completes}"
+    if kind == "recovery" and commit.completes:
+        return f"recovery of {', '.join(commit.completes)}"
     if commit.merged_parent is None:
         return kind
     merged = history.commits.get(commit.merged_parent)

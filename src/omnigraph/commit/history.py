@@ -19,6 +19,7 @@ from omnigraph.commit.rows import (
     WRITER,
     CommitRow,
     TagRow,
+    completed_ids,
 )
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -55,14 +56,13 @@ class Commit:
     parent: str | None
     merged_parent: str | None
     actor: str | None
-    completes: str | None = None
-    """The interrupted commit that a recovery finished by this one."""
+    completes: tuple[str, ...] = ()
+    """The interrupted commits that a recovery finished by this one."""
     kind: str | None = None
     """What made it: ``load``, ``merge``, ``revert`` and so on; none where it does not say."""
 
     @staticmethod
     def of(row: CommitRow) -> Commit:
-        completes = row.extra.get(COMPLETES)
         return Commit(
             row.commit_id,
             branch_label(row.branch),
@@ -71,7 +71,7 @@ class Commit:
             row.parent,
             row.merged_parent,
             row.actor,
-            str(completes) if completes else None,
+            completed_ids(row.extra.get(COMPLETES, [])),
             _kind(row),
         )
 

@@ -21,6 +21,7 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import fork_table
 from omnigraph.commit.in_use import Use
 from omnigraph.commit.mending import ensure_readable
+from omnigraph.commit.metadata import CommitMetadata
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import (
@@ -36,12 +37,7 @@ from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.rollback import find_ending, is_same_content
 from omnigraph.commit.rows import (
-    COMPLETES,
-    FINGERPRINT,
-    IDEMPOTENCY_KEY,
-    RECEIPT,
     ROLLED_BACK,
-    WRITER,
     CommitRow,
     Row,
     SchemaRow,
@@ -108,6 +104,8 @@ class Prepared:
     """Tables that go on under another key, by the one they have."""
     schema: NextSchema | None = None
     """The schema that the graph has from this write on."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What the commit says beside what every commit says, see ``metadata``."""
 
     @property
     def is_empty(self) -> bool:
@@ -237,8 +235,9 @@ def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
 
 
 def _receipt_of(commit: CommitRow) -> Receipt:
-    told = commit.extra.get(RECEIPT) or {}
-    first = str(commit.extra.get(COMPLETES) or commit.commit_id)
+    metadata = CommitMetadata.of(commit)
+    told = metadata.receipt or {}
+    first = metadata.completes[0] if len(metadata.completes) == 1 else commit.commit_id
     return Receipt.from_json({**told, "commit_id": first, "version": commit.manifest_version})
 
 
@@ -401,15 +400,16 @@ class _Write:
     def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
         receipt = self._receipt(prepared)
         # What a merge decided is known only now, after it was prepared.
-        extra = {WRITER: self._request.kind.value, **self._request.extra}
+        known = CommitMetadata.from_json({**self._request.extra, **prepared.extra})
+        metadata = replace(known, writer=self._request.kind.value)
         if self._request.idempotency_key is not None:
-            told = {key: value for key, value in receipt.to_json().items() if key in _TOLD}
-            extra |= {
-                IDEMPOTENCY_KEY: self._request.idempotency_key,
-                FINGERPRINT: self._request.fingerprint,
-                RECEIPT: told,
-            }
-        self._intent = replace(self._intent, extra=extra)
+            metadata = replace(
+                metadata,
+                idempotency_key=self._request.idempotency_key,
+                fingerprint=self._request.fingerprint,
+                receipt={key: said for key, said in receipt.to_json().items() if key in _TOLD},
+            )
+        self._intent = replace(self._intent, extra=metadata.to_json())
         for steps in prepared.tables.values():
             for step in steps:
                 self._store.tables.check_staged(step)

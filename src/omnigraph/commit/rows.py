@@ -26,7 +26,7 @@ IDEMPOTENCY_KEY = "idempotency_key"
 FINGERPRINT = "fingerprint"
 """The key in a commit's metadata that tells the write of an idempotency key from another."""
 COMPLETES = "completes"
-"""The key in a recovery's commit that names the commit it finished."""
+"""The key in a recovery's commit that names the commit it finished, or several in a list."""
 ROLLED_BACK = "rolled_back"
 """The key in a recovery's commit that names the commit it took back."""
 RECEIPT = "receipt"
@@ -298,6 +298,18 @@ def from_arrow(table: pa.Table) -> Iterator[Row]:
             ) from error
 
 
+def completed_ids(value: Any) -> tuple[str, ...]:
+    """The commits that the key ``completes`` names.
+
+    >>> completed_ids("01A"), completed_ids(["01A", "01B"])
+    (('01A',), ('01A', '01B'))
+    """
+    ids = [value] if isinstance(value, str) else value
+    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+        raise TypeError("completes is neither a text nor a list of texts")
+    return tuple(ids)
+
+
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False)
 
@@ -332,6 +344,7 @@ _COMMIT_KEYS = ("parent_commit_id", "merged_parent_commit_id", "actor_id", "crea
 
 def _read_commit(record: Mapping[str, Any]) -> Row:
     payload = _payload(record)
+    completed_ids(payload.get(COMPLETES, []))
     return CommitRow(
         record["object_id"],
         int(record["table_version"]),

@@ -22,6 +22,7 @@ from omnigraph.commit.rows import (
     TombstoneRow,
     VersionRow,
     VoidRow,
+    completed_ids,
     from_arrow,
 )
 from omnigraph.errors import StorageCorrupt
@@ -112,9 +113,10 @@ class ManifestState:
                     key = row.extra.get(IDEMPOTENCY_KEY)
                     if isinstance(key, str):
                         self.repeats.setdefault((row.branch, key), row)
-                    for key in (COMPLETES, ROLLED_BACK):
-                        if key in row.extra:
-                            self._end(str(row.extra[key]), row)
+                    for commit_id in completed_ids(row.extra.get(COMPLETES, [])):
+                        self._end(commit_id, row)
+                    if ROLLED_BACK in row.extra:
+                        self._end(str(row.extra[ROLLED_BACK]), row)
                 case TagRow():
                     self.tags[row.name] = row
                 case SchemaRow():

@@ -10,6 +10,7 @@ from typing import Any
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.rows import SchemaRow
 from omnigraph.commit.schema_files import Contract
@@ -20,6 +21,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.diagnostics import Source
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
 from omnigraph.evolve.changes import Changes, changes_of, converted_values, kinds_of
+from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.judge import MOST, violations_of
 from omnigraph.evolve.tables import lose_data, stage_changes
 from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
@@ -139,6 +141,7 @@ class _Apply:
         if violations:
             raise _violated(violations)
         staged = stage_changes(store, view, self.changes)
+        rows, events = self._rows(view.snapshot)
         return Prepared(
             staged.tables,
             staged.consulted,
@@ -146,11 +149,15 @@ class _Apply:
             tombstones=staged.tombstones,
             created=staged.created,
             renames=staged.renames,
-            schema=NextSchema(self._source.text, self.desired, self._rows(view.snapshot)),
+            schema=NextSchema(self._source.text, self.desired, rows),
+            extra=CommitMetadata(schema_events=tuple(events)).to_json(),
         )
 
-    def _rows(self, snapshot: Snapshot) -> list[SchemaRow]:
-        """The schema that begins, and the one that ends where nobody has written it down."""
+    def _rows(self, snapshot: Snapshot) -> tuple[list[SchemaRow], list[SchemaEvent]]:
+        """The schema that begins, and the one that ends where nobody has written it down.
+
+        Beside them the events of the commit, since both need the stable ids.
+        """
         accepted, known = self._contract.catalog, snapshot.schema
         rows = []
         if known is not None and known.schema_hash == accepted.schema_hash:
@@ -161,9 +168,9 @@ class _Apply:
             rows.append(
                 SchemaRow(since, accepted.schema_hash, self._contract.source, identity.to_json())
             )
-        evolved = evolve_identity(identity, self.plan.steps, self.desired).to_json()
-        rows.append(SchemaRow(0, self.desired.schema_hash, self._source.text, evolved))
-        return rows
+        evolved = evolve_identity(identity, self.plan.steps, self.desired)
+        rows.append(SchemaRow(0, self.desired.schema_hash, self._source.text, evolved.to_json()))
+        return rows, schema_events(identity, evolved, self.plan.steps)
 
 
 def _clear(store: GraphStore, before: Snapshot, changes: Changes) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from omnigraph.commit.branches import Branches, refuse_while_schema_changes
 from omnigraph.commit.history import History
+from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.receipts import Receipt, TableCounts
@@ -31,9 +32,6 @@ from omnigraph.merge.stage import stage_merge
 _LOG = logging.getLogger(__name__)
 
 Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
-
-MERGE = "merge"
-"""The key in the metadata of a commit that says what was decided."""
 
 _guard = threading.Lock()
 _locks: WeakValueDictionary[tuple[str, str | None], threading.Lock] = WeakValueDictionary()

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+from omnigraph.commit.metadata import LOAD
 from omnigraph.commit.protocol import Prepared, WriteView
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -26,9 +27,6 @@ from omnigraph.write.load.sources import LoadData, read_data
 from omnigraph.write.load.spool import Spools
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import HeldKeys, Keys, Validator, Violation
-
-LOAD = "load"
-"""The key in a commit's metadata of what a load was told beside its receipt."""
 
 Progress = Callable[["LoadProgress"], None]
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from omnigraph.commit.branches import Branches
+from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import WriteRequest, commit_write
 from omnigraph.commit.publisher import check_head
@@ -18,7 +19,6 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.load.run import (
-    LOAD,
     Goal,
     Load,
     LoadMode,
@@ -92,7 +92,7 @@ def _committed(
         check_head(seen.head, target.if_commit)
         load.check(seen)
     is_made = is_new and not target.dry_run and any(load.rows().values())
-    load.told[_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
+    load.told[LOAD_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
     if target.dry_run or (is_new and not is_made):
         label = branch_label(branch)
         receipt = Receipt(None, seen.manifest_version, label, {}, target.actor, load.rows())
@@ -111,10 +111,6 @@ def _known_as(store: GraphStore, branch: str | None, target: LoadTarget) -> str 
     scoped = (branch, target.idempotency_key)
     first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
     return None if first is None else first.extra.get(FINGERPRINT)
-
-
-_BRANCH = "load_branch"
-"""The key in a commit's metadata of what a load did about its branch."""
 
 
 @contextmanager
@@ -150,14 +146,14 @@ def _told(
     store: GraphStore, branch: str | None, load: Load, receipt: Receipt, target: LoadTarget
 ) -> LoadReceipt:
     """The receipt with what the load says; that of the first call, if this one repeats it."""
-    said = {**load.report(), **load.told[_BRANCH]}
+    said = {**load.report(), **load.told[LOAD_BRANCH]}
     if target.idempotency_key is not None and receipt.commit_id is not None:
         scoped = (branch, target.idempotency_key)
         # A look that fails takes nothing from the commit; then this call says what it did itself.
         with suppress(StorageError):
             first = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
             if first is not None:
-                said = {**said, **first.extra.get(LOAD, {}), **first.extra.get(_BRANCH, {})}
+                said = {**said, **first.extra.get(LOAD, {}), **first.extra.get(LOAD_BRANCH, {})}
     return LoadReceipt(
         receipt.commit_id,
         receipt.version,

@@ -1,0 +1,237 @@
+"""What a commit says beside its place in the history: the keys that only we write, in one form.
+
+They lie in the metadata of a ``graph_commit`` row behind the keys of the format, and other programs
+ignore them. A key that says nothing is left out. Keys that are not known here are kept, so that a
+commit of a newer release can be read and written down again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from omnigraph.commit.rows import (
+    COMPLETES,
+    FINGERPRINT,
+    IDEMPOTENCY_KEY,
+    PICKS,
+    RECEIPT,
+    REVERTS,
+    ROLLED_BACK,
+    WRITER,
+    CommitRow,
+    completed_ids,
+)
+from omnigraph.errors import StorageCorrupt
+
+LOAD = "load"
+"""What a load was told beside its receipt."""
+LOAD_BRANCH = "load_branch"
+"""What a load did about its branch."""
+MERGE = "merge"
+"""What was decided about the conflicts of a merge."""
+GROUP = "group"
+"""The group of commits that were published together."""
+SCHEMA_EVENTS = "schema_events"
+"""What a schema apply did to types and properties."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The place of a commit in a group that was published at once.
+
+    ``ids`` are the ids that this member wrote, by table key: what tells its rows from those of
+    the others, since all members have one version of each table.
+    """
+
+    id: str
+    index: int
+    size: int
+    ids: Mapping[str, tuple[str, ...]]
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        return {
+            "id": self.id,
+            "index": self.index,
+            "size": self.size,
+            "ids": {key: list(self.ids[key]) for key in sorted(self.ids)},
+            **self.other,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Group:
+        """The inverse of ``to_json``."""
+        index, size = _whole(value["index"]), _whole(value["size"])
+        if not 0 <= index < size:
+            raise ValueError(f"member {index} of {size}")
+        ids = {str(key): tuple(map(_text, written)) for key, written in value["ids"].items()}
+        other = {key: value[key] for key in value if key not in ("id", "index", "size", "ids")}
+        return Group(_text(value["id"]), index, size, ids, other)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEvent:
+    """A type or property that was added, renamed, widened or dropped, by its stable ids.
+
+    ``step`` is the migration step as data: ``kind``, ``type_kind``, names, and what else it says.
+    """
+
+    step: Mapping[str, Any]
+    type_id: int
+    property_id: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """What happened, such as ``rename_property``."""
+        return str(self.step["kind"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        ids = {"type_id": self.type_id}
+        if self.property_id is not None:
+            ids["property_id"] = self.property_id
+        return {**self.step, **ids}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> SchemaEvent:
+        """The inverse of ``to_json``."""
+        step = {key: value[key] for key in value if key not in ("type_id", "property_id")}
+        _text(step["kind"])
+        of_property = value.get("property_id")
+        return SchemaEvent(
+            step, _whole(value["type_id"]), None if of_property is None else _whole(of_property)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """Everything that we write about a commit. ``other`` are keys of other releases."""
+
+    writer: str | None = None
+    """The kind of write that made it, a value of ``WriterKind``."""
+    idempotency_key: str | None = None
+    fingerprint: str | None = None
+    """What tells the write of an idempotency key from another under the same key."""
+    receipt: Mapping[str, Any] | None = None
+    """What the first call under an idempotency key was told."""
+    load: Mapping[str, Any] | None = None
+    load_branch: Mapping[str, Any] | None = None
+    merge: Mapping[str, Any] | None = None
+    reverts: str | None = None
+    picks: str | None = None
+    completes: tuple[str, ...] = ()
+    """The interrupted commits that a recovery finished by this one."""
+    rolled_back: str | None = None
+    """The interrupted commit that a recovery took back."""
+    group: Group | None = None
+    schema_events: tuple[SchemaEvent, ...] = ()
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of the row: those that say something, in a fixed order."""
+        events = [event.to_json() for event in self.schema_events]
+        values = {
+            WRITER: self.writer,
+            LOAD: self.load,
+            LOAD_BRANCH: self.load_branch,
+            MERGE: self.merge,
+            REVERTS: self.reverts,
+            PICKS: self.picks,
+            GROUP: None if self.group is None else self.group.to_json(),
+            SCHEMA_EVENTS: events or None,
+            IDEMPOTENCY_KEY: self.idempotency_key,
+            FINGERPRINT: self.fingerprint,
+            RECEIPT: self.receipt,
+            # One is a text, as it was before there were groups.
+            COMPLETES: list(self.completes) if len(self.completes) > 1 else _only(self.completes),
+            ROLLED_BACK: self.rolled_back,
+        }
+        return {**{key: said for key, said in values.items() if said is not None}, **self.other}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> CommitMetadata:
+        """The inverse of ``to_json``; ``StorageCorrupt`` when a key of ours is something else."""
+
+        def read(key: str, of: Callable[[Any], _T]) -> _T | None:
+            said = value.get(key)
+            try:
+                return None if said is None else of(said)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StorageCorrupt(
+                    f"the key '{key}' in the metadata of a commit cannot be read",
+                    hint="restore the graph from a backup, or export what another branch still has",
+                    details={"key": key},
+                ) from error
+
+        return CommitMetadata(
+            writer=read(WRITER, _text),
+            idempotency_key=read(IDEMPOTENCY_KEY, _text),
+            fingerprint=read(FINGERPRINT, _text),
+            receipt=read(RECEIPT, _object),
+            load=read(LOAD, _object),
+            load_branch=read(LOAD_BRANCH, _object),
+            merge=read(MERGE, _object),
+            reverts=read(REVERTS, _text),
+            picks=read(PICKS, _text),
+            completes=read(COMPLETES, completed_ids) or (),
+            rolled_back=read(ROLLED_BACK, _text),
+            group=read(GROUP, Group.from_json),
+            schema_events=read(SCHEMA_EVENTS, _events) or (),
+            other={key: value[key] for key in value if key not in _KNOWN},
+        )
+
+    @staticmethod
+    def of(row: CommitRow) -> CommitMetadata:
+        """What a row of the manifest says."""
+        return CommitMetadata.from_json(row.extra)
+
+
+_KNOWN = frozenset(
+    {
+        WRITER,
+        LOAD,
+        LOAD_BRANCH,
+        MERGE,
+        REVERTS,
+        PICKS,
+        GROUP,
+        SCHEMA_EVENTS,
+        IDEMPOTENCY_KEY,
+        FINGERPRINT,
+        RECEIPT,
+        COMPLETES,
+        ROLLED_BACK,
+    }
+)
+
+
+def _only(ids: tuple[str, ...]) -> str | None:
+    return ids[0] if ids else None
+
+
+def _events(value: Any) -> tuple[SchemaEvent, ...]:
+    return tuple(SchemaEvent.from_json(entry) for entry in value)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    # True and False are integers to Python, not to JSON.
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("not a whole number")
+    return value
