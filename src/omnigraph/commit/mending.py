@@ -52,7 +52,7 @@ def _mend(datasets: Datasets, manifest: Manifest) -> bool:
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
     writer = Ledger.open(datasets, ref, head)
-    if _is_whole(datasets, manifest, head):
+    if _is_whole(datasets, manifest, head) or not _is_whole(datasets, manifest, base):
         return False
     damage = Damage(datasets.root.path(datasets.version_path(ref, head)), "it cannot be read")
     withdraw_version(datasets, manifest, writer, damage)
