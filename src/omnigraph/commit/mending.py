@@ -40,20 +40,22 @@ def ensure_readable(store: GraphStore, branch: str | None) -> bool:
 
 
 def _mend(datasets: Datasets, manifest: Manifest) -> bool:
+    """Take the newest version back if it is damaged and was never acknowledged."""
     ref = manifest.ref
     versions = datasets.listed_versions(ref)
     if not datasets.root.is_local or len(versions) < 2:
         return False
-    recorded = read_records(datasets.objects).sums
-    acknowledged = [v for v in versions if datasets.version_path(ref, v) in recorded]
-    head, base = versions[-1], versions[-2]
-    if head in acknowledged:
+    base, head = versions[-2:]
+    if datasets.version_path(ref, head) in read_records(datasets.objects).sums:
         return False
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
-    writer = Ledger.open(datasets, ref, head)
-    if _is_whole(datasets, manifest, head) or not _is_whole(datasets, manifest, base):
+    if _is_whole(datasets, manifest, head):
+        # Somebody else took the damaged one back.
+        return True
+    if not _is_whole(datasets, manifest, base):
         return False
+    writer = Ledger.open(datasets, ref, head)
     damage = Damage(datasets.root.path(datasets.version_path(ref, head)), "it cannot be read")
     withdraw_version(datasets, manifest, writer, damage)
     return True
