@@ -5,6 +5,7 @@ Run as a program it opens Spark, says which processes it has, and then does as i
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -15,12 +16,16 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pyspark import SparkContext
+
 from omnigraph.errors import OmniGraphError, SparkError
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
+from omnigraph.spark import session as spark_session
 from tests.spark import work
 from tests.spark.processes import alive, descendants, name_of, wait_until
 
@@ -30,10 +35,13 @@ ROOT = Path(__file__).parent.parent.parent
 class Child:
     """A running program: its own number, what it said, and every process below it."""
 
-    def __init__(self, config: SparkConfig, ending: str, *, is_ready: bool = True) -> None:
+    def __init__(
+        self, config: SparkConfig, ending: str, *, is_ready: bool = True, interrupt_at: str = ""
+    ) -> None:
+        """``interrupt_at`` names what is interrupted: ``module:name``, before it is called."""
         self._place = tempfile.TemporaryDirectory()
         self.folder = Path(self._place.name)
-        told = [b64encode(pickle.dumps(config)).decode(), ending, str(self.folder)]
+        told = [b64encode(pickle.dumps(config)).decode(), ending, str(self.folder), interrupt_at]
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.children", *told],
@@ -43,6 +51,7 @@ class Child:
                 stderr=err,
                 # Its own group, as a program at a terminal has: a test can interrupt all of it.
                 start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self.folder)},
             )
         if not is_ready:
             return
@@ -91,7 +100,9 @@ def ended(child: Child) -> tuple[int, str, str]:
 
 def main() -> None:
     config: SparkConfig = pickle.loads(b64decode(sys.argv[1]))
-    ending, folder = sys.argv[2], Path(sys.argv[3])
+    ending, folder, interrupt_at = sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+    if interrupt_at:
+        interrupt_before(interrupt_at)
     try:
         engine = open_spark(config)
     except KeyboardInterrupt as interruption:
@@ -112,6 +123,23 @@ def main() -> None:
     (folder / "ready.new").write_text(json.dumps(facts), "utf-8")
     (folder / "ready.new").rename(folder / "ready")
     ENDINGS[ending](engine, folder)
+
+
+def interrupt_before(name: str) -> None:
+    """Interrupt this process whenever a function is called, just before it does anything."""
+    module, _, path = name.partition(":")
+    *owners, attribute = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    function = getattr(owner, attribute)
+
+    @wraps(function)
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return function(*arguments, **named)
+
+    setattr(owner, attribute, interrupted)
 
 
 def close(engine: SparkEngine, folder: Path) -> None:
@@ -151,6 +179,27 @@ def keep_the_interruption(interruption: KeyboardInterrupt, folder: Path) -> None
     work.wait_for(folder / "go")
 
 
+def leave_nothing(interruption: KeyboardInterrupt, folder: Path) -> None:
+    """Interrupted while it was opened, Spark is as if nobody had asked for it."""
+    wait_until(lambda: not any(map(alive, descendants(os.getpid()))))
+    assert not list(folder.glob("omnigraph-spark-*"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert spark_session._driver is None
+    assert SparkContext._active_spark_context is None
+
+
+def close_interrupted(engine: SparkEngine, folder: Path) -> None:
+    """Interrupted again and again while it is closed."""
+    for name in ("subprocess:Popen.wait", "shutil:rmtree", "pyspark:SparkContext.stop"):
+        interrupt_before(name)
+    try:
+        engine.close()
+    except KeyboardInterrupt as interruption:
+        leave_nothing(interruption, folder)
+    else:
+        raise AssertionError("the interrupt was lost")
+
+
 def work_without_java(engine: SparkEngine, folder: Path) -> None:
     """Java is killed in the middle of a job; the next start is a new one."""
     failure: OmniGraphError | None = None
@@ -174,8 +223,10 @@ ENDINGS: dict[str, Callable[..., None]] = {
     for function in (
         close,
         close_and_open_again,
+        close_interrupted,
         just_end,
         keep_the_interruption,
+        leave_nothing,
         raise_error,
         work_for_ever,
         work_without_java,

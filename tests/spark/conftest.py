@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
+from tests.spark.javas import make_java
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,6 +38,12 @@ def spark_config(spark_cache: Path) -> SparkConfig:
     return SparkConfig(
         master="local[2,4]", memory="1g", settings=SETTINGS, cache_dir=str(spark_cache)
     )
+
+
+@pytest.fixture
+def endless_java(tmp_path: Path) -> Path:
+    """The home of a Java that starts and never answers."""
+    return make_java(tmp_path / "java")
 
 
 @pytest.fixture(scope="session")

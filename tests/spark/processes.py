@@ -39,6 +39,15 @@ def descendants(process: int) -> set[int]:
     return found
 
 
+def processes_with(text: str) -> set[int]:
+    """The processes that have a text in one of their arguments."""
+    return {
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if any(text in argument for argument in arguments_of(int(folder.name)))
+    }
+
+
 def name_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/comm").read_text("utf-8").strip()

@@ -11,7 +11,8 @@ import pytest
 
 from omnigraph.spark import SparkConfig
 from tests.spark.children import Child, ended
-from tests.spark.processes import alive, arguments_of, descendants, name_of, wait_until
+from tests.spark.javas import SLEEPER
+from tests.spark.processes import alive, descendants, processes_with, wait_until
 
 
 @pytest.fixture
@@ -19,14 +20,6 @@ def config(spark_config: SparkConfig, spark_cache: Path) -> SparkConfig:
     """With the archive when there is one; building it is for the session of the tests."""
     has_one = any((spark_cache / "spark").glob("*.jsa"))
     return replace(spark_config, archive="auto" if has_one else "off")
-
-
-def is_starting(child: Child) -> bool:
-    """Java itself, and no more the small one that works out how to call it."""
-    below = descendants(child.process.pid)
-    java = (set(arguments_of(each)) for each in below if name_of(each) == "java")
-    wanted, other = "org.apache.spark.deploy.SparkSubmit", "org.apache.spark.launcher.Main"
-    return any(wanted in arguments and other not in arguments for arguments in java)
 
 
 def working(child: Child) -> bool:
@@ -79,15 +72,40 @@ def test_interrupted_at_the_terminal_nothing_is_left(config):
     assert "java" not in err
 
 
-def test_interrupted_while_java_starts_nothing_is_left(config):
-    with Child(config, "keep_the_interruption", is_ready=False) as child:
-        wait_until(lambda: is_starting(child))
+def test_interrupted_while_java_starts_nothing_is_left(config, endless_java):
+    with Child(
+        replace(config, java_home=str(endless_java)), "keep_the_interruption", is_ready=False
+    ) as child:
+        wait_until(lambda: bool(processes_with(str(endless_java / SLEEPER))))
         below = descendants(child.process.pid)
         child.process.send_signal(signal.SIGINT)
         wait_until(lambda: not any(map(alive, below)))
         assert child.process.poll() is None
         child.go()
         assert child.process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        # Java answers, and nothing of ours names it yet.
+        "omnigraph.spark.launch:Jvm.__init__",
+        pytest.param("pyspark:SparkContext.__init__", marks=pytest.mark.slow),
+        pytest.param("pyspark.sql:SparkSession.__init__", marks=pytest.mark.slow),
+        pytest.param("omnigraph.spark.session:_Driver.__init__", marks=pytest.mark.slow),
+        pytest.param("omnigraph.spark.session:SparkEngine.__init__", marks=pytest.mark.slow),
+    ],
+)
+def test_interrupted_at_any_step_of_the_start_nothing_is_left(config, moment):
+    with Child(config, "leave_nothing", is_ready=False, interrupt_at=moment) as child:
+        status = child.process.wait()
+        assert (status, *child.output()) == (0, "", "")
+
+
+@pytest.mark.slow
+def test_interrupted_while_it_ends_nothing_is_left_and_the_interrupt_is_raised(config):
+    with Child(config, "close_interrupted") as child:
+        assert ended(child) == (0, "", "")
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from glob import glob
 from pathlib import Path
 
 from omnigraph.errors import SparkUnavailable
+from omnigraph.spark.interrupts import deferred_interrupts
 
 LEAST = 17
 
@@ -108,13 +109,20 @@ def _java_at(home: str) -> Java | None:
 
 def _asked(program: str) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [program, "-version"],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_SECONDS,
-            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
-    except (OSError, subprocess.SubprocessError):
+    except OSError:
         return ""
-    return done.stderr.decode("utf-8", "replace")
+    with process, deferred_interrupts(process.kill) as interrupts:
+        try:
+            _, told = process.communicate(timeout=_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            told = b""
+        finally:
+            process.kill()
+        interrupts.check()
+    return told.decode("utf-8", "replace")

@@ -22,6 +22,7 @@ from omnigraph.spark.classic import start_classic
 from omnigraph.spark.config import SparkConfig
 from omnigraph.spark.connect import beside, connected, disconnect, is_connect
 from omnigraph.spark.failures import spark_call
+from omnigraph.spark.interrupts import deferred_interrupts
 from omnigraph.spark.jobs import Report, run_watched
 from omnigraph.spark.launch import Jvm
 from omnigraph.spark.tasks import answers_of, task_frame
@@ -181,7 +182,7 @@ class SparkEngine:
 
         An end that fails is logged: what was done with Spark has its own answer.
         """
-        with _guard:
+        with _guard, deferred_interrupts():
             driver, self._driver = self._driver, None
             if driver is None:
                 return
@@ -226,7 +227,9 @@ def open_spark(
             driver = _driver
         else:
             found = _found()
-            driver = _start(asked) if found is None else _beside(found, asked)
+            if found is None and not asked.remote:
+                return _start(asked)
+            driver = _connect(asked) if found is None else _beside(found, asked)
         driver.users += 1
         return SparkEngine(driver)
 
@@ -308,23 +311,36 @@ def _copy_settings(given: SparkSession, ours: SparkSession) -> None:
             ours.conf.set(name, value)
 
 
-def _start(config: SparkConfig) -> _Driver:
-    global _driver
-    if config.remote:
-        session = connected(config)
-        driver = _Driver(session, config, lambda: disconnect(session), owned=True)
-    else:
+def _connect(config: SparkConfig) -> _Driver:
+    session = connected(config)
+    driver = _Driver(session, config, lambda: disconnect(session), owned=True)
+    _register(driver)
+    return driver
+
+
+def _start(config: SparkConfig) -> SparkEngine:
+    """The first handle of a Java beside this process; interrupted, there is neither."""
+    with deferred_interrupts() as interrupts:
         classic = start_classic(config)
         driver = _Driver(classic.session, config, classic.end, owned=True)
         driver.jvm = classic.jvm
+        driver.users = 1
+        _register(driver)
+        engine = SparkEngine(driver)
+        if interrupts.raised is not None:
+            engine.close()
+    return engine
+
+
+def _register(driver: _Driver) -> None:
+    global _driver
     _driver = driver
     atexit.register(_end, driver)
-    return driver
 
 
 def _end(driver: _Driver) -> None:
     global _driver
-    with _guard:
+    with _guard, deferred_interrupts():
         if driver is _driver:
             _driver = None
             atexit.unregister(_end)
