@@ -12,6 +12,7 @@ import pytest
 from omnigraph import Graph, cli
 from omnigraph.cli.shell_completion import Completion, Names, candidates
 from omnigraph.cli.shell_input import History, Reader
+from omnigraph.cli.shell_interrupts import Interrupts
 from omnigraph.cli.shell_session import Session
 from omnigraph.cli.shell_statements import (
     Parameter,
@@ -370,9 +371,10 @@ def test_a_bug_does_not_end_the_shell(shell, monkeypatch):
 def test_the_first_interrupt_is_told_and_the_second_breaks_off(place):
     told = []
     before = signal.getsignal(signal.SIGINT)
-    with Graph.open(place.directory / "g.omni", "r") as graph:
+    with Graph.open(place.directory / "g.omni", "r") as graph, Interrupts() as interrupts:
         session = Session(graph, Target("g.omni", None, None), None, None, is_live=True)
-        with session.guarded(lambda: told.append(1)):
+        session.interrupts = interrupts
+        with interrupts.running(), session.guarded(lambda: told.append(1)):
             signal.raise_signal(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)

@@ -93,22 +93,29 @@ def _greet(arguments: argparse.Namespace, uri: str) -> None:
 def _talk(session: Session, history: History | None) -> int:
     from omnigraph.cli.shell_completion import Completion
     from omnigraph.cli.shell_input import Reader, Typed
+    from omnigraph.cli.shell_interrupts import Interrupts
 
     completion = Completion(session)
-    lines: Lines = Typed(
-        history, lambda before, word: completion.find(reader.pending, before, word)
-    )
-    reader = Reader(lines)
-    while not session.is_over:
-        try:
-            text = reader.next(session.prompt)
-            if text is None:
+    with Interrupts() as interrupts:
+        session.interrupts = interrupts
+        lines: Lines = Typed(
+            history,
+            lambda before, word: completion.find(reader.pending, before, word),
+            interrupts,
+        )
+        reader = Reader(lines)
+        while not session.is_over:
+            try:
+                text = reader.next(session.prompt)
+                if text is None:
+                    terminal.note("")
+                    break
+                with interrupts.running():
+                    _perform(session, text)
+            except KeyboardInterrupt:
+                # What was typed, or what ran, is given up; the shell is not.
                 terminal.note("")
-                break
-            _perform(session, text)
-        except KeyboardInterrupt:
-            # What was typed, or what ran, is given up; the shell is not.
-            terminal.note("")
+                interrupts.give_up()
     return terminal.OK
 
 

@@ -10,11 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
 from omnigraph.cli import files, terminal
+from omnigraph.cli.shell_interrupts import Interrupts
 from omnigraph.cli.shell_statements import is_blank, is_complete
 from omnigraph.errors import InputError
 
@@ -132,8 +134,11 @@ class Typed:
 
     is_live = True
 
-    def __init__(self, history: History | None, candidates: Candidates) -> None:
+    def __init__(
+        self, history: History | None, candidates: Candidates, interrupts: Interrupts
+    ) -> None:
         self._history = history
+        self._interrupts = interrupts
         self._candidates = candidates
         self._found: Sequence[str] = ()
         self._readline = _readline() if terminal.is_terminal(sys.stdout) else None
@@ -150,10 +155,10 @@ class Typed:
         if not terminal.is_terminal(sys.stdout):
             # Results go somewhere else; the prompt is no result.
             terminal.ask(prompt)
-            line = sys.stdin.readline()
+            line = self._interrupts.read(sys.stdin.readline)
             return line.rstrip("\r\n") if line else None
         try:
-            line = input(prompt)
+            line = self._interrupts.read(partial(input, prompt))
             # Python may have kept bytes that are no text as they are.
             line.encode("utf-8")
             return line

@@ -7,20 +7,18 @@ a write is not left half-way for it.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
 from omnigraph.cli.files import read_source
 from omnigraph.cli.program import tell
 from omnigraph.cli.rows import Layout, show_result
+from omnigraph.cli.shell_interrupts import Interrupts
 from omnigraph.cli.shell_statements import Parameter, Statement, statements_of
 from omnigraph.cli.targets import Target
 from omnigraph.errors import InputError, ParameterError, QueryNotFound
@@ -69,6 +67,8 @@ class Session:
         self.explains = False
         self.times = False
         self.is_over = False
+        self.interrupts: Interrupts | None = None
+        """Who takes Ctrl-C where somebody types; in a script it ends the program."""
         self.params: dict[str, Parameter] = {}
         self.queries: dict[str, Stored] = {}
         self._catalog: Catalog | None = None
@@ -175,12 +175,9 @@ class Session:
 
     # -- around all that is typed ----------------------------------------------------------
 
-    @contextmanager
-    def guarded(self, interrupted: Callable[[], None]) -> Iterator[None]:
+    def guarded(self, interrupted: Callable[[], None]) -> AbstractContextManager[None]:
         """Take the first Ctrl-C as said here; the second breaks off, as any does in a pipe."""
-        ours = self.is_live and threading.current_thread() is threading.main_thread()
-        with _on_interrupt(interrupted) if ours else nullcontext():
-            yield
+        return nullcontext() if self.interrupts is None else self.interrupts.reacting(interrupted)
 
     def attempt(self, work: Callable[[], None]) -> bool:
         """Do something and tell what went wrong; whether it went well."""
@@ -202,23 +199,6 @@ class Session:
 
 
 def _wait() -> None:
-    terminal.note("\nnote: the write under way is finished first; Ctrl-C again breaks it off")
-
-
-@contextmanager
-def _on_interrupt(interrupted: Callable[[], None]) -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    times = 0
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal times
-        times += 1
-        if times > 1:
-            raise KeyboardInterrupt
-        interrupted()
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    # A handler that comes while something else is being written cannot write.
+    with suppress(RuntimeError):
+        terminal.note("\nnote: the write under way is finished first; Ctrl-C again breaks it off")
