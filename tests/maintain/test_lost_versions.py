@@ -328,8 +328,9 @@ def test_a_loss_in_a_graph_without_a_record_is_known_by_the_transaction(path, fo
     assert missing(path) == [file]
 
 
-def test_a_damaged_record_is_named_and_written_anew_by_cleanup(path):
-    (path / PATH).write_text("{}")
+@pytest.mark.parametrize("damage", [b"{}", b"\xff\xfe"])
+def test_a_damaged_record_is_named_and_written_anew_by_cleanup(path, damage):
+    (path / PATH).write_bytes(damage)
     found = verify_graph(path)
     assert [each.code for each in found.problems] == [ProblemCode.HISTORY_RECORD_DAMAGED]
     assert found.is_sound

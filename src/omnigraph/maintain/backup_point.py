@@ -31,7 +31,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
-from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
+from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
 from omnigraph.storage.copying import files_below, folders_in
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.named import NamedFile, named_files
@@ -131,10 +131,10 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
 
 
 def _removed(store: GraphStore) -> dict[str, str]:
-    """The record of removed versions, if the graph has one."""
+    """The record of removed versions, if the graph has one that can be read."""
     try:
         return {REMOVED: store.objects.read(REMOVED)}
-    except StorageMissing:
+    except (StorageMissing, StorageCorrupt):
         return {}
 
 

@@ -57,10 +57,10 @@ from omnigraph.storage.derived import FOLDER as TOPOLOGY
 from omnigraph.storage.leases import Held
 from omnigraph.storage.removed_versions import (
     RemovedVersions,
+    adopt_record,
     life_id,
     prune_record,
     read_removed,
-    start_record,
 )
 from omnigraph.storage.table_types import TableRef
 from omnigraph.storage.unnamed import unnamed_files
@@ -194,7 +194,7 @@ class _Cleaning:
             gaps = set(range(versions[0], versions[-1])).difference(versions) if versions else ()
             if gaps:
                 removed = removed.changed(ref, life_id(objects, ref), gaps)
-        start_record(objects, removed)
+        adopt_record(objects, removed)
 
     # -- files that no version names -----------------------------------------------------
 

@@ -153,9 +153,26 @@ def read_removed(objects: ObjectStore) -> RemovedVersions | None:
         return None
 
 
-def start_record(objects: ObjectStore, removed: RemovedVersions | None = None) -> None:
-    """Write the record of a new graph, or of one whose present gaps are taken for removed."""
-    objects.write(PATH, (removed or RemovedVersions()).to_text())
+def start_record(objects: ObjectStore) -> None:
+    """Write the record of a new graph."""
+    objects.write(PATH, RemovedVersions().to_text())
+
+
+def adopt_record(objects: ObjectStore, removed: RemovedVersions) -> None:
+    """Give a graph without a readable record one; of several that try, the first succeeds."""
+    try:
+        found = objects.read_versioned(PATH)
+    except StorageMissing:
+        objects.create(PATH, removed.to_text())
+        return
+    except StorageCorrupt:
+        # Not even text.
+        objects.write(PATH, removed.to_text())
+        return
+    try:
+        RemovedVersions.from_text(found.text)
+    except StorageCorrupt:
+        objects.replace(PATH, removed.to_text(), found.version)
 
 
 def record_removed(
