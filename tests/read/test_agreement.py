@@ -316,7 +316,7 @@ def _partition(pool: list[State], data: st.DataObject) -> None:
         return
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_queries_give_what_the_naive_evaluator_gives(pool, data):
     _agree(pool, data)
