@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import errno
+import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.list and given.scenario is None:
         print("\n".join(each.name for each in chosen))
         return
+    # Whoever ends this ends its children too: one may be stopped, and would stay for ever.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     codes = [getattr(errno, given.error)] if given.error else list(CODES)
     with enumeration() as runs:
         for scenario in chosen:
