@@ -20,8 +20,9 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.inline import InlineTables, Ledger
+from omnigraph.storage.inline import InlineTables
 from omnigraph.storage.leases import _LocalHeld
+from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef
 from tests.commit.deaths import LOCATIONS, Died, audited, head, left, move, pinned, table_of
