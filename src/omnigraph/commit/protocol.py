@@ -38,7 +38,6 @@ from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.rollback import find_ending, is_same_content
 from omnigraph.commit.rows import (
     ROLLED_BACK,
-    CommitRow,
     Row,
     SchemaRow,
     TableRow,
@@ -77,7 +76,6 @@ from omnigraph.storage.tables import TableStore
 _LOG = logging.getLogger(__name__)
 _HEAL_ATTEMPTS = 3
 _PAUSE_SECONDS = 0.05
-_TOLD = frozenset({"branch", "actor", "tables", "met"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
         try:
             return _Write(store, request).run()
         except AlreadyDone as done:
-            return _receipt_of(done.commit)
+            return Receipt.of_commit(done.commit)
         except StorageCorrupt:
             if mended or not ensure_readable(store, request.branch):
                 raise
@@ -231,14 +229,7 @@ def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
     if known is None:
         return None
     check_repeat(known, request.fingerprint)
-    return _receipt_of(known)
-
-
-def _receipt_of(commit: CommitRow) -> Receipt:
-    metadata = CommitMetadata.of(commit)
-    told = metadata.receipt or {}
-    first = metadata.completes[0] if len(metadata.completes) == 1 else commit.commit_id
-    return Receipt.from_json({**told, "commit_id": first, "version": commit.manifest_version})
+    return Receipt.of_commit(known)
 
 
 class _Interrupted(Exception):
@@ -407,7 +398,7 @@ class _Write:
                 metadata,
                 idempotency_key=self._request.idempotency_key,
                 fingerprint=self._request.fingerprint,
-                receipt={key: said for key, said in receipt.to_json().items() if key in _TOLD},
+                receipt=receipt.remembered(),
             )
         self._intent = replace(self._intent, extra=metadata.to_json())
         for steps in prepared.tables.values():

@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph.commit.metadata import CommitMetadata
+from omnigraph.commit.rows import CommitRow
 from omnigraph.storage.table_types import StagedTable
+
+_REMEMBERED = frozenset({"branch", "actor", "tables", "met"})
 
 BESIDE_DATA = " beside data"
 """How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
@@ -76,6 +80,19 @@ class Receipt:
             value["actor"],
             value["met"],
         )
+
+    @staticmethod
+    def of_commit(row: CommitRow) -> Receipt:
+        """What the first call of a commit with an idempotency key was told."""
+        metadata = CommitMetadata.of(row)
+        completes = metadata.completes
+        first = completes[0] if len(completes) == 1 else row.commit_id
+        known = {"commit_id": first, "version": row.manifest_version}
+        return Receipt.from_json({**(metadata.receipt or {}), **known})
+
+    def remembered(self) -> dict[str, Any]:
+        """What a commit keeps of its receipt, beside what the commit itself says."""
+        return {key: said for key, said in self.to_json().items() if key in _REMEMBERED}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
