@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -26,6 +25,7 @@ from tests.commit.deaths import (
     reopen,
 )
 from tests.commit.world import at, companies, foreign_upsert, listing, names, people, raising
+from tests.fork_server import fork_context
 
 PERSON, COMPANY = "node:Person", "node:Company"
 RECOVERY = "omnigraph:recovery"
@@ -248,7 +248,7 @@ def test_several_threads_that_heal_at_once_do_it_once(graph, path, point):
 )
 def test_several_processes_that_open_at_once_heal_once(graph, path, point):
     die(graph, point, people(Grace=1) | companies("Brim"))
-    context = multiprocessing.get_context("spawn")
+    context = fork_context()
     with ProcessPoolExecutor(3, mp_context=context) as pool:
         handles = [pool.submit(reopen, path) for _ in range(6)]
         found = [recovered for handle in handles for recovered in handle.result()]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 
 from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root, parse_root
+from tests.concurrency import workers
+from tests.fork_server import fork_context
 
-TOP = Path(__file__).parent.parent.parent
 _SECONDS = 240
 
 _ALWAYS_ON_S3 = (
@@ -55,37 +56,41 @@ class Crowd:
 
     def __init__(self, place: Root) -> None:
         self._place = place
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: list[tuple[BaseProcess, Connection]] = []
 
     def run(self, *tasks: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
-        """One process for each task; gives what each of them told, in order."""
+        """One process for each task; gives what each of them answered, in order."""
+        context = fork_context()
         for name, arguments in tasks:
             given = {"uri": self._place.uri, "options": dict(self._place.options), **arguments}
-            self._running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.concurrency.workers", name, json.dumps(given)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=TOP,
-                )
-            )
-        for process in self._running:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "ready"
-        for process in self._running:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        told = [process.communicate(timeout=_SECONDS)[0] for process in self._running]
-        assert [process.returncode for process in self._running] == [0] * len(tasks)
-        self._running.clear()
-        return [json.loads(text.splitlines()[-1]) for text in told]
+            ours, theirs = context.Pipe()
+            process = context.Process(target=workers.process, args=(theirs, name, given))
+            process.start()
+            theirs.close()
+            self._running.append((process, ours))
+        until = time.monotonic() + _SECONDS
+        answers = [self._answer(connection, until) for _, connection in self._running]
+        assert answers == [workers.READY] * len(tasks)
+        for _, connection in self._running:
+            connection.send(workers.GO)
+        results = [self._answer(connection, until) for _, connection in self._running]
+        for process, _ in self._running:
+            process.join(_SECONDS)
+        assert [process.exitcode for process, _ in self._running] == [0] * len(tasks), results
+        self.end()
+        return results
+
+    @staticmethod
+    def _answer(connection: Connection, until: float) -> Any:
+        assert connection.poll(max(until - time.monotonic(), 0)), "a process hangs"
+        return connection.recv()
 
     def end(self) -> None:
-        for process in self._running:
+        for process, connection in self._running:
             process.kill()
-            process.wait()
+            process.join()
+            connection.close()
+        self._running.clear()
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """What the processes of the concurrency tests do. Each says ``ready``, waits for ``go``, works,
-and prints one line of JSON about how it went.
-
-Run as ``python -m tests.concurrency.workers NAME ARGUMENTS``, arguments as one JSON object.
+and sends a dictionary about how it went.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +21,8 @@ from omnigraph.graph import Graph
 
 Result = dict[str, Any]
 WORK: dict[str, Callable[..., Result]] = {}
+READY, GO = "ready", "go"
+_parent: list[Connection] = []
 
 
 def work(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -35,9 +35,10 @@ def open_graph(uri: str, options: dict[str, str]) -> Graph:
 
 
 def wait_for_go() -> None:
-    print("ready", flush=True)
-    if sys.stdin.readline().strip() != "go":
-        raise SystemExit("the parent is gone")
+    (parent,) = _parent
+    parent.send(READY)
+    if parent.recv() != GO:
+        raise RuntimeError("the parent says something else")
 
 
 def attempt(tally: Result, action: Callable[[], Any]) -> bool:
@@ -378,6 +379,11 @@ def merge_and_delete(uri: str, options: dict[str, str], branches: list[str]) -> 
     return tally
 
 
-if __name__ == "__main__":
-    arguments = json.loads(sys.argv[2])
-    print(json.dumps(WORK[sys.argv[1]](**arguments)), flush=True)
+def process(parent: Connection, name: str, arguments: dict[str, Any]) -> None:
+    """Do one of these in this process, which has nothing else to do."""
+    _parent.append(parent)
+    try:
+        parent.send(WORK[name](**arguments))
+    except BaseException:
+        parent.send(traceback.format_exc())
+        raise

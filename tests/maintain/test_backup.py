@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -21,6 +20,7 @@ from omnigraph.errors import (
     StorageCorrupt,
     StorageMissing,
 )
+from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import SCHEMA, filled, knows, people, story
 
 
@@ -406,8 +406,6 @@ def test_a_graph_that_is_damaged_is_not_kept(graph, tmp_path):
 
 # -- dying and going on ---------------------------------------------------------------------------
 
-_CONTEXT = multiprocessing.get_context("spawn")
-
 
 def _die_at(files):
     def tell(progress):
@@ -431,7 +429,7 @@ def _clone_and_die(graph, place, files):
 
 
 def _killed(work, *args):
-    process = _CONTEXT.Process(target=work, args=args)
+    process = fork_context().Process(target=work, args=args)
     process.start()
     process.join(60)
     assert process.exitcode == 9
@@ -501,8 +499,8 @@ def _write(place, ready, stop):
 
 def test_backups_beside_a_writer_are_moments_of_its_graph(graph, tmp_path):
     graph.branches.create("dev")
-    ready, stop = _CONTEXT.Event(), _CONTEXT.Event()
-    writer = _CONTEXT.Process(target=_write, args=(tmp_path / "g.omni", ready, stop))
+    ready, stop = fork_context().Event(), fork_context().Event()
+    writer = fork_context().Process(target=_write, args=(tmp_path / "g.omni", ready, stop))
     writer.start()
     try:
         assert ready.wait(60)

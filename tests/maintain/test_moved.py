@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +14,7 @@ from omnigraph.errors import RecoveryRequired, StorageCorrupt
 from omnigraph.storage.lance_manifests import Home, bases, rewritten
 from omnigraph.storage.parts import version_place
 from omnigraph.storage.roots import parse_root
+from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story
 
 
@@ -222,7 +222,7 @@ def test_two_processes_may_open_a_moved_graph_at_once(original, tmp_path):
     place, _ = original
     moved = tmp_path / "moved.omni"
     place.rename(moved)
-    context = multiprocessing.get_context("spawn")
+    context = fork_context()
     ready, results, go = context.Queue(), context.Queue(), context.Event()
     processes = [context.Process(target=_open, args=(moved, ready, go, results)) for _ in range(2)]
     for process in processes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -19,6 +18,7 @@ from omnigraph.storage import objects
 from omnigraph.storage.leases import lease_path, open_leases
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.s3_leases import S3Leases
+from tests.fork_server import fork_context
 from tests.s3 import lease_workers
 from tests.s3.proxy import Action, Fault, Kind, S3Proxy
 
@@ -32,7 +32,6 @@ from tests.storage.test_leases import (  # noqa: F401
 )
 
 NAME = "node:Person@main"
-SPAWN = multiprocessing.get_context("spawn")
 TTL = 1.0
 PATIENCE = 60
 
@@ -64,7 +63,9 @@ def spawned(root):
     with ExitStack() as stack:
 
         def start(target, *arguments, ttl=TTL):
-            process = SPAWN.Process(target=target, args=(root.uri, root.options, ttl, *arguments))
+            process = fork_context().Process(
+                target=target, args=(root.uri, root.options, ttl, *arguments)
+            )
             process.start()
             stack.callback(process.join, PATIENCE)
             stack.callback(process.kill)
@@ -75,7 +76,7 @@ def spawned(root):
 
 @pytest.fixture
 def holder(spawned):
-    ready = SPAWN.Event()
+    ready = fork_context().Event()
     process = spawned(lease_workers.hold, NAME, ready)
     assert ready.wait(PATIENCE)
     return process
@@ -166,8 +167,8 @@ def test_the_lease_of_a_killed_holder_goes_to_the_next_with_a_higher_token(lease
 
 
 def test_a_holder_that_was_stopped_too_long_finds_out_and_disturbs_nobody(leases, store, spawned):
-    ready = SPAWN.Event()
-    ours, theirs = SPAWN.Pipe()
+    ready = fork_context().Event()
+    ours, theirs = fork_context().Pipe()
     with ours, theirs:
         stopped = spawned(lease_workers.hold_and_check, NAME, ready, theirs)
         assert ready.wait(PATIENCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -14,9 +13,9 @@ from omnigraph.errors import Conflict
 from omnigraph.storage.leases import LocalLeases, open_leases
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import parse_root
+from tests.fork_server import fork_context
 
 NAME = "node:Person@main"
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -40,8 +39,8 @@ def hold(uri, ready):
 @pytest.fixture
 def holder(tmp_path):
     """A process that holds the lease until it is killed."""
-    ready = SPAWN.Event()
-    process = SPAWN.Process(target=hold, args=(str(tmp_path / "g.omni"), ready))
+    ready = fork_context().Event()
+    process = fork_context().Process(target=hold, args=(str(tmp_path / "g.omni"), ready))
     process.start()
     assert ready.wait(30)
     yield process
@@ -142,7 +141,7 @@ def test_no_two_processes_hold_a_lease_at_once(tmp_path):
     counter = tmp_path / "counter"
     counter.write_text("0")
     arguments = (str(tmp_path / "g.omni"), str(counter), 50)
-    workers = [SPAWN.Process(target=count_up, args=arguments) for _ in range(4)]
+    workers = [fork_context().Process(target=count_up, args=arguments) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

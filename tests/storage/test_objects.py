@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ from omnigraph.storage.durable import Durability
 from omnigraph.storage.failures import translate
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import parse_root
+from tests.fork_server import fork_context
 
 
 @pytest.fixture(params=list(Durability))
@@ -154,7 +154,7 @@ def test_no_replacement_of_another_process_is_lost(tmp_path):
     uri = str(tmp_path / "g.omni")
     store = ObjectStore(parse_root(uri))
     store.write("counter", "0")
-    context = multiprocessing.get_context("spawn")
+    context = fork_context()
     workers = [context.Process(target=count_up, args=(uri, 25)) for _ in range(4)]
     for worker in workers:
         worker.start()
