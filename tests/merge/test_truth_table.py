@@ -12,6 +12,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import MergeConflicts
 from omnigraph.merge.run import Outcome
+from tests.sampling import rotating
 
 SCHEMAS = {
     "keyed": "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person",
@@ -118,8 +119,9 @@ def copy(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
-@pytest.mark.parametrize("shape", ["flat", "nested"])
+@pytest.mark.parametrize(
+    ("shape", "schema"), rotating([*product(["flat", "nested"], SCHEMAS)], 1, "truth table")
+)
 @pytest.mark.parametrize(
     ("source", "target"), [*product(OPERATIONS, OPERATIONS)], ids=lambda each: each.__name__
 )
