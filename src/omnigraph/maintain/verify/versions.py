@@ -10,6 +10,7 @@ cleanup removes with it.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,8 @@ from omnigraph.storage.removed_versions import (
 from omnigraph.storage.table_types import TableRef, split_file
 from omnigraph.storage.verifying import transactions_of_versions
 
+_MOST_LOST = 10_000
+"""A hint of Lance that is farther ahead of the newest version is damaged itself."""
 _REFS = "_refs/branches/"
 _VERSIONS = "_versions/"
 _TRANSACTIONS = "_transactions/"
@@ -58,7 +61,9 @@ class _Copy:
 
 def look_at_versions(ground: Ground, records: Records) -> None:
     """Every version that has to be there is."""
-    removed = _record(ground)
+    removed = None
+    with ground.guarded("the record of removed versions", file=PATH):
+        removed = _record(ground)
     for copy in _copies(ground, records):
         table = ground.table_at(f"{copy.ref.location}/")
         with ground.guarded(
@@ -165,7 +170,7 @@ def _missing(ground: Ground, copy: _Copy, removed: RemovedVersions | None) -> se
     gone = frozenset() if removed is None else removed.of(copy.ref, copy.life)
     newest = max(copy.versions)
     missing = copy.pinned - copy.versions
-    missing |= {copy.hinted} if copy.hinted > newest else set()
+    missing |= {copy.hinted} if newest < copy.hinted <= newest + _MOST_LOST else set()
     last = max(newest, *missing) if missing else newest
     if removed is not None:
         floor = min(gone | (copy.versions - copy.fork_points), default=newest)
@@ -176,13 +181,15 @@ def _missing(ground: Ground, copy: _Copy, removed: RemovedVersions | None) -> se
 def _proven(ground: Ground, copy: _Copy, gone: frozenset[int], newest: int) -> set[int]:
     """Versions whose transaction was committed and is still there, without them."""
     lost: dict[str, int] = {}
+    oldest = min(copy.transactions.values(), default=newest)
+    absent = sorted(set(range(oldest, newest + 1)) - copy.versions - gone)
     for name, start in copy.transactions.items():
         # A fork begins with a version of the same number as the one that it was made from.
-        first = start + (copy.ref.branch is None)
-        absent = (v for v in range(first, newest + 1) if v not in copy.versions | gone)
-        version = next(absent, start + 1 if start >= newest else None)
-        if version is not None:
-            lost[name] = version
+        after = bisect_left(absent, start + (copy.ref.branch is None))
+        if after < len(absent):
+            lost[name] = absent[after]
+        elif start >= newest:
+            lost[name] = start + 1
     folder = f"{copy.ref.location}/"
     if not lost or any(p.startswith(folder) and _VERSIONS in p for p in ground.damaged):
         return set()
