@@ -6,12 +6,13 @@ twice is up to date, and merging back is a fast-forward.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import MergeConflicts
+from omnigraph.errors import BranchInUse, MergeConflicts
 from omnigraph.merge.run import Outcome
 from tests.merge.history_model import KEYS, Commits, Trace, orphans, three_way
 
@@ -177,6 +178,99 @@ class World:
         return {(each["table_key"], each["row_id"], each["kind"]) for each in told}
 
 
+class Forgetful(World):
+    """A world in which branches are deleted, and what only they had cannot be read any more.
+
+    The model forgets nothing. A row may then be a conflict that need not be one, but no other row
+    may come out differently.
+    """
+
+    def delete(self, branch):
+        with suppress(BranchInUse):
+            self.graph.branches.delete(branch)
+            del self.heads[branch]
+
+    def merge_and_delete(self, name, targets):
+        """A branch of which others merge different commits."""
+        self.fork(name)
+        for target in targets:
+            for _ in range(self.random.randrange(4)):
+                self.write(name)
+            self.merge(name, target)
+        self.delete(name)
+
+    def merge(self, source, target):
+        theirs, ours = self.heads[source], self.heads[target]
+        if theirs in self.commits.ancestors([ours]):
+            # A merge that is not known to be done may be done again, to no effect.
+            return self.merge_again(source, target)
+        base = self.commits.state(self.commits.common([theirs], [ours]))
+        expected, real = three_way(base, self.state(target), self.state(source))
+        preview = self.graph.branches.merge(source, target, dry_run=True)
+        names = {key: kind for kind, key in KEYS.items()}
+        found = {
+            (names[each.table_key], each.row_id)
+            for each in preview.conflicts
+            if each.is_between_rows
+        }
+        assert found >= real.keys(), (found, real)
+        side = self.random.choice(["ours", "theirs"]) if found else None
+        chosen = self.state(target if side == "ours" else source)
+        try:
+            report = self.graph.branches.merge(source, target, resolve=side)
+        except MergeConflicts as error:
+            kinds = {each["kind"] for each in error.details["conflicts"]}
+            if kinds != {"orphan_edge"}:
+                raise
+            assert self.read(target) == self.state(target)
+            return "orphans"
+        merged = self.read(target)
+        for kind in KEYS:
+            for row_id in {*merged[kind], *expected[kind]}:
+                allowed = [expected[kind].get(row_id)]
+                if (kind, row_id) in found:
+                    resolved, _ = three_way(base, self.state(target), self.state(source), side)
+                    allowed = [resolved[kind].get(row_id), chosen[kind].get(row_id)]
+                assert merged[kind].get(row_id) in allowed, (kind, row_id)
+        traces = self.commits.traces
+        trace, wrong = traces[ours].merged(traces[theirs], merged, found)
+        assert wrong == []
+        self.heads[target] = self.commits.add((ours, theirs), merged, trace)
+        return f"{report.outcome} in doubt" if found - real.keys() else report.outcome
+
+    def merge_again(self, source, target):
+        before = self.read(target)
+        self.graph.branches.merge(source, target, resolve="ours")
+        assert self.read(target) == before
+        return Outcome.UP_TO_DATE
+
+
+def lived_and_forgot(graph: Graph, seed: int, steps: int) -> dict[str, int]:
+    """A random history in which branches come and go; gives how often what happened."""
+    random = Random(seed)
+    world = Forgetful(graph, random)
+    seen: dict[str, int] = {}
+    for _ in range(3):
+        world.write("main")
+    for name in ("b0", "b1"):
+        world.fork(name)
+    for step in range(steps):
+        branches = sorted(world.heads)
+        chance = random.random()
+        if chance < 0.1 and len(branches) < 5:
+            world.fork(f"c{step}")
+        elif chance < 0.18 and len(branches) > 3:
+            world.delete(random.choice([name for name in branches if name != "main"]))
+        elif chance < 0.3:
+            world.merge_and_delete(f"c{step}", random.sample(branches, 2))
+        elif chance < 0.65:
+            world.write(random.choice(branches))
+        else:
+            outcome = world.merge(*random.sample(branches, 2))
+            seen[outcome] = seen.get(outcome, 0) + 1
+    return seen
+
+
 def lived(graph: Graph, seed: int, steps: int = STEPS) -> dict[str, int]:
     """A random history; gives how often what happened."""
     random = Random(seed)
@@ -207,6 +301,19 @@ def lived(graph: Graph, seed: int, steps: int = STEPS) -> dict[str, int]:
 def test_merges_of_random_histories_do_what_the_model_does(seed, tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
         lived(graph, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_write_is_lost_when_branches_are_deleted(seed, tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        lived_and_forgot(graph, seed, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 250))
+def test_no_write_is_lost_in_many_histories_with_deleted_branches(seed, tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
+        print(lived_and_forgot(graph, seed, steps=60))
 
 
 @pytest.mark.slow

@@ -207,7 +207,7 @@ def test_a_choice_for_each_conflict_or_values(graph):
     assert row(graph, "ben")["age"] == 77
     assert report.resolved == choices
     extra = graph._store.manifest(None).current().head.extra
-    assert extra["merge"] == {"resolved": choices}
+    assert extra["merge"]["resolved"] == choices
 
 
 def test_choices_come_from_a_file_that_a_preview_wrote(graph, tmp_path):
@@ -347,6 +347,135 @@ def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
     edit(graph, "other", "dee", city="Oslo")
     (found,) = conflicts(graph, target="other")
     assert (found["kind"], found["properties"]) == ("divergent_insert", ["age", "city"])
+
+
+# -- different commits of a branch that is gone ---------------------------------------------------
+
+each_way = pytest.mark.parametrize(("source", "target"), [("work", "other"), ("other", "work")])
+
+
+@pytest.fixture
+def third(graph):
+    """Work has merged an early commit of a third branch and other a late one; it is gone."""
+    graph.branches.create("other")
+    graph.branches.create("third")
+    edit(graph, "third", "ana", age=31)
+    graph.mutate('query q() { delete P where name = "cy" }', branch="third")
+    graph.load([person("dee", age=1)], branch="third")
+    graph.branches.merge("third", "work")
+    edit(graph, "third", "ana", age=30)
+    graph.load([person("cy", age=30, city="Bern")], branch="third")
+    graph.mutate('query q() { delete P where name = "dee" }', branch="third")
+    edit(graph, "third", "ben", age=77)
+    graph.branches.merge("third", "other")
+    graph.branches.delete("third")
+    return graph
+
+
+def conflict_ids(graph, source, target):
+    return [each.row_id for each in graph.branches.merge(source, target, dry_run=True).conflicts]
+
+
+@each_way
+def test_a_row_that_a_branch_set_back_before_it_was_deleted_is_not_lost(third, source, target):
+    assert conflict_ids(third, source, target) == ["ana", "cy", "dee"]
+    side = "theirs" if source == "other" else "ours"
+    third.branches.merge(source, target, resolve=side)
+    assert row(third, "ana", target)["age"] == 30
+    assert row(third, "cy", target)["age"] == 30
+    assert row(third, "dee", target) is None
+    # What only the late commit changed is no conflict.
+    assert row(third, "ben", target)["age"] == 77
+
+
+@each_way
+def test_what_was_written_after_the_early_merge_is_no_conflict(third, source, target):
+    third.load([person("eve", age=5)], branch="work")
+    edit(third, "work", "ben", city="Rome")
+    assert conflict_ids(third, source, target) == ["ana", "cy", "dee"]
+    third.branches.merge(source, target, resolve="theirs" if source == "other" else "ours")
+    assert row(third, "eve", target)["age"] == 5
+    assert (row(third, "ben", target)["city"], row(third, "ben", target)["age"]) == ("Rome", 77)
+
+
+def test_a_table_that_only_the_target_has_changed_is_looked_at_too(graph):
+    """All that the late commit brought was back to what it had been: other's table did not move."""
+    graph.branches.create("other")
+    graph.branches.create("third")
+    edit(graph, "third", "ana", age=31)
+    graph.branches.merge("third", "work")
+    edit(graph, "third", "ana", age=30)
+    graph.branches.merge("third", "other")
+    graph.branches.delete("third")
+    assert conflict_ids(graph, "other", "work") == ["ana"]
+    graph.branches.merge("other", "work", resolve="theirs")
+    assert row(graph, "ana", "work")["age"] == 30
+
+
+@each_way
+def test_a_deleted_branch_is_seen_through_another_that_had_merged_it(graph, source, target):
+    for name in ("other", "third", "between"):
+        graph.branches.create(name)
+    edit(graph, "third", "ana", age=31)
+    graph.branches.merge("third", "work")
+    edit(graph, "third", "ana", age=30)
+    graph.branches.merge("third", "between")
+    graph.load([person("dee")], branch="between")
+    graph.branches.merge("between", "other")
+    graph.branches.delete("third")
+    graph.branches.delete("between")
+    assert conflict_ids(graph, source, target) == ["ana"]
+
+
+def test_a_living_branch_is_found_behind_a_deleted_one(graph):
+    """What main had when the deleted branch merged it is known: nothing is in doubt."""
+    graph.branches.create("third")
+    edit(graph, "main", "ana", age=31)
+    graph.branches.merge("main", "third")
+    graph.load([person("dee")], branch="third")
+    graph.branches.merge("third", "work")
+    graph.branches.delete("third")
+    edit(graph, "work", "ana", age=30)
+    edit(graph, "main", "ben", age=44)
+    report = graph.branches.merge("work")
+    assert report.outcome is M
+    assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (30, 44)
+
+
+def test_deleted_branches_that_had_nothing_to_do_with_each_other_leave_no_doubt(graph):
+    for name in ("other", "left", "right"):
+        graph.branches.create(name)
+    edit(graph, "left", "ana", age=31)
+    edit(graph, "right", "ben", age=32)
+    graph.branches.merge("left", "work", delete_branch=True)
+    graph.branches.merge("right", "other", delete_branch=True)
+    assert graph.branches.merge("work", "other").outcome is M
+    assert [row(graph, name, "other")["age"] for name in ("ana", "ben")] == [31, 32]
+
+
+def test_a_name_that_was_used_again_is_another_branch(graph):
+    graph.branches.create("other")
+    for name, into in (("ana", "work"), ("ben", "other")):
+        graph.branches.create("third")
+        edit(graph, "third", name, age=33)
+        graph.branches.merge("third", into, delete_branch=True)
+    assert graph.branches.merge("work", "other").outcome is M
+    assert [row(graph, name, "other")["age"] for name in ("ana", "ben")] == [33, 33]
+
+
+def test_merges_that_do_not_say_what_they_brought_are_doubted(graph, monkeypatch):
+    """Another program records nothing: where both sides merged something unknown, all is open."""
+    from omnigraph.merge.ancestry import Ancestry
+
+    monkeypatch.setattr(Ancestry, "lineage", lambda *_: None)
+    graph.branches.create("other")
+    graph.branches.create("third")
+    edit(graph, "third", "ana", age=31)
+    graph.branches.merge("third", "work")
+    edit(graph, "third", "ana", age=30)
+    graph.branches.merge("third", "other")
+    graph.branches.delete("third")
+    assert conflict_ids(graph, "other", "work") == conflict_ids(graph, "work", "other") == ["ana"]
 
 
 @pytest.mark.parametrize(("source", "target"), [("work", "other"), ("other", "work")])

@@ -8,7 +8,7 @@ have. Then they are merged first, and the result is what both sides are compared
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeAlias
 
@@ -44,8 +44,6 @@ class Committed:
 
     snapshot: Snapshot
     commits: frozenset[str] = frozenset()
-    is_early: bool = False
-    """Two sides have something newer in common, which cannot be read any more."""
 
 
 State: TypeAlias = Committed | Crossed
@@ -54,8 +52,6 @@ State: TypeAlias = Committed | Crossed
 def common_state(ancestry: Ancestry, commits: list[str]) -> State:
     """What two sides came from that have these commits in common."""
     state = _state(ancestry, commits)
-    if isinstance(state, Committed) and ancestry.has_gaps:
-        return replace(state, is_early=True)
     if state is None:
         raise Conflict("branches have no common ancestor", hint="load the data of one instead")
     return state

@@ -66,6 +66,16 @@ class TableChanges:
         ids = _ids(self.after)
         return ids.filter(pc.is_in(ids, value_set=_ids(self.before)))
 
+    @property
+    def same(self) -> pa.Table:
+        """Rows that were written and hold what they had held."""
+        return self.after.slice(0, 0) if self.rewritten is None else self.rewritten
+
+    @cached_property
+    def written(self) -> pa.Array:
+        """The ids of all rows that were written, whatever came of it."""
+        return pc.unique(pa.concat_arrays([self.ids, _ids(self.same)]))
+
     def reversed(self) -> TableChanges:
         return TableChanges(self.after, self.before)
 
@@ -96,31 +106,23 @@ def with_unsure(
 
 
 def doubted(
-    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges
+    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
-    """The changes of two sides since a state that is older than what they have in common.
+    """The changes of two sides since a state that does not say how some rows were.
 
-    What that said about rows which both have written since is not known.
+    These count as written by both.
     """
-    mine, theirs = _known_before(one), _known_before(other)
-    ids = mine.filter(pc.is_in(mine, value_set=theirs))
+    unknown = _marked(kind, pa.table({KEY: ids}), UNSURE)
 
-    def doubt(side: TableChanges) -> TableChanges:
-        unknown = _marked(kind, pa.table({KEY: ids}), UNSURE)
+    def doubt(side: TableChanges, opposite: TableChanges) -> TableChanges:
         before = pa.concat_tables([_without(side.before, ids), unknown])
-        after = [side.after]
-        if side.rewritten is not None:
-            again = side.rewritten
-            after.append(again.filter(pc.is_in(again[KEY], value_set=ids)))
-        return TableChanges(_sorted(before), _sorted(pa.concat_tables(after)))
+        # What a side did not write it has as it was before the other side wrote it.
+        untouched = _only(ids, side.written)
+        as_it_was = [_with(rows, untouched) for rows in (opposite.before, opposite.same)]
+        after = pa.concat_tables([side.after, _with(side.same, ids), *as_it_was])
+        return TableChanges(_sorted(before), _sorted(after))
 
-    return doubt(one), doubt(other)
-
-
-def _known_before(changes: TableChanges) -> pa.Array:
-    """The ids of rows that were there before, and were written since."""
-    tables = [changes.before, *([] if changes.rewritten is None else [changes.rewritten])]
-    return pa.concat_arrays([_ids(table) for table in tables])
+    return doubt(one, other), doubt(other, one)
 
 
 def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
@@ -299,6 +301,10 @@ def _only(ids: pa.Array, others: pa.Array) -> pa.Array:
 
 def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
+
+
+def _with(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows[KEY], value_set=ids))
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

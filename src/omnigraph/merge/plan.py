@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.merge.ancestry import Gap, Inherited
 from omnigraph.merge.bases import Committed, State, changes_between, place, places
-from omnigraph.merge.changes import doubted
+from omnigraph.merge.changes import TableChanges, doubted
 from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
 from omnigraph.merge.stage import Placed, placed
@@ -33,12 +35,20 @@ class MergePlan:
     """Where the rows lie that are replaced or deleted, if that is known."""
 
 
-def changed_tables(catalog: Catalog, base: State, source: Snapshot) -> dict[str, Kind]:
-    """The types whose tables the source has another version of than the base."""
+def changed_tables(
+    catalog: Catalog, base: State, source: Snapshot, gap: Gap | None
+) -> dict[str, Kind]:
+    """The types whose tables a merge may write.
+
+    The source has another version of them than the base. Where the base does not say everything
+    that both sides have in common, it may be any.
+    """
     kinds: Iterable[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
     found = {kind.table_key: kind for kind in kinds}
     return {
-        key: found[key] for key in sorted(found) if places(base, key) != {place(source.pin(key))}
+        key: found[key]
+        for key in sorted(found)
+        if gap is not None or places(base, key) != {place(source.pin(key))}
     }
 
 
@@ -49,27 +59,29 @@ def plan_merge(
     source: Snapshot,
     target: Snapshot,
     resolution: Resolution,
+    gap: Gap | None = None,
 ) -> MergePlan:
     """Bring the changes from base to source onto the target; what cannot be is a conflict."""
     deltas: dict[str, TableDelta] = {}
     counts: dict[str, TableCounts] = {}
     conflicts: list[Conflict] = []
     homes: dict[str, Placed] = {}
-    is_early = isinstance(base, Committed) and base.is_early
-    for key, kind in changed_tables(catalog, base, source).items():
+    for key, kind in changed_tables(catalog, base, source, gap).items():
         if place(source.pin(key)) == place(target.pin(key)):
             continue
         theirs = changes_between(store, kind, base, Committed(source))
-        if theirs.is_empty and not is_early:
+        if theirs.is_empty and gap is None:
             continue
         ours = changes_between(store, kind, base, Committed(target))
-        if is_early:
-            theirs, ours = doubted(kind, theirs, ours)
+        if gap is not None:
+            ids = _unsure_ids(store, kind, base, gap, theirs, ours)
+            theirs, ours = doubted(kind, theirs, ours, ids)
         merged = merge_rows(kind, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
-            home = placed(kind, merged, theirs, ours) if isinstance(base, Committed) else None
+            is_simple = isinstance(base, Committed) and gap is None
+            home = placed(kind, merged, theirs, ours) if is_simple else None
             if home is not None:
                 homes[key] = home
             counts[key] = TableCounts(
@@ -80,6 +92,39 @@ def plan_merge(
     conflicts += [of_violation(violation) for violation in judged.violations]
     found = Conflicts(in_order(conflicts))
     return MergePlan(deltas, counts, found, judged.consulted, validator, homes)
+
+
+def _unsure_ids(
+    store: GraphStore,
+    kind: Kind,
+    base: State,
+    gap: Gap,
+    theirs: TableChanges,
+    ours: TableChanges,
+) -> pa.Array:
+    """Rows that were perhaps different when both sides last had the same.
+
+    A side that merged just what is lost has written all that it changed; one that merged something
+    later may have got it set back. What a side wrote after it had all of it is its own.
+    """
+
+    def written(side: TableChanges, how: Inherited) -> pa.Array:
+        if how.until is None:
+            return side.written
+        return changes_between(store, kind, base, Committed(how.until)).written
+
+    source, target = written(theirs, gap.source), written(ours, gap.target)
+    if gap.source.is_exact and gap.target.is_exact:
+        ids = source.filter(pc.is_in(source, value_set=target))
+    elif gap.source.is_exact or gap.target.is_exact:
+        ids = source if gap.source.is_exact else target
+    else:
+        ids = pc.unique(pa.concat_arrays([source, target]))
+    # What both inserted is compared without a base anyway.
+    new = theirs.inserted.filter(pc.is_in(theirs.inserted, value_set=ours.inserted))
+    either = pa.concat_arrays([theirs.written, ours.written])
+    ids = ids.filter(pc.is_in(ids, value_set=either))
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=new)))
 
 
 def _delta(kind: Kind, merged: MergedRows) -> TableDelta:

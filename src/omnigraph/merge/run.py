@@ -23,9 +23,10 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.ancestry import Ancestry
+from omnigraph.merge.ancestry import Ancestry, Gap
 from omnigraph.merge.bases import Committed, State, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
+from omnigraph.merge.lineage import Lineage
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
 
@@ -86,30 +87,31 @@ class _Changes:
         self,
         store: GraphStore,
         catalog: Catalog,
-        base: State,
+        common: _Common,
         source: Snapshot,
         names: tuple[str, str],
         options: MergeOptions,
     ) -> None:
         self._store = store
         self._catalog = catalog
-        self._base = base
+        self._common = common
         self._source = source
         self._names = names
         self._options = options
         self.resolution = Resolution(options.resolve)
         self.told: dict[str, Any] = {}
         self.plan: MergePlan | None = None
-        self.check_base: Callable[[Snapshot], State] | None = None
+        self.look_again: Callable[[Snapshot], _Common] | None = None
         """What to compare with when the target is another than it was."""
-        self.touches = frozenset(changed_tables(catalog, base, source))
+        self.touches = frozenset(changed_tables(catalog, common.state, source, common.gap))
 
     def planned(self, target: Snapshot) -> MergePlan:
         self.resolution = Resolution(self._options.resolve)
-        if self.check_base is not None:
-            self._base = self.check_base(target)
+        if self.look_again is not None:
+            self._common = self.look_again(target)
+        base, gap = self._common.state, self._common.gap
         found = plan_merge(
-            self._store, self._catalog, self._base, self._source, target, self.resolution
+            self._store, self._catalog, base, self._source, target, self.resolution, gap
         )
         self.resolution.check_used()
         self.plan = found
@@ -120,9 +122,14 @@ class _Changes:
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
         self._refuse_other_tables(plan)
-        self.told.pop(MERGE, None)
+        merge: dict[str, Any] = {}
         if self.resolution.used:
-            self.told[MERGE] = {"resolved": dict(self.resolution.used)}
+            merge["resolved"] = dict(self.resolution.used)
+        if self._common.lineage is not None:
+            merge |= self._common.lineage.to_json()
+        self.told.pop(MERGE, None)
+        if merge:
+            self.told[MERGE] = merge
         staged = stage_merge(view, plan.deltas, plan.places)
         return Prepared(staged, plan.consulted, plan.validator.check, always=True)
 
@@ -180,21 +187,21 @@ def _merged(
     meeting = _meeting(store, source, target, theirs, ours)
     if meeting.base == head:
         return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
-    changes = _Changes(store, catalog, meeting.state, theirs, names, options)
+    changes = _Changes(store, catalog, meeting.common, theirs, names, options)
 
-    def check_base(now: Snapshot) -> State:
+    def look_again(now: Snapshot) -> _Common:
         # Somebody may have merged the source meanwhile, and changed again what it brought.
         nonlocal meeting
         if _head(now) != meeting.onto:
             meeting = _meeting(store, source, target, theirs, now)
-        return meeting.state
+        return meeting.common
 
     def prepare(view: WriteView) -> Prepared:
         # What somebody else has merged meanwhile is not merged again.
         prepared = changes.prepare(view)
         return replace(prepared, always=meeting.base != head)
 
-    changes.check_base = check_base
+    changes.look_again = look_again
     report = MergeReport(Outcome.MERGED, *names, None)
     if options.dry_run:
         plan = changes.planned(ours)
@@ -226,11 +233,22 @@ def _merged(
 
 
 @dataclass(frozen=True, slots=True)
+class _Common:
+    """What two sides have in common."""
+
+    state: State
+    gap: Gap | None = None
+    """That there is more of it than the state says."""
+    lineage: Lineage | None = None
+    """What the source has beyond it, to be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Meeting:
-    """What a source and a target came from, and its nearest commit."""
+    """Where a source and a target parted: the nearest commit."""
 
     base: str
-    state: State
+    common: _Common
     onto: str
     """The newest commit of the target that was looked at."""
 
@@ -241,12 +259,14 @@ def _meeting(
     head, onto = _head(theirs), _head(ours)
     ancestry = Ancestry(store, source, target)
     if ancestry.precedes(onto, head, source):
-        return _Meeting(onto, Committed(ours), onto)
+        lineage = ancestry.lineage(head, source, onto)
+        return _Meeting(onto, _Common(Committed(ours), None, lineage), onto)
     commits = ancestry.common([head], [onto])
     if commits == [head]:
-        return _Meeting(head, Committed(theirs), onto)
+        return _Meeting(head, _Common(Committed(theirs)), onto)
     state = common_state(ancestry, commits)
-    return _Meeting(commits[0], state, onto)
+    lineage = ancestry.lineage(head, source, onto)
+    return _Meeting(commits[0], _Common(state, ancestry.gap, lineage), onto)
 
 
 def _head(snapshot: Snapshot) -> str:
@@ -314,7 +334,7 @@ def _replayed(
     refuse_while_schema_changes(store)
     _refuse_another_schema(store, into, (base, source))
     names = (str(next(iter(extra.values()))), branch_label(into))
-    changes = _Changes(store, catalog, Committed(base), source, names, options)
+    changes = _Changes(store, catalog, _Common(Committed(base)), source, names, options)
     changes.told.update(extra)
     report = MergeReport(Outcome.MERGED, *names, _head(base))
     if options.dry_run:
