@@ -48,7 +48,7 @@ def contents(path):
 
 def test_init_leaves_nothing_but_the_graph(graph, path):
     """93, 416: no directory for recovery, which the first write makes."""
-    made = {"__manifest", "nodes", "edges", "__checksums"}
+    made = {"__manifest", "nodes", "edges", "__checksums", "__history"}
     assert {entry.name for entry in path.iterdir()} == {*FILES, *made}
     assert graph.snapshot().tables == {
         key: {"path": path, "version": 1, "branch": "main", "rows": 0}

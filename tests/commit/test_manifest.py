@@ -62,7 +62,7 @@ def test_the_root_holds_exactly_what_the_format_names(graph, path):
     graph.append(people(ann=1, bo=2))
     graph.append(knows(("ann", "bo")))
     top = {entry.name for entry in path.iterdir()}
-    assert top - {"__recovery", "__checksums"} == {
+    assert top - {"__recovery", "__checksums", "__history"} == {
         "_schema.pg",
         "_schema.ir.json",
         "__schema_state.json",
