@@ -19,7 +19,9 @@ from tests.crash.steps import shape_of
 
 _CALLS = "%file,getdents64,fsync,fdatasync,flock,ftruncate"
 _LINE = re.compile(r"\d+ +(\w+)\((.*)")
-_NUMBERED = re.compile(r"\d+(?=-\*\.txn)|\d+(?=\.manifest)|(?<=_deletions/)\d+-\d+-\*")
+_NUMBERED = re.compile(
+    r"\d+(?=-\*\.txn)|\d+(?=\.manifest)|(?<=_deletions/)\d+-\d+-\*|(?<=__checksums/)\d+(?=-)"
+)
 
 
 @dataclass(frozen=True, slots=True)

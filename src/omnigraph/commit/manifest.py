@@ -190,6 +190,7 @@ class Manifest:
                 hint="it was removed by cleanup, or it is older than the branch",
                 details={"version": version},
             ) from None
+        ledger.check_rows()
         check_stamp(ledger)
         return ledger
 
@@ -252,6 +253,7 @@ class Manifest:
             ledger = Ledger.open(self._datasets, self.ref)
         except StorageMissing:
             raise self._missing() from None
+        ledger.check_rows()
         check_stamp(ledger)
         state = ManifestState()
         state.add_arrow(ledger.read())

@@ -17,6 +17,7 @@ from functools import partial
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageMissing
+from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.copying import files_below, settled, write_file
 from omnigraph.storage.datasets import manifest_name
 from omnigraph.storage.lance_manifests import Home, bases, rewritten
@@ -123,20 +124,30 @@ def _heal(store: GraphStore) -> int:
 
 
 def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
-    """Rewrite what has to be, the newest first: who reads one version takes later ones as good."""
+    """Rewrite what has to be, the newest first: who reads one version takes later ones as good.
+
+    What a file will be is recorded before: who finds it rewritten by a process that died must not
+    take it for damaged.
+    """
     done = []
     for path in sorted(paths):
-        raw = store.objects.read_bytes(path)
-        location = _location(path)
-        new = rewritten(raw, path, partial(home.at_home, location=location))
+        raw, new = _rewritten(store, home, path)
         if new != raw:
-            write_file(store.objects, path, new)
             folder, _, name = path.rpartition("/")
-            store.datasets.checksums.note(folder, [name])
+            store.datasets.checksums.note(folder, [name], {name: digest_of(new)})
             done.append(path)
     if done:
+        store.datasets.checksums.record(now=True)
+        for path in done:
+            write_file(store.objects, path, _rewritten(store, home, path)[1])
         settled(store.objects, done)
     return len(done)
+
+
+def _rewritten(store: GraphStore, home: Home, path: str) -> tuple[bytes, bytes]:
+    """A version file as it is, and as it has to be here."""
+    raw = store.objects.read_bytes(path)
+    return raw, rewritten(raw, path, partial(home.at_home, location=_location(path)))
 
 
 def _is_away(store: GraphStore, home: Home, path: str) -> bool:

@@ -31,7 +31,7 @@ from omnigraph.maintain.doctor_report import (
     ManifestHealth,
     TableHealth,
 )
-from omnigraph.maintain.indexes import obstacle, types_of, wanted_indexes
+from omnigraph.maintain.indexes import DAMAGED, obstacle, types_of, wanted_indexes
 from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
 from omnigraph.maintain.upkeep import threads
 from omnigraph.maintain.upkeep_plan import plan_table
@@ -113,6 +113,7 @@ class _Tables:
         store = self._store
         table = store.table(pin)
         parts, segments, facts = part_states(table), segments_of(table), index_facts(table)
+        damaged = table.damaged_indexes()
         wanted, rebuilt, pending = [], {}, 0
         for spec in self._specs.get(found.table_key, ()):
             known = facts.get(spec.name)
@@ -122,6 +123,8 @@ class _Tables:
             choice = chosen(spec, pin.row_count).spec
             wanted.append(choice)
             why = None if known is None else unfit(known, choice, pin.row_count)
+            if spec.name in damaged:
+                why = DAMAGED
             if why is not None:
                 rebuilt[spec.name] = why
         plan = plan_table(parts, segments, wanted, _young, stored_cleanup(table), rebuilt)

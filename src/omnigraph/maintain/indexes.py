@@ -29,6 +29,7 @@ from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import Coverage, IndexKind, IndexSpec, StagedTable
 from omnigraph.storage.tables import KEY
 
+DAMAGED = "its files are damaged"
 UNFIT = "it cannot be built from the values that are there"
 RECALL = 0.9
 """What an index that is not exact has to find, unless a policy says otherwise."""
@@ -168,6 +169,8 @@ def fitted(
     choice = chosen(spec, pin.row_count).spec
     if facts is None:
         return choice, None
+    if spec.name in table.damaged_indexes():
+        return choice, DAMAGED
     why = unfit(facts, choice, pin.row_count)
     if why is None and may_have_worn(facts, choice):
         found = recall(table, choice)
@@ -196,6 +199,7 @@ def _states(
 ) -> Iterator[IndexState]:
     table = store.table(pin)
     known, facts = table.indexes(), index_facts(table)
+    damaged = table.damaged_indexes()
     for spec in wanted_indexes(kind):
         choice = chosen(spec, pin.row_count)
         state = IndexState(
@@ -220,6 +224,9 @@ def _states(
             segments=found.segments,
             created_at=found.created_at,
         )
+        if spec.name in damaged:
+            yield replace(state, rebuild=DAMAGED)
+            continue
         yield _of_vectors(table, state, choice.spec, choice.why, found, measure_recall)
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
 """Under these directories of a graph lie files that are written once and never changed."""
 
 _VERSION = 1
+_DIGITS = 20
 _SHA256, _E_TAG = "sha256:", "etag:"
 _PLAIN_MD5 = re.compile(r"[0-9a-f]{32}")
 _AT_ONCE = 16
@@ -85,6 +87,11 @@ class Checksums:
         self._objects = objects
         self._lock = threading.Lock()
         self._noted: dict[str, FileSum | None] = {}
+        self._own: set[str] = set()
+
+    def is_own(self, path: str) -> bool:
+        """Whether this handle has noted the file itself."""
+        return path in self._own
 
     def note(self, folder: str, names: Iterable[str], known: Sums | None = None) -> None:
         """Files in a directory that this process wrote, or has the sums of from who did.
@@ -102,6 +109,7 @@ class Checksums:
                     continue
             with self._lock:
                 self._noted[path] = found
+                self._own.add(path)
 
     def adopt(self, folder: str, names: Iterable[str]) -> None:
         """Files that a dead writer left, unless it is recorded already what they were."""
@@ -270,7 +278,22 @@ def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileS
 def _write(objects: ObjectStore, sums: Sums) -> None:
     files = {path: list(sums[path]) for path in sorted(sums)}
     told = {"version": _VERSION, "sum": _sum_of_record(files), "files": files}
-    objects.write_bytes(f"{FOLDER}/{uuid.uuid4()}.json", json.dumps(told).encode())
+    objects.write_bytes(f"{FOLDER}/{record_name()}", json.dumps(told).encode())
+
+
+def record_name() -> str:
+    """A new name, which tells when the record was written."""
+    return f"{time.time_ns():0{_DIGITS}d}-{uuid.uuid4()}.json"
+
+
+def recorded_at(name: str) -> float | None:
+    """When a record was written, as its name tells; those of earlier releases do not.
+
+    >>> recorded_at("00001700000000000000-4af2.json")
+    1700000000.0
+    """
+    text = name.partition("-")[0]
+    return int(text) / 1e9 if len(text) == _DIGITS and text.isdecimal() else None
 
 
 def _read(text: str) -> dict[str, FileSum]:

@@ -50,10 +50,12 @@ def unfilled_rows(
     """Columns of such rows, or of all, with their addresses; always in the same order."""
     numbers = set(fragments)
     with lance_call("read", table.ref.path):
-        yield from table._dataset.scanner(
+        condition = None if wanted is None else wanted.condition()
+        dataset = table._dataset_for(condition)
+        yield from dataset.scanner(
             columns=list(columns),
-            filter=None if wanted is None else wanted.condition(),
-            fragments=[f for f in table._dataset.get_fragments() if f.fragment_id in numbers],
+            filter=condition,
+            fragments=[f for f in dataset.get_fragments() if f.fragment_id in numbers],
             with_row_address=True,
             batch_size=batch_rows,
         ).to_batches()
@@ -62,7 +64,8 @@ def unfilled_rows(
 def count_unfilled(table: Table, column: str) -> int:
     """How many rows have no value there."""
     with lance_call("count", table.ref.path):
-        return int(table._dataset.count_rows(filter=Unfilled((column,)).condition()))
+        condition = Unfilled((column,)).condition()
+        return int(table._dataset_for(condition).count_rows(filter=condition))
 
 
 def count_blank(table: Table, column: str, text: str) -> int:
@@ -70,7 +73,7 @@ def count_blank(table: Table, column: str, text: str) -> int:
     words = f"({_quoted(text)} IS NULL OR {_quoted(text)} = '')"
     with lance_call("count", table.ref.path):
         condition = f"{Unfilled((column,)).condition()} AND {words}"
-        return int(table._dataset.count_rows(filter=condition))
+        return int(table._dataset_for(condition).count_rows(filter=condition))
 
 
 def _quoted(column: str) -> str:

@@ -9,6 +9,7 @@ manifest name, which does not get slower as history grows; only a cold open list
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,8 +23,9 @@ from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnknown
 from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
+from omnigraph.storage.first_read import FirstReads, VersionGuard
 from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.lance_manifests import Home, bases, message, rewritten
+from omnigraph.storage.lance_manifests import Home, bases, message, rewritten, without_indexes
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef, VersionInfo
 
@@ -58,6 +60,12 @@ class Datasets:
         self._home_from: dict[str, int] = {}
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
+        self.first_reads = FirstReads(objects, self.checksums)
+        # Lance keeps what indexes a version has in its session: these handles have one of theirs.
+        self._unindexed_session: Any = None
+        self._unindexed: weakref.WeakKeyDictionary[LanceDataset, LanceDataset] = (
+            weakref.WeakKeyDictionary()
+        )
 
     # -- opening -------------------------------------------------------------------------
 
@@ -71,9 +79,11 @@ class Datasets:
                 session=self._session,
                 storage_options=self.options,
             )
-        if self.is_at_home(ref, int(opened.version)):
+        number = int(opened.version)
+        self.first_reads.check_version_file(ref, self.version_path(ref, number))
+        if self.is_at_home(ref, number):
             return opened
-        return self._brought_home(ref, int(opened.version))
+        return self._brought_home(ref, number)
 
     def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
         """A handle that knows nothing of what this process did or read before."""
@@ -104,18 +114,48 @@ class Datasets:
 
     def _brought_home(self, ref: TableRef, version: int) -> LanceDataset:
         """A handle that reads the files which are here, though nothing on storage changes."""
+        return self._from_message(ref, version, self._home_message(ref, version), self._session)
+
+    def _home_message(self, ref: TableRef, version: int) -> bytes:
         path = self.version_path(ref, version)
         raw = rewritten(
             self.objects.read_bytes(path), path, lambda each: self._home.at_home(each, ref.location)
         )
+        return message(raw, path)
+
+    def _from_message(
+        self, ref: TableRef, version: int, content: bytes, session: Any
+    ) -> LanceDataset:
         with lance_call("open", ref.path):
             return LanceDataset(
                 self.root.path(ref.path),
                 version=version,
-                session=self._session,
+                session=session,
                 storage_options=self.options,
-                serialized_manifest=message(raw, path),
+                serialized_manifest=content,
             )
+
+    def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
+        """Which files of the version of a handle were looked at."""
+        known = self.first_reads.known(dataset)
+        if known is not None:
+            return known
+        path = self.version_path(ref, int(dataset.version))
+        return self.first_reads.guard(ref, dataset, path)
+
+    def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
+        """A handle of the same version that knows no indexes; for reading and staging only."""
+        with self._lock:
+            known = self._unindexed.get(dataset)
+            if known is None:
+                if self._unindexed_session is None:
+                    self._unindexed_session = _session()
+                content = without_indexes(self._home_message(ref, int(dataset.version)))
+                known = self._from_message(
+                    ref, int(dataset.version), content, self._unindexed_session
+                )
+                self._unindexed[dataset] = known
+            return known
 
     def shared(
         self,
@@ -143,6 +183,7 @@ class Datasets:
 
     def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
         """Keep the handle that a commit returned: the next read or write starts from it."""
+        self.first_reads.follow(ref, dataset, self.version_path(ref, info.version))
         self._keep((ref.path, info.version, info.e_tag or ""), dataset)
 
     def _keep(self, key: tuple[str, int, str], dataset: LanceDataset) -> None:
@@ -160,6 +201,9 @@ class Datasets:
         """Forget also what Lance keeps: version files have other bytes than before."""
         self._session = _session()
         self._home_from.clear()
+        self._unindexed_session = None
+        self._unindexed.clear()
+        self.first_reads.forget()
         self.forget()
 
     def _tag(self, ref: TableRef, version: int) -> str:

@@ -103,6 +103,15 @@ def check_new_file(top: str, file: NewFile) -> FileSum:
     return digest_of(raw)
 
 
+def check_column_tail(path: str) -> None:
+    """Look at the end of a large file of columns only."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _FOOTER.size))
+        if not _is_footer(file.read(), size):
+            raise Damaged(Damage(path, _extent(path)))
+
+
 def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
     """Read the file of a version: what it says and its sum, or ``Damaged``."""
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
@@ -27,12 +28,14 @@ Replace: TypeAlias = Callable[[str], str]
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
-_BASES, _BASE_PATH = 18, 4
+_BASES, _BASE_ID, _BASE_PATH = 18, 1, 4
+_INDEXES = 6
+_INDEX_UUID, _INDEX_FIELDS, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 2, 3, 9, 10
 _VERSION, _TRANSACTION_FILE, _TRANSACTION_SECTION = 3, 12, 23
 _UUID = 2
 _LONG_FIELDS = frozenset({1 << 3 | 2, 2 << 3 | 2})
 """How the columns and the fragments of a version begin in its message, before all other fields."""
-_SECTIONS = (6, 21, _TRANSACTION_SECTION)
+_SECTIONS = (_INDEXES, 21, _TRANSACTION_SECTION)
 """The fields of a message that are positions in its file: of indexes, of the transaction."""
 _NUMBER, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)", re.DOTALL)
@@ -60,6 +63,19 @@ class VersionFile(NamedTuple):
         if self.transaction_file is None:
             return None
         return self.transaction_file.partition("-")[2].removesuffix(".txn")
+
+
+class IndexEntry(NamedTuple):
+    """What a version file says of one segment of an index."""
+
+    name: str
+    uuid: str
+    fields: tuple[int, ...]
+    """The numbers of the columns that it is on."""
+    files: tuple[tuple[str, int | None], ...]
+    """Its files with their sizes, if they are listed."""
+    base: int | None
+    """Which of the named places it lies in, if not beside the version."""
 
 
 class Home:
@@ -172,6 +188,75 @@ def parse_transaction(raw: bytes) -> str:
     except (StorageCorrupt, UnicodeDecodeError):
         return ""
     return found
+
+
+def index_entries(raw: bytes, name: str) -> list[IndexEntry]:
+    """The indexes that a version file lists."""
+    for number, _, value in _entries(message(raw, name)) if raw else ():
+        if number == _INDEXES and isinstance(value, int):
+            with suppress(struct.error):
+                (length,) = _LENGTH.unpack_from(raw, value)
+                first = value + _LENGTH.size
+                section = raw[first : first + length]
+                return [_index_entry(v) for _, _, v in _entries(section) if isinstance(v, bytes)]
+    return []
+
+
+def _index_entry(raw: bytes) -> IndexEntry:
+    name, number, base = "", "", None
+    fields: list[int] = []
+    files: list[tuple[str, int | None]] = []
+    for field, _, value in _entries(raw):
+        if field == _INDEX_BASE and isinstance(value, int):
+            base = value
+        elif field == _INDEX_FIELDS and isinstance(value, int):
+            fields.append(value)
+        elif not isinstance(value, bytes):
+            continue
+        elif field == _INDEX_FIELDS:
+            fields += _numbers(value)
+        elif field == _INDEX_NAME:
+            name = value.decode()
+        elif field == _INDEX_UUID:
+            number = _uuid_text(value)
+        elif field == _INDEX_FILES:
+            known = {inner: v for inner, _, v in _entries(value)}
+            path, size = known.get(1), known.get(2)
+            if isinstance(path, bytes):
+                files.append((path.decode(), size if isinstance(size, int) else None))
+    return IndexEntry(name, number, tuple(fields), tuple(files), base)
+
+
+def _uuid_text(raw: bytes) -> str:
+    for _, _, value in _entries(raw):
+        if isinstance(value, bytes):
+            return str(uuid.UUID(bytes=value))
+    return ""
+
+
+def _numbers(raw: bytes) -> list[int]:
+    numbers, at = [], 0
+    while at < len(raw):
+        number, at = _varint(raw, at)
+        numbers.append(number)
+    return numbers
+
+
+def base_paths(raw: bytes, name: str, location: str) -> Iterator[tuple[int, str]]:
+    """The copies of tables that a version file names, by number, relative to the root."""
+    for number, _, value in _entries(message(raw, name)) if raw else ():
+        if number == _BASES and isinstance(value, bytes):
+            known = {inner: v for inner, _, v in _entries(value)}
+            address, base = known.get(_BASE_PATH), known.get(_BASE_ID, 0)
+            if isinstance(address, bytes) and isinstance(base, int):
+                apart = taken_apart(address.decode(), location)
+                if apart is not None:
+                    yield base, apart[1]
+
+
+def without_indexes(raw: bytes) -> bytes:
+    """The message of a version that has no indexes, and is the same otherwise."""
+    return b"".join(part for number, part, _ in _entries(raw) if number != _INDEXES)
 
 
 def message(raw: bytes, name: str) -> bytes:

@@ -85,6 +85,10 @@ class Ledger:
     def open(cls, datasets: Datasets, ref: TableRef, version: int | None = None) -> Ledger:
         return cls(datasets, ref, datasets.open(ref, version))
 
+    def check_rows(self) -> None:
+        """Look at the files by which rows are hidden; ``StorageCorrupt`` when one is damaged."""
+        self._datasets.guard(self.ref, self._dataset).check_rows(self._dataset)
+
     @property
     def version(self) -> int:
         return int(self._dataset.version)

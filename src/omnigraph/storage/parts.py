@@ -31,8 +31,10 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blobs import is_blob, is_stored_blob, stored_data, stored_schema
 from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.datasets import Datasets, manifest_name
+from omnigraph.storage.failures import translated
 from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_manifests import message, without_indexes
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.roots import parse_root
 from omnigraph.storage.table import Table
@@ -225,6 +227,8 @@ class VersionPlace:
     path: str
     version: int
     options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    has_damaged_index: bool = False
+    """Whether it has to be read without its indexes."""
 
 
 def version_place(datasets: Datasets, table: Table) -> VersionPlace:
@@ -234,7 +238,9 @@ def version_place(datasets: Datasets, table: Table) -> VersionPlace:
             hint="open the graph once with mode='rw', which puts that right",
         )
     uri = datasets.root.path(table.ref.path)
-    return VersionPlace(uri, table.ref.path, table.version, datasets.options)
+    # The processes that open it look at nothing themselves.
+    is_damaged = not table.check_files()
+    return VersionPlace(uri, table.ref.path, table.version, datasets.options, is_damaged)
 
 
 def open_version(place: VersionPlace) -> Table:
@@ -320,7 +326,17 @@ def replace_in(
 def _dataset(place: VersionPlace) -> lance.LanceDataset:
     # Not kept: a process may live on while a branch of the same name begins anew.
     options = None if place.options is None else dict(place.options)
+    if place.has_damaged_index:
+        return _unindexed(place)
     return lance.dataset(place.uri, version=place.version, storage_options=options)
+
+
+def _unindexed(place: VersionPlace) -> lance.LanceDataset:
+    """Only of local tables anybody knows that an index is damaged."""
+    path = f"{place.uri}/_versions/{manifest_name(place.version)}"
+    with translated("read", path), open(path, "rb") as file:
+        content = without_indexes(message(file.read(), path))
+    return lance.LanceDataset(place.uri, version=place.version, serialized_manifest=content)
 
 
 def deleted_in(fragment: Any, addresses: np.ndarray) -> Deletions:

@@ -92,8 +92,10 @@ class SearchIndex:
 def text_index(table: Table, column: str) -> SearchIndex | None:
     """The text index of a column, if there is one that splits texts as ours do.
 
-    Of several, Lance does not say which it asks; then none counts.
+    Of several, Lance does not say which it asks; then none counts, nor does one that is damaged.
     """
+    if table._avoids_index(column):
+        return None
     found = [index for index in _indexes(table, column) if index.index_type == "Inverted"]
     if len(found) != 1 or not _is_ours(found[0]):
         return None
@@ -108,7 +110,9 @@ def _is_ours(index: Any) -> bool:
 
 
 def vector_index(table: Table, column: str) -> SearchIndex | None:
-    """The vector index of a column."""
+    """The vector index of a column, unless it is damaged."""
+    if table._avoids_index(column):
+        return None
     for index in _indexes(table, column):
         metric = (index.details or {}).get("metric_type")
         if metric is not None:
@@ -147,8 +151,11 @@ def text_hits(
 ) -> Hits | None:
     """The rows that an index finds for any of the words, best first, with their scores.
 
-    None when so many edits are more than it can look for, or when it takes no such condition.
+    None when so many edits are more than it can look for, or when it takes no such condition, as
+    one on a column whose index is damaged.
     """
+    if condition is not None and table._avoids_index(condition):
+        return None
     asked = MatchQuery(query, index.column, fuzziness=max_edits, max_expansions=_ALL_EXPANSIONS)
     with lance_call("search", table.ref.path):
         try:
@@ -185,7 +192,9 @@ def vector_hits(
     Rows without a vector are not there, nor by cosine those whose vector is zero. The distances
     are Lance's: squared for ``l2``. None when Lance takes no such condition.
     """
-    compressed = any(
+    is_unindexed = table._avoids_index(f"{column} {condition}")
+    dataset = table._dataset_for(f"{column} {condition}")
+    compressed = not is_unindexed and any(
         "metric_type" in (index.details or {}) and not index.index_type.endswith("FLAT")
         for index in _indexes(table, column)
     )
@@ -199,7 +208,7 @@ def vector_hits(
     }
     with lance_call("search", table.ref.path):
         try:
-            found = table._dataset.scanner(
+            found = dataset.scanner(
                 columns=["_distance"],
                 nearest=nearest,
                 filter=condition,

@@ -18,6 +18,8 @@ from omnigraph.storage.table_types import Coverage, IndexKind, TableRef
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from omnigraph.storage.datasets import Datasets
+
 
 _FIRST_PIECE = 256
 _ROW_ID = "_rowid"
@@ -36,22 +38,61 @@ class FragmentInfo:
 class Table:
     """A table at one version, for reading. Safe to share between threads."""
 
-    def __init__(self, ref: TableRef, dataset: LanceDataset) -> None:
+    def __init__(
+        self, ref: TableRef, dataset: LanceDataset, datasets: Datasets | None = None
+    ) -> None:
         self.ref = ref
-        self._dataset = dataset
+        self._handle = dataset
+        self._datasets = datasets
+        self._guard = None if datasets is None else datasets.guard(ref, dataset)
+
+    @property
+    def _dataset(self) -> LanceDataset:
+        """The version for whoever asks no index; its files were looked at."""
+        if self._guard is not None:
+            self._guard.check_rows(self._handle)
+        return self._handle
+
+    def _dataset_for(self, asked: object) -> LanceDataset:
+        """The version for whoever asks a condition, or a column by its name.
+
+        It has no indexes if one of those that would be asked is damaged.
+        """
+        dataset = self._dataset
+        if asked is not None and self._datasets is not None and self._avoids_index(asked):
+            return self._datasets.unindexed(self.ref, self._handle)
+        return dataset
+
+    def _avoids_index(self, asked: object) -> bool:
+        return self._guard is not None and self._guard.avoids_index(self._handle, asked)
+
+    def damaged_indexes(self) -> frozenset[str]:
+        """The names of the indexes whose files are damaged; all of them are looked at."""
+        if self._guard is None:
+            return frozenset()
+        damaged = self._guard.damaged_indexes(self._handle)
+        if not damaged:
+            return damaged
+        with lance_call("read", self.ref.path):
+            found = self._handle.describe_indices()
+        return frozenset(index_name(index) for index in found if index.name in damaged)
+
+    def check_files(self) -> bool:
+        """Look at all deletion files and indexes; gives whether all indexes can be used."""
+        return self._dataset is not None and not self.damaged_indexes()
 
     @property
     def version(self) -> int:
-        return int(self._dataset.version)
+        return int(self._handle.version)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._dataset.schema
+        return self._handle.schema
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
         """The columns with their numbers: a name may belong to another column later."""
-        return tuple((each.name(), each.id()) for each in self._dataset.lance_schema.fields())
+        return tuple((each.name(), each.id()) for each in self._handle.lance_schema.fields())
 
     def scan(
         self,
@@ -88,7 +129,7 @@ class Table:
         names = None if columns is None else list(columns)
         with lance_call("read", self.ref.path):
             try:
-                return self._dataset.to_table(
+                return self._dataset_for(condition).to_table(
                     columns=names, filter=condition, limit=limit, with_row_id=row_ids
                 )
             except (ValueError, pa.ArrowInvalid) as error:
@@ -106,11 +147,12 @@ class Table:
         limit: int | None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        dataset = self._dataset_for(condition)
         parts = None
         if fragments is not None:
             wanted = set(fragments)
-            parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
-        scanner = self._dataset.scanner(
+            parts = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+        scanner = dataset.scanner(
             columns=names, filter=condition, limit=limit, with_row_id=row_ids, fragments=parts
         )
         yield from scanner.to_batches()
@@ -296,7 +338,7 @@ class Table:
     def count(self, condition: pc.Expression | None = None) -> int:
         with lance_call("count", self.ref.path):
             try:
-                return int(self._dataset.count_rows(filter=condition))
+                return int(self._dataset_for(condition).count_rows(filter=condition))
             except (ValueError, OSError, pa.ArrowInvalid) as error:
                 if condition is None or not is_unsupported_filter(error):
                     raise

@@ -71,7 +71,7 @@ class TableStore:
         check: Callable[[], None] | None = None,
     ) -> Table:
         """A table at a known version; handles are kept and shared, see ``Datasets.shared``."""
-        return Table(ref, self._datasets.shared(ref, version, e_tag, check))
+        return Table(ref, self._datasets.shared(ref, version, e_tag, check), self._datasets)
 
     def head(self, ref: TableRef, known: int | None = None) -> int:
         """The newest version of a table on its branch; cheap when an older one is known."""
@@ -111,7 +111,8 @@ class TableStore:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, stats = (
-                table._dataset.merge_insert(KEY)
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
                 .when_matched_update_all()
                 .when_not_matched_insert_all()
                 .execute_uncommitted(stored_data(data))
@@ -130,7 +131,8 @@ class TableStore:
         """An upsert of many rows, of which it is known which are there; none is held in memory."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, stats = (
-                table._dataset.merge_insert(KEY)
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
                 .when_matched_delete()
                 .execute_uncommitted(pa.table({KEY: replacement.keys}))
             )
@@ -232,7 +234,8 @@ class TableStore:
         """Replace some columns of rows that are there, by key; the others keep what they hold."""
         with lance_call("stage an update of", table.ref.path):
             transaction, stats = (
-                table._dataset.merge_insert(KEY)
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
                 .when_matched_update_all()
                 .execute_uncommitted(stored_data(data))
             )
@@ -261,7 +264,8 @@ class TableStore:
             return None
         with lance_call("stage a delete from", table.ref.path):
             transaction, stats = (
-                table._dataset.merge_insert(KEY)
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
                 .when_matched_delete()
                 .execute_uncommitted(pa.table({KEY: keys.cast(pa.string())}))
             )

@@ -33,6 +33,7 @@ def rebuild_hint(table_key: str, column: str) -> str:
 def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[Problem]:
     """Every index of a table that the schema asks for and that is there."""
     there = segments_of(table)
+    damaged = table.damaged_indexes()
     for spec in wanted_indexes(kind):
         if spec.name not in there:
             continue
@@ -42,6 +43,11 @@ def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[Problem
         ground.findings.count(indexes=1)
         hint = rebuild_hint(kind.table_key, spec.column)
         named = f"the {spec.kind.name.lower()} index of {kind.name}.{spec.column}"
+        if spec.name in damaged:
+            yield Problem(
+                ProblemCode.INDEX_UNREADABLE, f"{named} cannot be used: its files are damaged", hint
+            )
+            continue
         try:
             gap = _gap(table, spec)
         except OmniGraphError as error:

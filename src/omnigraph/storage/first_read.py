@@ -1,0 +1,324 @@
+"""Files that are compared with what was written before Lance reads them for the first time.
+
+Lance checks little of what it reads. A damaged version or deletion file gives wrong rows, a damaged
+index wrong rows or an error, and some damage ends the process. So the files that a version of a
+table names are looked at once by each handle, on local disk: the version file when it is opened, a
+deletion file before rows are read, an index before a condition or a search asks its column. A file
+with a recorded checksum is compared with it; any other must have the form of its kind. Of an index
+file above ``LARGEST`` only size and form are looked at. What this process wrote it has read back
+then. On an object store nothing is looked at: it keeps checksums of its own.
+
+A version or deletion file that is damaged is ``StorageCorrupt``. An index is derived: a column
+whose index is damaged is read without it, and the next upkeep builds it anew.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from omnigraph.errors import StorageCorrupt, StorageMissing
+from omnigraph.storage.checksums import Checksums, FileSum, is_same, read_records, sum_of
+from omnigraph.storage.file_checks import (
+    Damaged,
+    NewFile,
+    check_column_tail,
+    check_new_file,
+    check_version_file,
+)
+from omnigraph.storage.lance_failures import lance_call
+from omnigraph.storage.lance_manifests import IndexEntry, base_paths, index_entries
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.recorded_sums import RecordedSums
+from omnigraph.storage.table_types import TableRef
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+LARGEST = 32 << 20
+"""Up to so many bytes a file of an index is compared in full."""
+
+_MOST_KNOWN = 200_000
+_GOOD: dict[str, tuple[int, int, int]] = {}
+"""Size, time and number of the files that were good when a handle of this process looked."""
+
+Indexes = Mapping[str, tuple[IndexEntry, ...]]
+"""Indexes by the columns that they are on."""
+
+
+class NamedFile(NamedTuple):
+    """A file that a version names: the copy of a table that it lies in, and what is known of it."""
+
+    folder: str
+    file: NewFile
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{self.file.name}"
+
+
+class FirstReads:
+    """What one handle of a graph knows of the files that it reads. Safe to share."""
+
+    def __init__(self, objects: ObjectStore, checksums: Checksums) -> None:
+        self.objects = objects
+        self.is_local = objects.root.is_local
+        self._checksums = checksums
+        self._records = RecordedSums(objects)
+        self._lock = threading.Lock()
+        self._good: set[str] = set()
+        self._damaged: set[str] = set()
+        self._guards: weakref.WeakKeyDictionary[LanceDataset, VersionGuard] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._newest: dict[str, VersionGuard] = {}
+
+    def forget(self) -> None:
+        """Look at everything anew: files have other bytes than before."""
+        with self._lock:
+            self._good.clear()
+            self._damaged.clear()
+            self._guards.clear()
+            self._newest.clear()
+
+    def known(self, dataset: LanceDataset) -> VersionGuard | None:
+        """What was found out about the version that a handle shows, if it was asked for before."""
+        with self._lock:
+            return self._guards.get(dataset)
+
+    def guard(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> VersionGuard:
+        """What is known of the version that a handle shows."""
+        with self._lock:
+            known = self._guards.get(dataset)
+            if known is None:
+                known = VersionGuard(self, ref, int(dataset.version), version_path)
+                self._guards[dataset] = self._newest[ref.path] = known
+            return known
+
+    def follow(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> None:
+        """Take over what is known for a version that this process made, and has read back."""
+        with self._lock:
+            earlier = self._newest.get(ref.path)
+            if earlier is not None and earlier.version < int(dataset.version):
+                known = VersionGuard(self, ref, int(dataset.version), version_path, earlier)
+                self._guards[dataset] = self._newest[ref.path] = known
+
+    def check_version_file(self, ref: TableRef, version_path: str) -> None:
+        """Compare the file of a version; ``StorageCorrupt`` when it is damaged."""
+        if self.is_local:
+            name = version_path.removeprefix(f"{ref.path}/")
+            self.refuse_damaged([NamedFile(ref.path, NewFile(name))])
+
+    def refuse_damaged(self, files: Iterable[NamedFile]) -> None:
+        """Raise ``StorageCorrupt`` for the first of some files that is damaged."""
+        for path in sorted(self.damaged(files)):
+            raise StorageCorrupt(
+                f"'{path}' is damaged: it is not what was written",
+                hint="verify_graph() names all such files; restore them from a backup",
+                details={"path": path},
+            )
+
+    def damaged(self, files: Iterable[NamedFile]) -> list[str]:
+        """The paths of the files that are not what was written; one that is missing is not told.
+
+        Each is read once; a verdict stays.
+        """
+        paths, unknown = [], []
+        for named in files:
+            path = named.path
+            if path in self._damaged:
+                paths.append(path)
+            elif path not in self._good and not self._checksums.is_own(path):
+                unknown.append(named)
+        if unknown:
+            paths += self._compared(unknown)
+        return paths
+
+    def _compared(self, files: Sequence[NamedFile]) -> list[str]:
+        stats: dict[str, os.stat_result] = {}
+        for named in files:
+            # Who reads a file that is missing says so.
+            with suppress(OSError):
+                stats[named.path] = os.stat(self.objects.root.path(named.path))
+        new = {
+            path: each.st_mtime
+            for path, each in stats.items()
+            if _GOOD.get(self.objects.root.path(path)) != _identity(each)
+        }
+        recorded = self._records.find(new) if new else {}
+        damaged = []
+        for named in files:
+            path = named.path
+            if path not in stats:
+                continue
+            if path in new and not self._is_good(named, stats[path].st_size, recorded.get(path)):
+                self._damaged.add(path)
+                damaged.append(path)
+                continue
+            self._good.add(path)
+            if len(_GOOD) < _MOST_KNOWN:
+                _GOOD[self.objects.root.path(path)] = _identity(stats[path])
+        return damaged
+
+    def _is_good(self, named: NamedFile, size: int, recorded: FileSum | None) -> bool:
+        file, path = named.file, self.objects.root.path(named.path)
+        if file.size is not None and size != file.size:
+            return False
+        if recorded is not None and size != recorded.size:
+            return self._is_recorded(named.path)
+        try:
+            if size > LARGEST and file.name.startswith("_indices/"):
+                check_column_tail(path)
+                return True
+            if recorded is not None:
+                return sum_of(path) == recorded or self._is_recorded(named.path)
+            if file.name.startswith("_versions/"):
+                check_version_file(path)
+            else:
+                check_new_file(self.objects.root.path(named.folder), file)
+        except Damaged:
+            return False
+        except OSError:
+            # It went, or cannot be read: Lance says which.
+            return True
+        return True
+
+    def _is_recorded(self, path: str) -> bool:
+        """Whether a file is right after all, by records that prove themselves.
+
+        A name may have come back with other bytes, and the record may be what is damaged.
+        """
+        sums = read_records(self.objects).sums.get(path)
+        info = self.objects.head(path)
+        return not sums or info is None or is_same(self.objects, path, info, sums)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+class VersionGuard:
+    """Which files of one version of a table were looked at, and which indexes are damaged.
+
+    ``earlier`` is the version from which this process made it: what was good there is good here,
+    and what was not looked at there is still to be.
+    """
+
+    def __init__(
+        self,
+        reads: FirstReads,
+        ref: TableRef,
+        version: int,
+        version_path: str,
+        earlier: VersionGuard | None = None,
+    ) -> None:
+        self._reads = reads
+        self._ref = ref
+        self.version = version
+        self._version_path = version_path
+        self._lock = threading.RLock()
+        self._rows_checked = not reads.is_local
+        self._unchecked: Indexes | None = None if reads.is_local else {}
+        self._is_inherited = False
+        self._damaged: Mapping[str, frozenset[str]] = {}
+        if earlier is not None and reads.is_local:
+            self._rows_checked = earlier._rows_checked
+            if not earlier._damaged:
+                self._unchecked, self._is_inherited = earlier._unchecked, True
+
+    def check_rows(self, dataset: LanceDataset) -> None:
+        """Look at the deletion files; ``StorageCorrupt`` when one is damaged."""
+        if self._rows_checked:
+            return
+        with self._lock:
+            self._reads.refuse_damaged(self._deletion_files(dataset))
+            self._rows_checked = True
+
+    def avoids_index(self, dataset: LanceDataset, asked: object) -> bool:
+        """Whether columns that a condition names have to be read without their indexes.
+
+        They are looked for in its text: what looks like a column and is none costs a look at an
+        index more.
+        """
+        unchecked = self._unchecked
+        if unchecked == {} and not self._damaged:
+            return False
+        text = str(asked)
+        if unchecked is None or any(column in text for column in unchecked):
+            with self._lock:
+                self._check([c for c in self._to_check(dataset) if c in text], dataset)
+        return any(column in text for column in self._damaged)
+
+    def damaged_indexes(self, dataset: LanceDataset) -> frozenset[str]:
+        """The names of the indexes that cannot be used; all of them are looked at."""
+        if self._unchecked != {}:
+            with self._lock:
+                self._check(list(self._to_check(dataset)), dataset)
+        return frozenset[str]().union(*self._damaged.values())
+
+    def _check(self, columns: Sequence[str], dataset: LanceDataset) -> None:
+        for column in columns:
+            entries = self._to_check(dataset).get(column, ())
+            names = frozenset(entry.name for entry in entries if self._is_damaged(entry))
+            if names and self._is_inherited:
+                # The index may have been built anew since.
+                self._unchecked, self._is_inherited = None, False
+                self._check([c for c in self._to_check(dataset) if c in columns], dataset)
+                return
+            if names:
+                self._damaged = {**self._damaged, column: names}
+            left = {c: each for c, each in self._to_check(dataset).items() if c != column}
+            self._unchecked = left
+
+    def _to_check(self, dataset: LanceDataset) -> Indexes:
+        """The indexes that nobody has looked at yet."""
+        if self._unchecked is None:
+            names = {field.id(): field.name() for field in dataset.lance_schema.fields()}
+            columns: dict[str, tuple[IndexEntry, ...]] = {}
+            for entry in index_entries(self._raw(), self._version_path):
+                for column in {names[number] for number in entry.fields if number in names}:
+                    columns[column] = (*columns.get(column, ()), entry)
+            self._unchecked = columns
+        return self._unchecked
+
+    # -- the files that a version names ---------------------------------------------------
+
+    def _deletion_files(self, dataset: LanceDataset) -> list[NamedFile]:
+        with lance_call("read", self._ref.path):
+            if not dataset.stats.dataset_stats()["num_deleted_rows"]:
+                return []
+            parts = [fragment.metadata for fragment in dataset.get_fragments()]
+        marks = [(part.deletion_file, part.id) for part in parts if part.deletion_file]
+        homes = self._homes() if any(mark.base_id is not None for mark, _ in marks) else {}
+        return [
+            NamedFile(
+                homes.get(mark.base_id, self._ref.path),
+                NewFile(mark.path(number), deleted=mark.num_deleted_rows),
+            )
+            for mark, number in marks
+        ]
+
+    def _is_damaged(self, entry: IndexEntry) -> bool:
+        home = self._ref.path if entry.base is None else self._homes().get(entry.base)
+        if home is None:
+            return False
+        folder = f"_indices/{entry.uuid}"
+        files = [NamedFile(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
+        root = self._reads.objects.root
+        if any(not os.path.exists(root.path(each.path)) for each in files):
+            return True
+        return bool(self._reads.damaged(files))
+
+    def _homes(self) -> dict[int | None, str]:
+        """The copies of the table that a version of a branch names files of."""
+        return dict(base_paths(self._raw(), self._version_path, self._ref.location))
+
+    def _raw(self) -> bytes:
+        try:
+            return self._reads.objects.read_bytes(self._version_path)
+        except StorageMissing:
+            return b""

@@ -1,0 +1,118 @@
+"""Recorded checksums by the path of a file, looked up without reading all records.
+
+A graph has a record for each publish until they are folded into one, so there may be thousands, or
+one of many megabytes. A record is written shortly after its files, and its name tells when: the
+next few from that moment on are read first, and the others only if the file is in none of them.
+Small ones are remembered, large ones are searched as bytes. What comes back is not proven: a record
+may be damaged. Who finds that a file differs asks ``read_records``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping
+from contextlib import suppress
+
+from omnigraph.storage.checksums import FOLDER, FileSum, recorded_at
+from omnigraph.storage.objects import ObjectStore
+
+_SMALL = 256 << 10
+_NEXT = 8
+"""So many writers may have recorded between the files of one and its record."""
+_SUM = re.compile(rb' ?\[(\d+), "([^"\\]+)"\]')
+
+
+class RecordedSums:
+    """The records of one graph on local disk. Safe to share between threads."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._folder = objects.root.path(FOLDER)
+        self._lock = threading.Lock()
+        self._times: dict[str, float] = {}
+        self._parsed: set[str] = set()
+        self._sums: dict[str, FileSum] = {}
+
+    def find(self, files: Mapping[str, float]) -> dict[str, FileSum]:
+        """The sums of files, given with the times when they were written, as far as recorded."""
+        with self._lock:
+            missing = {path: written for path, written in files.items() if path not in self._sums}
+            if missing:
+                self._search(missing)
+            return {path: self._sums[path] for path in files if path in self._sums}
+
+    def _search(self, missing: dict[str, float]) -> None:
+        self._read_next(missing)
+        if missing:
+            self._list()
+            self._read_next(missing)
+        # The rest is for files that were changed or copied later, or that nobody recorded.
+        for name in sorted(self._times, key=self._times.__getitem__, reverse=True):
+            if not missing:
+                return
+            self._read(name, missing)
+
+    def _read_next(self, missing: dict[str, float]) -> None:
+        """Read the records that follow the files, among those that are known."""
+        records = sorted((at, name) for name, at in self._times.items())
+        for path, written in list(missing.items()):
+            first = bisect_left(records, (written, ""))
+            for _, name in records[first : first + _NEXT]:
+                if path in missing:
+                    self._read(name, missing)
+
+    def _list(self) -> None:
+        try:
+            names = [name for name in os.listdir(self._folder) if name.endswith(".json")]
+        except OSError:
+            names = []
+        self._times = {name: self._times.get(name) or self._time_of(name) for name in names}
+        self._parsed.intersection_update(names)
+
+    def _time_of(self, name: str) -> float:
+        known = recorded_at(name)
+        if known is None:
+            with suppress(OSError):
+                return os.stat(f"{self._folder}/{name}").st_mtime
+        return known or 0.0
+
+    def _read(self, name: str, missing: dict[str, float]) -> None:
+        """Take a record in: all of a small one, of a large one what is asked for."""
+        if name in self._parsed:
+            return
+        try:
+            with open(f"{self._folder}/{name}", "rb", buffering=0) as file:
+                raw = file.read()
+        except OSError:
+            return
+        if len(raw) <= _SMALL:
+            self._parsed.add(name)
+            self._sums |= _all_sums(raw)
+        else:
+            self._sums |= _some_sums(raw, missing)
+        for path in [path for path in missing if path in self._sums]:
+            del missing[path]
+
+
+def _all_sums(raw: bytes) -> dict[str, FileSum]:
+    try:
+        files = json.loads(raw)["files"]
+        return {
+            str(path): FileSum(int(size), str(digest)) for path, (size, digest) in files.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _some_sums(raw: bytes, paths: Mapping[str, float]) -> dict[str, FileSum]:
+    sums = {}
+    for path in paths:
+        key = json.dumps(path).encode() + b":"
+        at = raw.find(key)
+        match = None if at < 0 else _SUM.match(raw, at + len(key))
+        if match is not None:
+            sums[path] = FileSum(int(match[1]), match[2].decode())
+    return sums
