@@ -11,6 +11,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,17 +108,17 @@ def cpu_seconds() -> float:
     ticks = 0
     waiting = [os.getpid()]
     while waiting:
-        pid = waiting.pop()
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
-            children = [
-                child
-                for task in Path(f"/proc/{pid}/task").iterdir()
-                for child in (task / "children").read_text("ascii").split()
-            ]
-        except OSError:  # gone meanwhile, or no Linux
-            continue
+        process = Path(f"/proc/{waiting.pop()}")
         # Behind the name in brackets: user, system, and both of the children that were waited for.
-        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
-        waiting += map(int, children)
+        ticks += sum(map(int, _text(process / "stat").rpartition(")")[2].split()[11:15]))
+        with suppress(OSError):
+            for task in list((process / "task").iterdir()):
+                waiting += map(int, _text(task / "children").split())
     return ticks / _TICKS if ticks else time.process_time()
+
+
+def _text(path: Path) -> str:
+    """Nothing when the process or thread has ended meanwhile, or this is not Linux."""
+    with suppress(OSError):
+        return path.read_text("ascii", "replace")
+    return ""
