@@ -2,6 +2,8 @@
 # Another interpreter: make test PYTHON=/path/to/python3.12
 
 SHELL := /bin/bash
+# Compiled modules are kept: tests start many processes that import the same ones.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?=
 WORKERS ?= 2
 
