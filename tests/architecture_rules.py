@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 PACKAGE = "omnigraph"
@@ -127,9 +128,14 @@ class Module:
     text: str
     is_package: bool = False
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree."""
+        return tuple(ast.walk(self.tree))
 
     @property
     def room(self) -> str:
@@ -270,7 +276,7 @@ def lance_commits_only_inline(module: Module) -> Iterator[str]:
     for imported in imports(module):
         if _inside(imported.target, "lance") and imported.target.split(".")[-1] in COMMITS_BY_NAME:
             yield f"line {imported.line}: {imported.target} commits by itself"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Attribute):
             continue
         receiver, name = node.value, node.attr
@@ -300,14 +306,14 @@ class _LanceValues:
         self._datasets = {"_dataset", "LanceDataset", "Compaction"}
         self._builders: set[str] = set()
         self._libraries = {"lance"}
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 self._libraries |= {a.asname for a in node.names if a.name == "lance" and a.asname}
             elif isinstance(node, ast.ImportFrom) and _inside(node.module or "", "lance"):
                 for alias in node.names:
                     if alias.name in self._datasets | LANCE_HANDLES:
                         self._datasets.add(alias.asname or alias.name)
-        nodes = list(ast.walk(module.tree))
+        nodes = module.nodes
         known = -1
         while known != len(self._datasets) + len(self._builders):
             known = len(self._datasets) + len(self._builders)
@@ -418,7 +424,7 @@ def terminal_only_in_cli(module: Module) -> Iterator[str]:
     for imported in imports(module):
         if imported.target.split(".")[0] in TERMINAL_LIBRARIES:
             yield f"line {imported.line}: only cli knows the terminal"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -430,10 +436,10 @@ def terminal_only_in_cli(module: Module) -> Iterator[str]:
 def _uses_of(module: Module, library: str, names: set[str], sentence: str) -> Iterator[str]:
     """Where ``library.name`` is used, under any name that the library was imported as."""
     aliases = {library}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             aliases |= {a.asname for a in node.names if a.name == library and a.asname}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module == library:
             if any(alias.name in names or alias.name == "*" for alias in node.names):
                 yield f"line {node.lineno}: {sentence}"

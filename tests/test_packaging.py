@@ -71,7 +71,11 @@ def test_the_demo_runs():
     programs = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", str(ROOT / "demo" / "run.sh")],
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        env={
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "DEMO_PAPERS": "1000",
+        },
         capture_output=True,
         text=True,
         check=False,
