@@ -38,6 +38,7 @@ from omnigraph.plan import compile_query, lower, optimize
 from omnigraph.plan.explain import explain_json, explain_text
 from tests.fuzz.grammar import QUERY_GRAMMAR, SCHEMA_GRAMMAR, Grammar, damaged, written
 from tests.pages import PAGES, ROOT, blocks
+from tests.sampling import rotating
 
 SECONDS_IN_CI = 3.0
 SECONDS_IN_FUZZ = 120.0
@@ -353,7 +354,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", HUGE_QUERIES)
+@pytest.mark.parametrize("name", rotating([*HUGE_QUERIES], 6, "huge queries"))
 def test_a_huge_query_is_answered(name: str) -> None:
     text = HUGE_QUERIES[name]
     source = Source("q.gq", text)
@@ -364,7 +365,7 @@ def test_a_huge_query_is_answered(name: str) -> None:
         assert explain_text(compile_query(CATALOG, source))
 
 
-@pytest.mark.parametrize("name", HUGE_SCHEMAS)
+@pytest.mark.parametrize("name", rotating([*HUGE_SCHEMAS], 4, "huge schemas"))
 def test_a_huge_schema_is_answered(name: str) -> None:
     text = HUGE_SCHEMAS[name]
     source = Source("s.pg", text)
@@ -385,7 +386,7 @@ def test_a_hundred_thousand_conditions_are_read_checked_and_printed() -> None:
     assert format_query_file(file)
 
 
-@pytest.mark.parametrize("word", ["and", "or"])
+@pytest.mark.parametrize("word", rotating(["and", "or"], 1, "long chains"))
 def test_a_chain_beyond_the_limit_is_one_finding(word: str) -> None:
     source = Source("q.gq", in_match(f"$p.age > 1 {word} " * 100_000 + "$p.age > 1"))
     _, problems = parse_queries(source)

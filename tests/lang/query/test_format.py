@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.diagnostics import Source
@@ -16,6 +16,9 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.format import format_expression, format_queries, format_query_file
 from omnigraph.lang.query.parser import parse_queries
 from tests.lang.query.strategies import clauses, laid_out_texts, query_files
+
+# Whole files are large examples.
+fewer = settings(max_examples=settings().max_examples // 3)
 
 
 def read(text: str) -> ast.QueryFile:
@@ -42,23 +45,27 @@ def file_of(*matched: ast.Clause) -> ast.QueryFile:
 # -- what holds for every query ------------------------------------------------------------------
 
 
+@fewer
 @given(query_files)
 def test_a_printed_tree_reads_back_as_the_same_tree(file: ast.QueryFile) -> None:
     assert read(format_query_file(file)) == file
 
 
+@fewer
 @given(st.lists(clauses, min_size=1, max_size=6))
 def test_clauses_side_by_side_stay_apart(matched: list[ast.Clause]) -> None:
     file = file_of(*matched)
     assert read(format_query_file(file)) == file
 
 
+@fewer
 @given(query_files)
 def test_a_printed_tree_is_in_standard_layout(file: ast.QueryFile) -> None:
     text = format_query_file(file)
     assert formatted(text) == text
 
 
+@fewer
 @given(laid_out_texts())
 def test_formatting_keeps_the_tree_and_every_comment_and_is_idempotent(text: str) -> None:
     once = formatted(text)
@@ -67,6 +74,7 @@ def test_formatting_keeps_the_tree_and_every_comment_and_is_idempotent(text: str
     assert formatted(once) == once
 
 
+@fewer
 @given(laid_out_texts())
 def test_blank_lines_are_single_and_separate_queries(text: str) -> None:
     once = formatted(text)
