@@ -15,7 +15,9 @@ from omnigraph.maintain.verify import ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER as CHECKSUMS
 from omnigraph.storage.checksums import fold_checksums
 from omnigraph.storage.datasets import HINT, manifest_name
+from omnigraph.storage.read_back import set_aside
 from omnigraph.storage.removed_versions import PATH
+from omnigraph.storage.table_types import TableRef
 from tests.commit.deaths import Died
 
 SCHEMA = """\
@@ -266,6 +268,34 @@ def test_a_cleanup_that_stopped_half_way_is_unfinished_and_nothing_worse(
     assert "read-write" in (report.problems[0].hint or "")
     Graph.open(path).close()
     assert verify_graph(path).problems == ()
+
+
+def test_a_version_that_was_set_aside_is_not_missing(path):
+    """Its writer died before it mended the hint of Lance."""
+    newest = versions(path, MANIFEST)[-1]
+    hint = path / MANIFEST / "_versions" / HINT
+    with Graph.open(path, "r") as graph:
+        (path / MANIFEST / "_versions" / manifest_name(newest + 1)).write_bytes(b"")
+        set_aside(graph._store.datasets, TableRef(MANIFEST), newest + 1)
+    hint.write_text(f'{{"version":{newest + 1}}}')
+    assert errors(path) == []
+
+
+def test_the_lock_of_an_interrupted_schema_apply_is_no_damage(path):
+    """It comes back under its name, and whoever died did not record what it is."""
+    graph = Graph.open(path, durability="os")
+    graph.branches.delete("feat")
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  size: I32?"))
+
+    def die(passed: Failpoint) -> None:
+        if passed is Failpoint.SCHEMA_BEFORE_STAGING:
+            raise Died
+
+    with pytest.raises(Died), hooked(die):
+        graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  size: I32?  mood: I32?"))
+    assert errors(path) == []
+    Graph.open(path).close()
+    assert errors(path) == []
 
 
 # -- copies ---------------------------------------------------------------------------------------

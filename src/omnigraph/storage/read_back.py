@@ -170,12 +170,24 @@ def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
     put right.
     """
     path = datasets.version_path(ref, version)
-    kept = f"{ASIDE_FOLDER}/{ref.path.replace('/', '~')}~{version}~{uuid.uuid4()}{ASIDE_SUFFIX}"
+    kept = f"{ASIDE_FOLDER}/{_aside_prefix(ref)}{version}~{uuid.uuid4()}{ASIDE_SUFFIX}"
     datasets.objects.rename(path, kept)
     folder = path.rpartition("/")[0]
     with suppress(OmniGraphError):
         datasets.objects.write_bytes(f"{folder}/{HINT}", b'{"version":%d}' % (version - 1))
     datasets.start_over()
+
+
+def versions_aside(datasets: Datasets, ref: TableRef) -> frozenset[int]:
+    """The versions of a copy of a table that were set aside."""
+    prefix = _aside_prefix(ref)
+    names = [n for n in datasets.objects.list(ASIDE_FOLDER) if n.startswith(prefix)]
+    numbers = [name.removeprefix(prefix).partition("~")[0] for name in names]
+    return frozenset(int(number) for number in numbers if number.isdecimal())
+
+
+def _aside_prefix(ref: TableRef) -> str:
+    return f"{ref.path.replace('/', '~')}~"
 
 
 def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from omnigraph.commit.audit import AUDIT_TABLE
 from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.names import branch_label
+from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
@@ -223,9 +223,15 @@ def tell_of_files(
 
 
 def _is_kept(path: str) -> bool:
-    """Whether a file stays as it is: hints change, and detached versions are in no history."""
-    name = path.rpartition("/")[2]
-    return name != HINT and not (name.endswith(".manifest") and name.startswith("d"))
+    """Whether a file stays as it is.
+
+    Hints change, and detached versions are in no history. The lock branch of a schema apply comes
+    back under its name with other bytes, and nobody reads it.
+    """
+    *folders, name = path.split("/")
+    is_lock = SCHEMA_LOCK in folders or name == f"{SCHEMA_LOCK}.json"
+    is_detached = name.endswith(".manifest") and name.startswith("d")
+    return name != HINT and not is_detached and not is_lock
 
 
 def _hint(named: Named, path: str) -> str:

@@ -22,6 +22,7 @@ from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weigh
 from omnigraph.storage.checksums import Records
 from omnigraph.storage.cleaning import version_number
 from omnigraph.storage.datasets import HINT
+from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
     PATH,
     Fork,
@@ -202,7 +203,10 @@ def _proven(ground: Ground, copy: _Copy, gone: frozenset[int], newest: int) -> s
 
 
 def _confirmed(ground: Ground, copy: _Copy, missing: Iterable[int]) -> list[int]:
-    """Look again: somebody may have written or cleaned up since the files were listed."""
+    """Look again: somebody may have written or cleaned up since the files were listed.
+
+    A version that its writer set aside, because nobody could read it, was never shown.
+    """
     store = ground.store
     if life_id(store.objects, copy.ref) != copy.life:
         return []
@@ -211,6 +215,7 @@ def _confirmed(ground: Ground, copy: _Copy, missing: Iterable[int]) -> list[int]
     except StorageCorrupt:
         removed = None
     gone = frozenset() if removed is None else removed.of(copy.ref, copy.life)
+    gone |= versions_aside(store.datasets, copy.ref)
     return [
         version
         for version in sorted(missing)
