@@ -140,6 +140,121 @@ def test_no_two_processes_hold_a_lease_at_once(store, spawned):
     assert store.read("counter") == "18"
 
 
+# -- the queue ------------------------------------------------------------------------------------
+
+
+def waiters(store):
+    return record(store).get("waiters", [])
+
+
+@pytest.fixture
+def wait_in_line(store):
+    """Start somebody who waits for the lease, and see it stand in line."""
+    threads, served = [], []
+
+    def start(label):
+        count = len(waiters(store))
+
+        def take():
+            with S3Leases(store, TTL).held([NAME], timeout=PATIENCE):
+                served.append(label)
+
+        threads.append(threading.Thread(target=take))
+        threads[-1].start()
+        wait_until(lambda: len(waiters(store)) == count + 1)
+
+    start.served = served
+    yield start
+    for thread in threads:
+        thread.join()
+
+
+def test_those_who_wait_are_served_in_the_order_in_which_they_came(leases, store, wait_in_line):
+    with leases.held([NAME], timeout=1) as held:
+        for number in range(4):
+            wait_in_line(number)
+        held.check()
+    wait_until(lambda: len(wait_in_line.served) == 4)
+    assert wait_in_line.served == [0, 1, 2, 3]
+    wait_until(lambda: store.list("__recovery") == [])
+
+
+def test_who_releases_a_lease_and_takes_it_again_stands_in_line(leases, wait_in_line):
+    with leases.held([NAME], timeout=1) as held:
+        wait_in_line("other")
+        held.check()
+    with leases.held([NAME], timeout=PATIENCE):
+        assert wait_in_line.served == ["other"]
+
+
+def test_a_holder_that_did_not_look_leaves_nobody_behind(leases, wait_in_line):
+    """It deletes the object with the names in it; who waits enters its name again."""
+    with leases.held([NAME], timeout=1):
+        for number in range(3):
+            wait_in_line(number)
+    wait_until(lambda: sorted(wait_in_line.served) == [0, 1, 2])
+
+
+def test_a_waiter_that_died_is_passed_over(leases, store, spawned, wait_in_line):
+    with leases.held([NAME], timeout=1) as held:
+        never = fork_context().Event()
+        dead = spawned(lease_workers.hold, NAME, never)
+        wait_until(lambda: len(waiters(store)) == 1)
+        wait_in_line("behind")
+        dead.kill()
+        dead.join(PATIENCE)
+        held.check()
+    wait_until(lambda: wait_in_line.served == ["behind"])
+    assert not never.is_set()
+
+
+def test_a_waiter_that_is_stopped_is_passed_over(leases, store, spawned, wait_in_line):
+    ready = fork_context().Event()
+    with leases.held([NAME], timeout=1) as held:
+        stopped = spawned(lease_workers.hold, NAME, ready)
+        wait_until(lambda: len(waiters(store)) == 1)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        wait_in_line("behind")
+        held.check()
+    wait_until(lambda: wait_in_line.served == ["behind"])
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert ready.wait(PATIENCE)
+
+
+def test_a_waiter_that_gives_up_leaves_the_line(leases, store):
+    with leases.held([NAME], timeout=1) as held:
+        other = S3Leases(store, TTL)
+        with pytest.raises(Conflict, match="being written"), other.held([NAME], timeout=0.5):
+            pass
+        assert waiters(store) == []
+        held.check()
+    assert store.list("__recovery") == []
+
+
+def test_those_who_come_and_go_do_not_keep_a_dead_holder_alive(leases, store):
+    dead = {"owner": "x", "token": 1, "name": NAME, "ttl_seconds": 3.0, "beat": 0}
+    store.write(lease_path(NAME), json.dumps(dead))
+    end = server_time(store) + timedelta(seconds=30)
+    while True:
+        try:
+            with S3Leases(store, TTL).held([NAME], timeout=0.3) as held:
+                assert held.tokens == {NAME: 2}
+                break
+        except Conflict:
+            assert server_time(store) < end
+
+
+@pytest.mark.parametrize("action", [Action.CUT_AFTER, Action.CUT_BEFORE, Action.PRECONDITION])
+def test_a_lost_answer_to_a_handover_takes_the_lease_from_nobody(
+    through, store, proxy, wait_in_line, action
+):
+    with through.held([NAME], timeout=1) as held:
+        wait_in_line("heir")
+        held.check()
+        proxy.plan(Fault(action, kind=Kind.PUT, path=".lease"))
+    wait_until(lambda: wait_in_line.served == ["heir"])
+
+
 # -- life and death of a holder -------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -17,10 +16,10 @@ from omnigraph.storage import lease_queue
 from omnigraph.storage.lease_queue import QUEUE_SUFFIX, LeaseQueue
 from omnigraph.storage.leases import LEASE_SUFFIX, LocalLeases, lease_path
 from omnigraph.storage.roots import parse_root
+from tests.fork_server import fork_context
 from tests.storage import queue_workers
 
 NAME = "node:Person@main"
-SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 60
 
 
@@ -50,7 +49,7 @@ def start(uri, log):
     with ExitStack() as stack:
 
         def started(target, label=""):
-            process = SPAWN.Process(target=target, args=(uri, NAME, str(log), label))
+            process = fork_context().Process(target=target, args=(uri, NAME, str(log), label))
             process.start()
             stack.callback(process.join, PATIENCE)
             stack.callback(process.kill)
