@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
+from tests.rotation import rotation
 from tests.spark.javas import make_java
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,6 +25,21 @@ SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
+
+
+ENGINES = ("classic", "connect")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A quick run takes one way to reach Spark for each test, the other one the next day."""
+    for item in items:
+        chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
+        if chosen in ENGINES and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.sampled)
+            name = item.nodeid.replace(chosen, "")
+            if ENGINES[(zlib.crc32(name.encode()) + rotation()) % 2] != chosen:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +104,7 @@ def connect(_connect_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> Sp
     return _connect_engine
 
 
-@pytest.fixture(params=["classic", "connect"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> SparkEngine:
     """Both ways to reach Spark."""
     name = "spark" if request.param == "classic" else "connect"
