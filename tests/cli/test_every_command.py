@@ -29,7 +29,7 @@ READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query w() { insert Person { name: "New" } }'
 SERVED = ("alias", "graphs list")
 """Their work is tested beside a server, in test_remote."""
-PROCESSES = 4
+PROCESSES = 2
 """So many commands are processes in a quick run, for each way to end."""
 NOTHING: tuple[str, ...] = ()
 

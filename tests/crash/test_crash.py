@@ -17,9 +17,9 @@ from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
 Get = Callable[[Scenario], Ready]
-BOUNDARIES = 12
+BOUNDARIES = 10
 """At the boundaries of so many scenarios a quick run dies, ..."""
-STEPS = 6
+STEPS = 4
 """... and at some steps of so many: others each day."""
 STRIDE = 61
 """The bounded run dies at each step of so many."""

@@ -92,7 +92,11 @@ def answers(graph):
     ]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(STEP, min_size=3, max_size=14))
 def test_optimizing_changes_no_answer(steps):
     with (

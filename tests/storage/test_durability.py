@@ -20,6 +20,7 @@ from tests.crash import operations
 from tests.crash.harness import Harness, Operation
 from tests.crash.scenarios import RECOVERIES, WRITERS, Scenario, branched, died, forked, plain
 from tests.crash.steps import NAMES, OPENS, SIZES, SYNCS, WRITES, Step
+from tests.sampling import rotating
 
 Traced = Callable[[Scenario], tuple[Step, ...]]
 
@@ -115,10 +116,7 @@ def traced(crash: Harness, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     return get
 
 
-each_scenario = pytest.mark.parametrize("scenario", [*WRITERS, *RECOVERIES], ids=str)
-
-
-@each_scenario
+@pytest.mark.parametrize("scenario", rotating([*WRITERS, *RECOVERIES], 12, "durability"), ids=str)
 def test_all_that_was_written_is_safe_when_the_operation_returns(
     traced: Traced, scenario: Scenario
 ):
@@ -150,7 +148,7 @@ COMMITS = [
 ]
 
 
-@pytest.mark.parametrize("scenario", COMMITS, ids=str)
+@pytest.mark.parametrize("scenario", rotating(COMMITS, 6, "phases"), ids=str)
 def test_each_phase_is_safe_before_the_next_begins(traced: Traced, scenario: Scenario):
     """The sidecar before a table moves, the tables before the publish, that before the end."""
     disk = Disk()
