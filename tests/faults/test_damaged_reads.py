@@ -131,7 +131,7 @@ def test_a_damaged_version_file_is_named(server, right):
 @pytest.mark.slow
 def test_every_index_damaged_all_over(server, right):
     for file in files_of(server.made, *INDEXES):
-        for case in sample(cases_of(server.made, [file]), 60, f"all {file.name}"):
+        for case in sample(cases_of(server.made, [file]), 25, f"all {file.name}"):
             check_index(server, right, case)
 
 

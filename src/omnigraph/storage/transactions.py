@@ -53,8 +53,8 @@ def _operation(datasets: Datasets, ref: TableRef, version: int) -> str:
 def _is_untouched(datasets: Datasets, ref: TableRef, version: int) -> bool:
     """Whether a version holds exactly what the one before it does."""
     try:
-        before = Table(ref, datasets.open(ref, version - 1))
-        after = Table(ref, datasets.open(ref, version))
+        before = Table(ref, datasets.open(ref, version - 1), datasets)
+        after = Table(ref, datasets.open(ref, version), datasets)
         return before.fragments() == after.fragments() and before.schema == after.schema
     except OmniGraphError:
         return False
