@@ -9,7 +9,8 @@ from omnigraph.errors import StorageUnavailable
 from omnigraph.storage.roots import Root
 from tests.faults.aftermath import Ending, ending_of
 from tests.faults.place import IMPATIENT, Place, open_graph
-from tests.faults.test_s3_faults import FAULTS, sample, within_limit
+from tests.faults.test_s3_faults import FAULTS, within_limit
+from tests.rotation import sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 
 SCHEMA = "node D { k: String @key  t: String? @index  n: I32? @index  v: Vector(4)? @index }"
@@ -90,7 +91,7 @@ def test_a_request_of_a_build_that_is_refused_fails_the_build(on_s3, file):
 
 
 def test_a_failed_request_publishes_no_part_of_the_indexes(on_s3):
-    for fault in sample(single(on_s3.requests), 6):
+    for fault in sample(single(on_s3.requests), 6, "index faults"):
         on_s3.meets(fault)
 
 

@@ -2,8 +2,9 @@
 
 A task that was tried again, a worker or a driver that died, a refused write that could not tidy up
 leave such files. A write that still runs has them too, so each says who may need it: writes that
-stage for long have a marker, those that commit a sidecar. A short write has neither while it
-stages; only the age of a file tells that nobody works on it any more.
+stage for long have a marker, those that commit a sidecar, and whoever is about to commit has the
+lease of the table. A short write has none of them while it stages; only the age of a file tells
+that nobody works on it any more.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.names import normal_branch
+from omnigraph.commit.names import normal_branch, table_lease
 from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
+from omnigraph.errors import OmniGraphError
+from omnigraph.storage.leases import LEASE_FOLDER, lease_path
 from omnigraph.storage.unnamed import unnamed_files
 
 # Clocks of a store and of those who write to it differ.
 _CLOCKS = timedelta(minutes=15)
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +86,20 @@ def holders(store: GraphStore, besides: Collection[str] = ()) -> Iterator[Holder
     for sidecar in store.sidecars.load_all():
         tables = frozenset(pin.table_key for pin in sidecar.tables)
         # What it staged is older than the sidecar itself.
-        yield sidecar.operation_id, tables, datetime.min.replace(tzinfo=UTC)
+        yield sidecar.operation_id, tables, _EVER
+    yield from _lease_holders(store)
+
+
+def _lease_holders(store: GraphStore) -> Iterator[Holder]:
+    """Writers that have the lease of a table, with files that they staged before they took it."""
+    present = {f"{LEASE_FOLDER}/{name}" for name in store.objects.list(LEASE_FOLDER)}
+    for branch in map(normal_branch, Branches(store).list()):
+        try:
+            keys = list(store.manifest(branch).current().pins)
+        except OmniGraphError:
+            # Nobody can write on it.
+            continue
+        for key in keys:
+            name = table_lease(key, branch)
+            if lease_path(name) in present and not store.leases.is_free(name):
+                yield name, frozenset({key}), _EVER
