@@ -11,6 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import omnigraph
+from tests.command_server import commands_in
 from tests.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -67,17 +68,18 @@ def test_the_readme_names_two_commands():
     assert sorted(set(re.findall(r"\bmake ([a-z-]+)", readme))) == ["demo", "test"]
 
 
-def test_the_demo_runs():
+def test_the_demo_runs(tmp_path):
     programs = Path(sys.executable).parent
-    done = subprocess.run(
-        ["bash", str(ROOT / "demo" / "run.sh")],
-        env={
-            **os.environ,
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "DEMO_PAPERS": "1000",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with commands_in(tmp_path) as commands:
+        done = subprocess.run(
+            ["bash", str(ROOT / "demo" / "run.sh")],
+            env={
+                **os.environ,
+                "PATH": f"{commands}:{programs}:{os.environ['PATH']}",
+                "DEMO_PAPERS": "1000",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert (done.returncode, done.stdout.strip().splitlines()[-1][:5]) == (0, "Done."), done.stderr
