@@ -167,14 +167,14 @@ def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
     """Take a version file out of the way that nobody can read, and so nobody built on.
 
     The bytes are kept for whoever wants to look at them. Lance's hint of the newest version is
-    put right.
+    put right first: it may name a version that is not the newest, but none that is gone.
     """
     path = datasets.version_path(ref, version)
+    with suppress(OmniGraphError):
+        folder = path.rpartition("/")[0]
+        datasets.objects.write_bytes(f"{folder}/{HINT}", b'{"version":%d}' % (version - 1))
     kept = f"{ASIDE_FOLDER}/{_aside_prefix(ref)}{version}~{uuid.uuid4()}{ASIDE_SUFFIX}"
     datasets.objects.rename(path, kept)
-    folder = path.rpartition("/")[0]
-    with suppress(OmniGraphError):
-        datasets.objects.write_bytes(f"{folder}/{HINT}", b'{"version":%d}' % (version - 1))
     datasets.start_over()
 
 
