@@ -263,11 +263,11 @@ class Recovery:
 
     def _row(self, table_key: str, ref: TableRef, version: int) -> VersionRow:
         self._store.tables.check_landed(ref, version)
+        # Its writer may have died before it was on the disk.
+        self._store.datasets.sync_table(ref)
         info = self._store.tables.info(ref, version)
         if info is None:
             raise StorageMissing(f"version {version} of '{table_key}' does not exist")
-        # Its writer may have died before it was on the disk.
-        self._store.datasets.sync_table(ref)
         count = self._store.tables.open(ref, version, info.e_tag).count()
         return version_row(table_key, CommittedTable(ref, version, count, info))
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import lance
 from lance import LanceDataset, Transaction
 
-from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnknown
+from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnavailable, StorageUnknown
 from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
@@ -241,6 +241,19 @@ class Datasets:
     def version_path(self, ref: TableRef, version: int) -> str:
         return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
 
+    @contextmanager
+    def known_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
+        """For a call that makes a version: on local disk it is known when that did not happen."""
+        try:
+            yield
+        except StorageUnknown as error:
+            if not self.root.is_local or self.info(ref, version) is not None:
+                raise
+            raise StorageUnavailable(
+                f"cannot write '{ref.path}': the disk failed; nothing was changed",
+                hint="check the disk, then repeat",
+            ) from error
+
     # -- durability ----------------------------------------------------------------------
 
     def note_version(
@@ -296,7 +309,7 @@ class Datasets:
         if self.synced:
             files = [*self._own_files(ref), *self._refs(ref)]
             try:
-                sync_tree(files, Path(self.root.uri), missing_ok=True)
+                sync_tree(files, self.root.uri, missing_ok=True, visible=True)
             except OSError as error:
                 raise StorageUnknown(
                     f"'{ref.path}' is there, but may not be on the disk",

@@ -7,6 +7,7 @@ entry that leads to it are.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -29,8 +30,18 @@ def sync_directory(path: Path | str) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_tree(files: Iterable[Path | str], top: Path | str, *, missing_ok: bool = False) -> None:
-    """Sync files, then every directory between them and ``top``, each once."""
+def sync_tree(
+    files: Iterable[Path | str],
+    top: Path | str,
+    *,
+    missing_ok: bool = False,
+    visible: bool = False,
+) -> None:
+    """Sync files, then every directory between them and ``top``, each once.
+
+    Files that others see already cannot be given up when a sync fails: with ``visible`` such a
+    file is written again.
+    """
     last = str(top)
     directories: set[str] = set()
     for file in files:
@@ -40,6 +51,10 @@ def sync_tree(files: Iterable[Path | str], top: Path | str, *, missing_ok: bool 
             if not missing_ok:
                 raise
             continue
+        except OSError:
+            if not visible:
+                raise
+            write_again(Path(file))
         folder = os.path.dirname(file)
         while folder not in directories:
             directories.add(folder)
@@ -47,7 +62,29 @@ def sync_tree(files: Iterable[Path | str], top: Path | str, *, missing_ok: bool 
                 break
             folder = os.path.dirname(folder)
     for folder in sorted(directories, key=len, reverse=True):
-        sync_directory(folder)
+        try:
+            sync_directory(folder)
+        except OSError:
+            if not visible:
+                raise
+            sync_directory(folder)
+
+
+def write_again(target: Path) -> None:
+    """Give a file whose sync failed a new copy with the same bytes, and sync that one.
+
+    The kernel reports a failed write-back once and then takes the pages for clean: a second sync
+    of the same file would prove nothing.
+    """
+    temporary = target.with_name(f".tmp{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(target.read_bytes())
+        sync_file(temporary)
+        os.replace(temporary, target)
+        sync_file(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sync(path: Path | str, flags: int) -> None:

@@ -70,7 +70,7 @@ class InlineTables:
         path = self._datasets.root.path(location)
         if self._datasets.info(ref, 1) is not None:
             raise AlreadyExists(f"there is a table at '{location}' already")
-        with lance_call("create", location, writes=True):
+        with self._datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
             created = LanceDataset.commit(
                 path,
                 LanceOperation.Overwrite(stored_schema(schema), []),
@@ -91,7 +91,8 @@ class InlineTables:
         win, so the result has to be exactly the next version.
         """
         dataset = self._datasets.open(ref, head)
-        with lance_call("restore", ref.path, writes=True):
+        outcome = self._datasets.known_outcome(ref, head + 1)
+        with outcome, lance_call("restore", ref.path, writes=True):
             restored = LanceDataset.commit(
                 dataset,
                 LanceOperation.Restore(version),
@@ -278,7 +279,9 @@ class InlineTables:
 
     def _add(self, location: str, rows: pa.Table, mode: str) -> None:
         ref = TableRef(location)
-        with lance_call("write to", location, writes=True):
+        versions = self._datasets.listed_versions(ref) if self._datasets.root.is_local else []
+        outcome = self._datasets.known_outcome(ref, versions[-1] + 1 if versions else 1)
+        with outcome, lance_call("write to", location, writes=True):
             written = lance.write_dataset(
                 rows,
                 self._datasets.root.path(location),

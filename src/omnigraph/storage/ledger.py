@@ -32,7 +32,6 @@ from omnigraph.storage.read_back import (
     check_version,
     expand,
     set_aside,
-    write_again,
 )
 from omnigraph.storage.table_types import AUTO_CLEANUP, TableRef
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT, is_blob_folder, new_files
@@ -63,7 +62,7 @@ class Ledger:
         visible, so exactly one of several creators succeeds.
         """
         ref = TableRef(location)
-        with lance_call("create", location, writes=True):
+        with datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
             created = lance.write_dataset(
                 rows,
                 datasets.root.path(location),
@@ -318,12 +317,7 @@ class Ledger:
             )
         paths = [f"{top}/{name}" for name in names]
         with translated("sync", self.ref.path):
-            try:
-                sync_tree(paths, top)
-            except OSError:
-                for path in paths:
-                    write_again(Path(path))
-                sync_tree(paths, top)
+            sync_tree(paths, top, visible=True)
         self._synced = self.version
         self._last_part = max((part.id for part in parts), default=-1)
         self._datasets.on_disk[self.ref.path] = self._synced, self._last_part

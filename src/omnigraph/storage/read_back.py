@@ -12,14 +12,13 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.blobs import is_stored_blob
 from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.datasets import HINT, Datasets, branch_file, manifest_name
-from omnigraph.storage.durable import sync_file, sync_tree
+from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.failures import translated
 from omnigraph.storage.file_checks import (
     Damage,
@@ -233,19 +232,3 @@ def _blob_sizes(folder: str, rows: Any, columns: Sequence[str]) -> list[tuple[st
         (f"data/{folder}/{f'{number:0{_BLOB_ID_BITS}b}'[::-1]}.blob", size)
         for number, size in sorted(sizes.items())
     ]
-
-
-def write_again(target: Path) -> None:
-    """Give a file whose sync failed a new copy with the same bytes, and sync that one.
-
-    The kernel reports a failed write-back once and then takes the pages for clean: a second sync
-    of the same file would prove nothing.
-    """
-    temporary = target.with_name(f".tmp{uuid.uuid4().hex}")
-    try:
-        temporary.write_bytes(target.read_bytes())
-        sync_file(temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
