@@ -402,8 +402,7 @@ class _Write:
             )
         self._intent = replace(self._intent, extra=metadata.to_json())
         for steps in prepared.tables.values():
-            for step in steps:
-                self._store.tables.check_staged(step)
+            self._store.tables.check_staged(steps)
         sidecar = self._sidecar(prepared, snapshot)
         if prepared.moves:
             self._store.sidecars.write(sidecar)

@@ -289,7 +289,7 @@ def record_name() -> str:
 def recorded_at(name: str) -> float | None:
     """When a record was written, as its name tells; those of earlier releases do not.
 
-    >>> recorded_at("00001700000000000000-4af2.json")
+    >>> recorded_at("01700000000000000000-4af2.json")
     1700000000.0
     """
     text = name.partition("-")[0]

@@ -335,13 +335,15 @@ class TableStore:
 
     # -- committing ----------------------------------------------------------------------
 
-    def check_staged(self, staged: StagedTable) -> None:
-        """Make sure that the files of a staged write are whole and on the disk.
+    def check_staged(self, steps: Sequence[StagedTable]) -> None:
+        """Make sure that the files of the steps of one write to a table are whole and on the disk.
 
         Called before its sidecar is written: a file that the disk lost fails the write while
         nothing has moved. On S3 only their sums are noted.
         """
-        check_staged_files(self._datasets, staged.ref, self._written(staged), staged.sums)
+        for step in steps:
+            files = self._written(step, steps[0].base)
+            check_staged_files(self._datasets, step.ref, files, step.sums)
 
     def commit_staged(
         self, staged: StagedTable, after: int | None = None, rows_before: int | None = None
@@ -406,11 +408,11 @@ class TableStore:
             raise found.damage.error() from None
         return content.transaction_id
 
-    def _written(self, staged: StagedTable) -> tuple[NewFile, ...]:
+    def _written(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
         """The files of a staged write; on S3 nobody asks for blobs where there can be none."""
         if self._datasets.root.is_local:
             return staged.files
-        schema = self._datasets.shared(staged.ref, staged.base).schema
+        schema = self._datasets.shared(staged.ref, version).schema
         if any(is_stored_blob(column) for column in schema):
             return staged.files
         return tuple(file for file in staged.files if not is_blob_folder(file))
