@@ -399,6 +399,17 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
 
+def test_a_tag_whose_data_was_dropped_for_good_is_a_warning(graph):
+    """The drop was asked for, so the graph is sound; only the tag is of no use any more."""
+    graph.tags.create("old")
+    graph.schema.apply(SCHEMA.replace("  age: I32? @index\n", ""), allow_data_loss=True)
+    report = graph.maintenance.verify()
+    assert report.is_sound
+    assert codes(report) == [ProblemCode.TAG_UNREADABLE]
+    graph.tags.delete("old")
+    assert not graph.maintenance.verify().problems
+
+
 def test_schema_files_that_disagree_are_named_also_where_nothing_opens(graph, path):
     (path / "_schema.pg").write_text(SCHEMA.replace("age", "years"))
     report = verify_graph(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -16,12 +16,13 @@ from omnigraph.commit.names import SCHEMA_LOCK, branch_label, normal_branch
 from omnigraph.commit.removal import Purpose, RemovalIntent, read_intents
 from omnigraph.commit.rows import HeadRow, from_arrow
 from omnigraph.commit.sidecar import FOLDER as RECOVERY
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import ENDING
-from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
 from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.table_types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)
@@ -193,25 +194,55 @@ def look_at_tags(ground: Ground) -> None:
         return
     with ground.guarded("the tags", table=MANIFEST):
         history = History(ground.store)
+        removed = _removed_versions(ground)
         for name, row in ground.store.manifest(None).tags().items():
             try:
                 snapshot = history.snapshot_of(row.commit_id or "")
-                gone = [
-                    key
-                    for key, pin in snapshot.pins.items()
-                    if ground.store.tables.info(pin.ref, pin.version) is None
-                ]
-            except OmniGraphError as error:
-                ground.findings.add(_tag(name, error.message))
+            except HistoryGone:
+                # A manifest version that no cleanup removed is reported as missing.
+                ground.findings.add(_outdated_tag(name))
                 continue
-            if gone:
-                ground.findings.add(_tag(name, f"the tables {', '.join(gone)} are gone"))
+            except OmniGraphError as error:
+                ground.findings.add(_unreadable_tag(name, error.message))
+                continue
+            gone = {
+                key: pin
+                for key, pin in snapshot.pins.items()
+                if ground.store.tables.info(pin.ref, pin.version) is None
+            }
+            if not gone:
+                continue
+            if all(removed(pin) for pin in gone.values()):
+                ground.findings.add(_outdated_tag(name))
+            else:
+                tables = ", ".join(gone)
+                ground.findings.add(_unreadable_tag(name, f"the tables {tables} are gone"))
 
 
-def _tag(name: str, why: str) -> Problem:
+def _removed_versions(ground: Ground) -> Callable[[Pin], bool]:
+    """Whether a table version was removed on purpose, by the graph's own record."""
+    objects = ground.store.objects
+    with suppress(StorageCorrupt):
+        record = read_removed(objects)
+        if record is not None:
+            return lambda pin: pin.version in record.of(pin.ref, life_id(objects, pin.ref))
+    return lambda pin: False
+
+
+def _outdated_tag(name: str) -> Problem:
     return Problem(
         ProblemCode.TAG_UNREADABLE,
-        f"what tag '{name}' names cannot be read: {why}",
+        f"tag '{name}' names a state whose data a schema apply dropped for good",
+        "delete the tag",
+        Weight.WARNING,
+        table=MANIFEST,
+    )
+
+
+def _unreadable_tag(name: str, why: str) -> Problem:
+    return Problem(
+        ProblemCode.TAG_UNREADABLE,
+        f"the state of tag '{name}' cannot be read: {why}",
         "move or delete the tag, or restore the graph from a backup",
         table=MANIFEST,
     )
