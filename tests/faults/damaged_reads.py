@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import warnings
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ node Doc {
 }
 edge Likes: Doc -> Doc
 """
+DAMAGED = "damaged.omni"
+"""Beside the graph that is copied: its copy with a damaged file."""
 ROWS = 2_000
 _VECTOR = [0.1, 0.9, 0.2, 0.4]
 QUERIES = {
@@ -86,6 +89,8 @@ class Case(NamedTuple):
             raw[self.at : self.at + 512] = bytes(len(raw[self.at : self.at + 512]))
         elif self.kind == "flip":
             raw[self.at] ^= 0xFF
+        elif self.kind.startswith("bit "):
+            raw[self.at] ^= 1 << int(self.kind.removeprefix("bit "))
         else:
             del raw[self.at :]
         target.write_bytes(raw)
@@ -112,11 +117,12 @@ def answers(path: Path, *, writes: bool) -> dict[str, Any]:
     return given
 
 
-def serve(made: Path) -> None:
+def serve(made: Path, answer: Callable[[Path, dict[str, Any]], object]) -> None:
+    """Answer orders: each on a copy of a graph with one damaged file, in a child of its own."""
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    place = made.with_name(DAMAGED)
     for line in sys.stdin:
         order = json.loads(line)
-        place = made.with_name("damaged.omni")
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(made, place)
         if order["case"] is not None:
@@ -126,7 +132,7 @@ def serve(made: Path) -> None:
         if not pid:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             with os.fdopen(writer, "w") as out:
-                json.dump(answers(place, writes=order["writes"]), out)
+                json.dump(answer(place, order), out)
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as given:
@@ -136,4 +142,4 @@ def serve(made: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), lambda place, order: answers(place, writes=order["writes"]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.crash.zygote import ENVIRONMENT
-from tests.faults.damaged_reads import Case, make
+from tests.faults.damaged_reads import DAMAGED, Case, make
 from tests.rotation import sample
 
 TOP = Path(__file__).parent.parent.parent
@@ -23,10 +25,10 @@ TOP = Path(__file__).parent.parent.parent
 class Server:
     """The program that answers cases, one child for each."""
 
-    def __init__(self, made: Path) -> None:
+    def __init__(self, made: Path, program: str = "damaged_reads") -> None:
         self.made = made
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.damaged_reads", str(made)],
+            [sys.executable, "-m", f"tests.faults.{program}", str(made)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -49,11 +51,16 @@ class Server:
         self._process.communicate(timeout=60)
 
 
+def made_by(make: Callable[[Path], None], folder: Path) -> Path:
+    """A graph to be copied: back to the place where it was made, so that it is not a moved one."""
+    make(folder / DAMAGED)
+    shutil.copytree(folder / DAMAGED, folder / "made.omni")
+    return folder / "made.omni"
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    made = tmp_path_factory.mktemp("damaged") / "made.omni"
-    make(made)
-    server = Server(made)
+    server = Server(made_by(make, tmp_path_factory.mktemp("damaged")))
     yield server
     server.close()
 

@@ -20,6 +20,7 @@ from omnigraph.errors import StorageMissing
 from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.copying import files_below, settled, write_file
 from omnigraph.storage.datasets import manifest_name
+from omnigraph.storage.first_read import damaged_file
 from omnigraph.storage.lance_manifests import Home, bases, rewritten
 
 _LOG = logging.getLogger(__name__)
@@ -127,10 +128,12 @@ def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
     """Rewrite what has to be, the newest first: who reads one version takes later ones as good.
 
     What a file will be is recorded before: who finds it rewritten by a process that died must not
-    take it for damaged.
+    take it for damaged. One that is damaged stays so: its bytes must not become the right ones.
     """
     done = []
     for path in sorted(paths):
+        if store.datasets.is_damaged_version(path):
+            continue
         raw, new = _rewritten(store, home, path)
         if new != raw:
             folder, _, name = path.rpartition("/")
@@ -158,6 +161,8 @@ def _is_away(store: GraphStore, home: Home, path: str) -> bool:
 
 
 def _is_home(store: GraphStore, home: Home, path: str) -> bool:
+    if store.datasets.is_damaged_version(path):
+        raise damaged_file(path)
     location = _location(path)
     named = bases(store.objects.read_bytes(path), path)
     return all(home.at_home(each, location) == each for each in named)

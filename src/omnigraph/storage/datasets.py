@@ -19,11 +19,17 @@ from typing import Any
 import lance
 from lance import LanceDataset, Transaction
 
-from omnigraph.errors import OmniGraphError, StorageMissing, StorageUnavailable, StorageUnknown
+from omnigraph.errors import (
+    OmniGraphError,
+    StorageCorrupt,
+    StorageMissing,
+    StorageUnavailable,
+    StorageUnknown,
+)
 from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
-from omnigraph.storage.first_read import FirstReads, VersionGuard
+from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.lance_manifests import Home, bases, message, rewritten, without_indexes
 from omnigraph.storage.objects import ObjectStore
@@ -72,18 +78,50 @@ class Datasets:
     def open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
         """A handle of the caller's own; without a version the newest, found by a listing."""
         self.opened += 1
-        with lance_call("open", ref.path):
-            opened = lance.dataset(
-                self.root.path(ref.path),
-                version=version,
-                session=self._session,
-                storage_options=self.options,
-            )
+        if version is None and self.root.is_local:
+            return self._open_newest(ref)
+        return self._open_at(ref, version)
+
+    def _open_newest(self, ref: TableRef) -> LanceDataset:
+        """The newest by the names of the files: a damaged one may say that it is another."""
+        try:
+            return self._open_at(ref, self._last_listed(ref))
+        except StorageMissing:
+            # It was set aside by its writer since it was listed.
+            return self._open_at(ref, self._last_listed(ref))
+
+    def _open_at(self, ref: TableRef, version: int | None) -> LanceDataset:
+        if version is not None:
+            self.check_version_file(ref, version)
+        try:
+            with lance_call("open", ref.path):
+                opened = lance.dataset(
+                    self.root.path(ref.path),
+                    version=version,
+                    session=self._session,
+                    storage_options=self.options,
+                )
+        except StorageCorrupt as error:
+            # Nothing else is read by an open.
+            raise self._damaged_version(ref, version) if version else error from error
         number = int(opened.version)
-        self.first_reads.check_version_file(ref, self.version_path(ref, number))
+        if version not in (None, number):
+            raise self._damaged_version(ref, version)
         if self.is_at_home(ref, number):
             return opened
         return self._brought_home(ref, number)
+
+    def check_version_file(self, ref: TableRef, version: int) -> None:
+        """Look at the file of a version before Lance does; ``StorageCorrupt`` names it."""
+        self.first_reads.check_version_file(ref, self.version_path(ref, version))
+
+    def is_damaged_version(self, path: str) -> bool:
+        """Whether a version file, by its path relative to the root, is not what was written."""
+        folder, _, name = path.rpartition(f"/{_VERSIONS}/")
+        return self.first_reads.is_damaged(folder, f"{_VERSIONS}/{name}")
+
+    def _damaged_version(self, ref: TableRef, version: int) -> StorageCorrupt:
+        return damaged_file(self.version_path(ref, version))
 
     def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
         """A handle that knows nothing of what this process did or read before."""
@@ -150,10 +188,10 @@ class Datasets:
             if known is None:
                 if self._unindexed_session is None:
                     self._unindexed_session = _session()
-                content = without_indexes(self._home_message(ref, int(dataset.version)))
-                known = self._from_message(
-                    ref, int(dataset.version), content, self._unindexed_session
-                )
+                version = int(dataset.version)
+                whole = self._home_message(ref, version)
+                content = without_indexes(whole, self.version_path(ref, version))
+                known = self._from_message(ref, version, content, self._unindexed_session)
                 self._unindexed[dataset] = known
             return known
 
@@ -237,6 +275,9 @@ class Datasets:
         names = self.objects.list(f"{ref.path}/{_VERSIONS}")
         numbers = [n.removesuffix(".manifest") for n in names if n.endswith(".manifest")]
         return sorted(2**64 - 1 - int(number) for number in numbers if number.isdecimal())
+
+    def _last_listed(self, ref: TableRef) -> int | None:
+        return max(self.listed_versions(ref), default=None)
 
     def version_path(self, ref: TableRef, version: int) -> str:
         return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"

@@ -113,14 +113,20 @@ def check_column_tail(path: str) -> None:
 
 
 def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
-    """Read the file of a version: what it says and its sum, or ``Damaged``."""
+    """Read the file of a version: what it says and its sum, or ``Damaged``.
+
+    One that says another version than its name is damaged: who opens it finds the wrong one.
+    """
     try:
         raw = _read(path)
-        return parse_version(raw, path), digest_of(raw)
+        content = parse_version(raw, path)
     except FileNotFoundError:
         raise Damaged(Damage(path, "it is missing")) from None
     except StorageCorrupt:
         raise Damaged(Damage(path, _extent(path), unreadable_version=True)) from None
+    if not path.endswith(content.files[0]):
+        raise Damaged(Damage(path, f"it says version {content.version}"))
+    return content, digest_of(raw)
 
 
 def check_transaction_file(path: str, expected: VersionFile) -> FileSum:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.storage.checksums import Checksums, FileSum, is_same, read_records, sum_of
+from omnigraph.storage.failures import translated
 from omnigraph.storage.file_checks import (
     Damaged,
     NewFile,
@@ -113,19 +114,35 @@ class FirstReads:
             name = version_path.removeprefix(f"{ref.path}/")
             self.refuse_damaged([NamedFile(ref.path, NewFile(name))])
 
+    def check_version_form(self, version_path: str) -> None:
+        """Look at the form of a version that has just come, and at the number that it says.
+
+        Its checksum may not be recorded yet, and looking for it costs more as records grow.
+        """
+        if not self.is_local or self._checksums.is_own(version_path):
+            return
+        path = self.objects.root.path(version_path)
+        try:
+            with translated("read", version_path):
+                check_version_file(path)
+        except Damaged:
+            # Who reads a file that is missing says so.
+            if os.path.exists(path):
+                raise damaged_file(version_path) from None
+
+    def is_damaged(self, folder: str, name: str) -> bool:
+        """Whether a file of a copy of a table is not what was written; never on S3."""
+        return self.is_local and bool(self.damaged([NamedFile(folder, NewFile(name))]))
+
     def refuse_damaged(self, files: Iterable[NamedFile]) -> None:
         """Raise ``StorageCorrupt`` for the first of some files that is damaged."""
         for path in sorted(self.damaged(files)):
-            raise StorageCorrupt(
-                f"'{path}' is damaged: it is not what was written",
-                hint="verify_graph() names all such files; restore them from a backup",
-                details={"path": path},
-            )
+            raise damaged_file(path)
 
     def damaged(self, files: Iterable[NamedFile]) -> list[str]:
         """The paths of the files that are not what was written; one that is missing is not told.
 
-        Each is read once; a verdict stays.
+        Each is read once; a verdict stays, but that a version is damaged.
         """
         paths, unknown = [], []
         for named in files:
@@ -156,7 +173,9 @@ class FirstReads:
             if path not in stats:
                 continue
             if path in new and not self._is_good(named, stats[path].st_size, recorded.get(path)):
-                self._damaged.add(path)
+                # A version that its writer takes back is followed by another of that name.
+                if not named.file.name.startswith("_versions/"):
+                    self._damaged.add(path)
                 damaged.append(path)
                 continue
             self._good.add(path)
@@ -171,19 +190,19 @@ class FirstReads:
         if recorded is not None and size != recorded.size:
             return self._is_recorded(named.path)
         try:
-            if size > LARGEST and file.name.startswith("_indices/"):
-                check_column_tail(path)
-                return True
-            if recorded is not None:
-                return sum_of(path) == recorded or self._is_recorded(named.path)
-            if file.name.startswith("_versions/"):
-                check_version_file(path)
-            else:
-                check_new_file(self.objects.root.path(named.folder), file)
+            with translated("read", named.path):
+                if size > LARGEST and file.name.startswith("_indices/"):
+                    check_column_tail(path)
+                elif recorded is not None:
+                    return sum_of(path) == recorded or self._is_recorded(named.path)
+                elif file.name.startswith("_versions/"):
+                    check_version_file(path)
+                else:
+                    check_new_file(self.objects.root.path(named.folder), file)
         except Damaged:
             return False
-        except OSError:
-            # It went, or cannot be read: Lance says which.
+        except StorageMissing:
+            # Who reads a file that went says so.
             return True
         return True
 
@@ -195,6 +214,15 @@ class FirstReads:
         sums = read_records(self.objects).sums.get(path)
         info = self.objects.head(path)
         return not sums or info is None or is_same(self.objects, path, info, sums)
+
+
+def damaged_file(path: str) -> StorageCorrupt:
+    """The error that names a file whose bytes are wrong."""
+    return StorageCorrupt(
+        f"'{path}' is damaged: it is not what was written",
+        hint="verify_graph() names all such files; restore them from a backup",
+        details={"path": path},
+    )
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int]:

@@ -130,9 +130,9 @@ def bases(raw: bytes, name: str) -> list[str]:
     """The addresses that a version file names."""
     return [
         address
-        for number, _, value in _entries(message(raw, name))
+        for number, _, value in _entries(message(raw, name), name)
         if number == _BASES and isinstance(value, bytes)
-        for address in _addresses(value)
+        for address in _addresses(value, name)
     ]
 
 
@@ -142,16 +142,13 @@ def parse_version(raw: bytes, name: str) -> VersionFile:
     # Most of a version file are its fragments: they are stepped over, not taken apart.
     at = _after_fragments(raw, start, end, name)
     version, file, transaction = 0, None, None
-    for number, _, value in _entries(raw[at:end]):
+    for number, _, value in _entries(raw[at:end], name):
         if number == _VERSION and isinstance(value, int):
             version = value
         elif number == _TRANSACTION_FILE and isinstance(value, bytes):
-            file = value.decode()
+            file = _text(value, name)
         elif number == _TRANSACTION_SECTION and isinstance(value, int):
-            with suppress(struct.error):
-                (length,) = _LENGTH.unpack_from(raw, value)
-                first = value + _LENGTH.size
-                transaction = raw[first : first + length]
+            transaction = _section(raw, value)
     if transaction is not None and (file is None or parse_transaction(transaction) not in file):
         # A copy that is not where it is said to be is no copy.
         transaction = None
@@ -182,31 +179,45 @@ def parse_transaction(raw: bytes) -> str:
     """The id of a transaction, or nothing when it is not the message of one."""
     found = ""
     try:
-        for number, _, value in _entries(raw):
+        for number, _, value in _entries(raw, ""):
             if number == _UUID and isinstance(value, bytes):
-                found = value.decode()
-    except (StorageCorrupt, UnicodeDecodeError):
+                found = _text(value, "")
+    except StorageCorrupt:
         return ""
     return found
 
 
 def index_entries(raw: bytes, name: str) -> list[IndexEntry]:
     """The indexes that a version file lists."""
-    for number, _, value in _entries(message(raw, name)) if raw else ():
-        if number == _INDEXES and isinstance(value, int):
-            with suppress(struct.error):
-                (length,) = _LENGTH.unpack_from(raw, value)
-                first = value + _LENGTH.size
-                section = raw[first : first + length]
-                return [_index_entry(v) for _, _, v in _entries(section) if isinstance(v, bytes)]
+    for number, _, value in _entries(message(raw, name), name) if raw else ():
+        section = _section(raw, value) if number == _INDEXES and isinstance(value, int) else None
+        if section is not None:
+            entries = _entries(section, name)
+            return [_index_entry(v, name) for _, _, v in entries if isinstance(v, bytes)]
     return []
 
 
-def _index_entry(raw: bytes) -> IndexEntry:
+def _section(raw: bytes, at: int) -> bytes | None:
+    """A message with its length in front, at a position in a version file."""
+    with suppress(struct.error, OverflowError):
+        (length,) = _LENGTH.unpack_from(raw, at)
+        first = at + _LENGTH.size
+        return raw[first : first + length]
+    return None
+
+
+def _text(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _unknown_form(name) from None
+
+
+def _index_entry(raw: bytes, file: str) -> IndexEntry:
     name, number, base = "", "", None
     fields: list[int] = []
     files: list[tuple[str, int | None]] = []
-    for field, _, value in _entries(raw):
+    for field, _, value in _entries(raw, file):
         if field == _INDEX_BASE and isinstance(value, int):
             base = value
         elif field == _INDEX_FIELDS and isinstance(value, int):
@@ -214,49 +225,55 @@ def _index_entry(raw: bytes) -> IndexEntry:
         elif not isinstance(value, bytes):
             continue
         elif field == _INDEX_FIELDS:
-            fields += _numbers(value)
+            fields += _numbers(value, file)
         elif field == _INDEX_NAME:
-            name = value.decode()
+            name = _text(value, file)
         elif field == _INDEX_UUID:
-            number = _uuid_text(value)
+            number = _uuid_text(value, file)
         elif field == _INDEX_FILES:
-            known = {inner: v for inner, _, v in _entries(value)}
+            known = {inner: v for inner, _, v in _entries(value, file)}
             path, size = known.get(1), known.get(2)
             if isinstance(path, bytes):
-                files.append((path.decode(), size if isinstance(size, int) else None))
+                files.append((_text(path, file), size if isinstance(size, int) else None))
     return IndexEntry(name, number, tuple(fields), tuple(files), base)
 
 
-def _uuid_text(raw: bytes) -> str:
-    for _, _, value in _entries(raw):
+def _uuid_text(raw: bytes, name: str) -> str:
+    for _, _, value in _entries(raw, name):
         if isinstance(value, bytes):
-            return str(uuid.UUID(bytes=value))
+            try:
+                return str(uuid.UUID(bytes=value))
+            except ValueError:
+                raise _unknown_form(name) from None
     return ""
 
 
-def _numbers(raw: bytes) -> list[int]:
+def _numbers(raw: bytes, name: str) -> list[int]:
     numbers, at = [], 0
-    while at < len(raw):
-        number, at = _varint(raw, at)
-        numbers.append(number)
+    try:
+        while at < len(raw):
+            number, at = _varint(raw, at)
+            numbers.append(number)
+    except IndexError:
+        raise _unknown_form(name) from None
     return numbers
 
 
 def base_paths(raw: bytes, name: str, location: str) -> Iterator[tuple[int, str]]:
     """The copies of tables that a version file names, by number, relative to the root."""
-    for number, _, value in _entries(message(raw, name)) if raw else ():
+    for number, _, value in _entries(message(raw, name), name) if raw else ():
         if number == _BASES and isinstance(value, bytes):
-            known = {inner: v for inner, _, v in _entries(value)}
+            known = {inner: v for inner, _, v in _entries(value, name)}
             address, base = known.get(_BASE_PATH), known.get(_BASE_ID, 0)
             if isinstance(address, bytes) and isinstance(base, int):
-                apart = taken_apart(address.decode(), location)
+                apart = taken_apart(_text(address, name), location)
                 if apart is not None:
                     yield base, apart[1]
 
 
-def without_indexes(raw: bytes) -> bytes:
+def without_indexes(raw: bytes, name: str) -> bytes:
     """The message of a version that has no indexes, and is the same otherwise."""
-    return b"".join(part for number, part, _ in _entries(raw) if number != _INDEXES)
+    return b"".join(part for number, part, _ in _entries(raw, name) if number != _INDEXES)
 
 
 def message(raw: bytes, name: str) -> bytes:
@@ -270,31 +287,31 @@ def rewritten(raw: bytes, name: str, replace: Replace) -> bytes:
     start, end = _span(raw, name)
     at = start - _LENGTH.size
     out = bytearray()
-    for number, part, value in _entries(raw[start:end]):
+    for number, part, value in _entries(raw[start:end], name):
         if number in _SECTIONS and isinstance(value, int) and value >= at:
             # What follows the message would not be where the message says any more.
             raise _unknown_form(name)
         if number == _BASES and isinstance(value, bytes):
-            out += _written(_BASES, _with_address(value, replace))
+            out += _written(_BASES, _with_address(value, name, replace))
         else:
             out += part
     return raw[:at] + _LENGTH.pack(len(out)) + bytes(out) + raw[end:]
 
 
-def _with_address(raw: bytes, replace: Replace) -> bytes:
+def _with_address(raw: bytes, name: str, replace: Replace) -> bytes:
     out = bytearray()
-    for number, part, value in _entries(raw):
+    for number, part, value in _entries(raw, name):
         if number == _BASE_PATH and isinstance(value, bytes):
-            out += _written(_BASE_PATH, replace(value.decode()).encode())
+            out += _written(_BASE_PATH, replace(_text(value, name)).encode())
         else:
             out += part
     return bytes(out)
 
 
-def _addresses(raw: bytes) -> Iterator[str]:
-    for number, _, value in _entries(raw):
+def _addresses(raw: bytes, name: str) -> Iterator[str]:
+    for number, _, value in _entries(raw, name):
         if number == _BASE_PATH and isinstance(value, bytes):
-            yield value.decode()
+            yield _text(value, name)
 
 
 def _span(raw: bytes, name: str) -> tuple[int, int]:
@@ -308,8 +325,8 @@ def _span(raw: bytes, name: str) -> tuple[int, int]:
     raise _unknown_form(name)
 
 
-def _entries(raw: bytes) -> Iterator[tuple[int, bytes, int | bytes]]:
-    """The fields of a message: number, all bytes of it, and its value."""
+def _entries(raw: bytes, name: str) -> Iterator[tuple[int, bytes, int | bytes]]:
+    """The fields of a message in a file: number, all bytes of it, and its value."""
     at = 0
     try:
         while at < len(raw):
@@ -332,7 +349,7 @@ def _entries(raw: bytes) -> Iterator[tuple[int, bytes, int | bytes]]:
             at += length
             yield tag >> 3, raw[start:at], value
     except (IndexError, ValueError):
-        raise _unknown_form("a version file") from None
+        raise _unknown_form(name) from None
 
 
 def _unknown_form(name: str) -> StorageCorrupt:

@@ -108,6 +108,8 @@ class Ledger:
         if not self._datasets.is_at_home(self.ref, self.version):
             self._dataset = self._datasets.open(self.ref, version)
             return
+        path = self._datasets.version_path(self.ref, version)
+        self._datasets.first_reads.check_version_form(path)
         with lance_call("open", self.ref.path):
             self._dataset = self._dataset.checkout_version(version)
 
@@ -215,9 +217,6 @@ class Ledger:
         if not datasets.root.is_local:
             return
         content = check_version(datasets, self.ref, version, sync=False)
-        if content.version != version:
-            path = datasets.root.path(datasets.version_path(self.ref, version))
-            raise Damaged(Damage(path, f"it says version {content.version}"))
         if rows is not None:
             self._read_back_rows(rows, key, known)
         self._written = [each for each in self._written if each != version]

@@ -335,7 +335,7 @@ def _unindexed(place: VersionPlace) -> lance.LanceDataset:
     """Only of local tables anybody knows that an index is damaged."""
     path = f"{place.uri}/_versions/{manifest_name(place.version)}"
     with translated("read", path), open(path, "rb") as file:
-        content = without_indexes(message(file.read(), path))
+        content = without_indexes(message(file.read(), path), path)
     return lance.LanceDataset(place.uri, version=place.version, serialized_manifest=content)
 
 

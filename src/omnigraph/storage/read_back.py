@@ -192,6 +192,7 @@ def _aside_prefix(ref: TableRef) -> str:
 def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: int) -> int:
     """The newest version that can be read, from ``head`` down to ``floor``; what lies above it is
     set aside. The caller holds the lease of the table, and acknowledged nothing above ``floor``.
+    A file that was written whole and damaged later stays: whoever opens it is told.
     """
     while datasets.root.is_local and head > floor:
         try:
@@ -200,6 +201,8 @@ def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: in
         except Damaged as found:
             if found.damage.unreadable_version:
                 set_aside(datasets, ref, head)
+            elif datasets.info(ref, head) is not None:
+                return head
             head -= 1
     return head
 

@@ -175,8 +175,16 @@ def compare_files(
     many: int,
     told: Callable[[int, int], None],
 ) -> None:
-    """Find the files that are not what was recorded of them, before anybody else reads them."""
-    known = [path for path in paths if path in records.sums and _is_kept(path)]
+    """Find the files that are not what was recorded of them, before anybody else reads them.
+
+    A version file of which nothing is recorded must be one, and of the version in its name.
+    """
+    datasets = ground.store.datasets
+    known = [
+        path
+        for path in paths
+        if _is_kept(path) and (path in records.sums or path.endswith(".manifest"))
+    ]
     shares = [known[start : start + _SHARE] for start in range(0, len(known), _SHARE)]
 
     def compare(share: list[str]) -> None:
@@ -184,8 +192,12 @@ def compare_files(
             with ground.guarded(
                 "a file", code=ProblemCode.FILE_MISSING, table=ground.table_at(path), file=path
             ):
-                info = ground.files[path]
-                if not is_same(ground.store.objects, path, info, records.sums[path]):
+                if path not in records.sums:
+                    is_right = not datasets.is_damaged_version(path)
+                else:
+                    info = ground.files[path]
+                    is_right = is_same(ground.store.objects, path, info, records.sums[path])
+                if not is_right:
                     ground.damaged.add(path)
 
     with ThreadPoolExecutor(many) as pool:
