@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.classify import Decision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.sidecar import SidecarStore, WriterKind
 from omnigraph.errors import (
     Conflict,
     OutcomePending,
@@ -273,6 +276,71 @@ def test_the_next_one_takes_it_back_instead(graph, path, pending, where):
     assert head(path, PERSON) == pinned(graph, PERSON)
 
 
+@pytest.mark.parametrize("where", ["a write", "refresh", "open"])
+def test_whoever_finishes_an_undo_makes_no_commit_of_it(graph, other, path, pending, where):
+    """The writer lived: nobody saw its work, and nobody's condition on the head breaks."""
+    commits, version = graph.commits(), graph.snapshot().version
+    match where:
+        case "a write":
+            graph.mutate(OLDER, if_commit=commits[0].commit_id)
+        case "refresh":
+            graph.refresh()
+        case "open":
+            Graph.open(path).close()
+    written = graph.commits()[: 1 if where == "a write" else 0]
+    assert graph.commits() == [*written, *commits]
+    assert all(commit.parent == commits[0].commit_id for commit in written)
+    assert graph.snapshot().version == version + 1 + len(written)
+    other.mutate(OLDER, if_commit=graph.commits()[0].commit_id)
+    assert graph.maintenance.verify().problems == ()
+
+
+def test_a_write_of_which_all_landed_is_taken_back_when_its_writer_gave_up(graph, path, pending):
+    """Without the mark it would look completed."""
+    (sidecar,) = graph._store.sidecars.load_all()
+    assert sidecar.undoing
+    for entry in sidecar.tables:
+        assert head(path, entry.table_key) == entry.expected_version + len(entry.transactions)
+    graph.refresh()
+    assert names(graph) == ["Ada"]
+
+
+def test_another_program_takes_back_what_was_given_up(graph, pending):
+    """It ignores the mark, and finds another version than the planned one."""
+    (sidecar,) = graph._store.sidecars.load_all()
+    heads = {entry.table_key: entry.expected_version + 1 for entry in sidecar.tables}
+    classes = [
+        classify(heads[entry.table_key], entry.expected_version, entry, mode_of(sidecar))
+        for entry in sidecar.tables
+    ]
+    pins = [(entry.expected_version, entry.expected_version) for entry in sidecar.tables]
+    assert decide(classes, pins) is Decision.ROLL_BACK
+
+
+def test_an_undo_that_cannot_be_recorded_is_done_all_the_same(graph, path, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(SidecarStore, "exists", unavailable)
+        commits = graph.commits()
+        lose(graph)
+    assert graph.commits() == commits
+    assert left(path) == []
+
+
+def test_an_undo_on_a_branch_that_went_away_is_settled_without_a_commit(graph, path, monkeypatch):
+    graph.branches.create("feat")
+    graph.append(people(Bob=1) | companies("Bob"), branch="feat")
+    with monkeypatch.context() as broken:
+        broken.setattr(InlineTables, "restore", unavailable)
+        with pytest.raises(OutcomePending):
+            commit_write(graph._store, replace(LOSING, branch="feat"))
+    commits = graph.commits()
+    Branches(graph._store).delete("feat")
+    graph.refresh()
+    assert graph.commits() == commits
+    assert [kind for kind, _, _ in audited(graph)] == ["OrphanedBranchDiscarded"]
+    assert left(path) == []
+
+
 def test_a_sidecar_that_cannot_be_deleted_afterwards_is_settled_by_the_next(
     graph, path, monkeypatch
 ):
@@ -315,14 +383,22 @@ def test_a_writer_that_dies_after_it_took_its_write_back_leaves_no_commit(graph,
     assert left(path) == []
 
 
-def test_a_writer_that_dies_before_that_is_taken_back_by_a_commit(graph, path):
-    with at(Failpoint.UNDO_AFTER_RESTORE, raising(Died())), pytest.raises(Died):
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.UNDO_AFTER_MARK, Failpoint.UNDO_BEFORE_RESTORE, Failpoint.UNDO_AFTER_RESTORE],
+)
+def test_a_writer_that_dies_before_that_leaves_no_commit_either(graph, path, point):
+    commits = graph.commits()
+    with at(point, raising(Died())), pytest.raises(Died):
         commit_write(graph._store, LOSING)
     (operation,) = left(path)
     with Graph.open(path) as again:
-        newest = again.commits()[0]
-        assert (newest.actor, newest.kind) == ("omnigraph:recovery", "recovery")
-        assert manifest_rows(path)[newest.commit_id]["metadata"].count(operation) == 1
+        assert again.commits() == commits
+        assert [(kind, found) for kind, found, _ in audited(again)] == [("RolledBack", operation)]
+        assert names(again) == ["Ada"]
+        again.mutate(OLDER, if_commit=commits[0].commit_id)
+        assert again.maintenance.verify().problems == ()
+    assert left(path) == []
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -346,7 +422,7 @@ def test_an_answer_that_is_lost_while_it_is_taken_back_is_looked_up(
     assert len(left(path)) == (0 if arrives else 1)
     graph.refresh()
     assert names(graph) == ["Ada"]
-    assert (graph.commits() == commits) is arrives
+    assert graph.commits() == commits
     for key in TOUCHED:
         assert head(path, key) == pinned(graph, key)
 

@@ -46,8 +46,10 @@ class Failpoint(StrEnum):
     PUBLISH_COMPACT = "publish.compact"
     """The manifest is about to be compacted by one overwrite."""
 
+    UNDO_AFTER_MARK = "undo.after_mark"
+    """A living writer lost its publish; its sidecar says that it gave up, nothing is restored."""
     UNDO_BEFORE_RESTORE = "undo.before_restore"
-    """A living writer lost its publish and is about to restore a table; crossed for each."""
+    """It is about to restore a table; crossed for each."""
     UNDO_AFTER_RESTORE = "undo.after_restore"
     """Its tables are restored; the manifest does not name the restored heads."""
     UNDO_AFTER_PUBLISH = "undo.after_publish"

@@ -33,6 +33,7 @@ from omnigraph.commit.rollback import (
     landing_branch,
     landing_head,
     landing_ref,
+    publish_pins,
     publish_recovery,
     publish_restored,
     restore_tables,
@@ -174,7 +175,11 @@ class Recovery:
             else:
                 classes.append(classify(head, shown, entry, mode_of(sidecar)))
         published = False if sidecar.leased else None
-        return _Verdict(sidecar, decide(classes, pins, published=published), heads)
+        decision = decide(classes, pins, published=published)
+        if sidecar.undoing and decision is Decision.ROLL_FORWARD:
+            # All of it landed, but its writer gave up.
+            decision = Decision.ROLL_BACK
+        return _Verdict(sidecar, decision, heads)
 
     def _landed(self, entry: SidecarPin, pin: Pin) -> int:
         """How many of the planned transactions are there, in order."""
@@ -309,13 +314,14 @@ class Recovery:
         sidecar: Sidecar,
         ended: CommitRow | None,
         kind: RecoveryKind = RecoveryKind.ROLLED_FORWARD,
+        outcomes: tuple[TableOutcome, ...] = (),
     ) -> Recovered:
         """Nothing is left to do but to record how it ended."""
         if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
             kind = RecoveryKind.ROLLED_BACK
         self._store.publisher.make_durable(self._store.manifest(sidecar.branch))
         commit = ended or self._latest_recovery(sidecar.branch)
-        return self._finish(sidecar, kind, commit.commit_id if commit else "", ())
+        return self._finish(sidecar, kind, commit.commit_id if commit else "", outcomes)
 
     def _adopt(self, sidecar: Sidecar, ended: CommitRow | None) -> None:
         """Its writer may have died before it recorded what its files are."""
@@ -352,9 +358,12 @@ class Recovery:
             before_each=self._before_restore,
         )
         reached(Failpoint.RECOVERY_AFTER_RESTORE)
+        outcomes = tuple(each.outcome for each in restored)
+        if sidecar.undoing:
+            publish_pins(self._store, sidecar.branch, restored)
+            return self._completed(sidecar, None, RecoveryKind.ROLLED_BACK, outcomes)
         published = publish_restored(self._store, sidecar, restored)
         assert published.commit is not None
-        outcomes = tuple(each.outcome for each in restored)
         return self._finish(sidecar, RecoveryKind.ROLLED_BACK, published.commit.commit_id, outcomes)
 
     def _before_restore(self) -> None:
@@ -367,6 +376,8 @@ class Recovery:
         """The branch is gone, and what was written on it with it."""
         main = self._store.manifest(None)
         known = main.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
+        if known is None and sidecar.undoing:
+            known = self._latest_recovery(None)
         if known is not None:
             commit_id = known.commit_id
         else:

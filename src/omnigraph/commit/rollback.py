@@ -1,9 +1,9 @@
 """Taking back the table commits of a write that was never published.
 
 A table goes back by a further version with the content of its pin, never by removing one. The
-restored heads are published, so that pin and head agree again and the next writer may write: by a
-recovery in a commit of ``omnigraph:recovery``, by a writer that lives without a commit, so that
-the head of the branch stays what it is.
+restored heads are published, so that pin and head agree again and the next writer may write: in a
+commit of ``omnigraph:recovery`` when the writer died, without a commit when it gave up while it
+lived, so that the head of the branch stays what it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import OutcomePending, StorageUnavailable
+from omnigraph.errors import OutcomePending, StorageUnavailable, StorageUnknown
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.table_types import CommittedTable, TableRef
 from omnigraph.storage.transactions import restored_version
@@ -149,7 +149,11 @@ def is_same_content(store: GraphStore, before: Pin | None, after: Pin | None) ->
 def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
     """Pin the restored heads without a commit."""
     publication = Publication(_expected(restored), _pins(restored))
-    store.publisher.publish(store.manifest(branch), publication)
+    try:
+        store.publisher.publish(store.manifest(branch), publication)
+    except StorageUnknown as error:
+        # Nothing that a caller could look up: the sidecar stays, and the next recovery sees.
+        raise _unanswered() from error
 
 
 def publish_restored(
@@ -192,7 +196,11 @@ def publish_recovery(
     try:
         return store.publisher.publish(store.manifest(branch), publication)
     except OutcomePending as error:
-        raise StorageUnavailable(
-            "the store does not answer while an interrupted write is recovered",
-            hint="repeat later",
-        ) from error
+        raise _unanswered() from error
+
+
+def _unanswered() -> StorageUnavailable:
+    return StorageUnavailable(
+        "the store does not answer while an interrupted write is recovered",
+        hint="repeat later",
+    )

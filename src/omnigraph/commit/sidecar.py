@@ -2,15 +2,15 @@
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``, ``schemas``) are left out when they say nothing; other readers of the format
-ignore them.
+``branch_identity``, ``schemas``, ``undoing``) are left out when they say nothing; other readers of
+the format ignore them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -96,6 +96,18 @@ class Sidecar:
     branch_identity: str | None = None
     schemas: tuple[Mapping[str, Any], ...] = ()
     """The rows of a schema apply that say which schema the graph has, as data."""
+    undoing: bool = False
+    """Whether the writer gave up while it lived: whoever finds this finishes the undo, and nobody
+    is owed a commit."""
+
+    def as_undoing(self) -> Sidecar:
+        """The same plan, given up.
+
+        No version counts as the planned one any more, so that a program that does not know
+        ``undoing`` rolls the tables back too.
+        """
+        tables = tuple(replace(pin, post_commit_pin=pin.expected_version) for pin in self.tables)
+        return replace(self, tables=tables, undoing=True)
 
     def to_json(self) -> str:
         """The text of the file: keys in the reference's order, indented by two."""
@@ -127,6 +139,7 @@ class Sidecar:
                 if_commit=self.if_commit,
                 branch_identity=self.branch_identity,
                 schemas=[dict(row) for row in self.schemas],
+                undoing=self.undoing or None,
             ),
         }
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -278,6 +291,7 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         if_commit=content.optional_text("if_commit"),
         branch_identity=content.optional_text("branch_identity"),
         schemas=tuple(_schema(entry) for entry in content.entries("schemas")),
+        undoing=content.flag("undoing"),
     )
 
 

@@ -1,8 +1,9 @@
 """A writer that lives and could not publish takes its own table commits back, at once.
 
 It still holds its leases, so nobody saw or built on what it did, and nobody has to be told: the
-restored versions are published without a commit. When even that fails the sidecar stays, and
-recovery does it later.
+restored versions are published without a commit. Before that its sidecar says that it gave up;
+when the undo fails or the process dies, the sidecar stays and recovery finishes the undo, also
+without a commit.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: Held) -> bool:
     """Leave the tables as if the write had never been; whether that is so. Never raises."""
+    _mark(store, sidecar)
     try:
         snapshot = store.manifest(sidecar.branch).current()
         if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
@@ -40,6 +42,17 @@ def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held:
     except OmniGraphError as error:
         _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
     return True
+
+
+def _mark(store: GraphStore, sidecar: Sidecar) -> None:
+    """Record that the writer gave up. Without the mark a recovery may publish a commit."""
+    try:
+        # A write that moves no table has no sidecar.
+        if store.sidecars.exists(sidecar.operation_id):
+            store.sidecars.write(sidecar.as_undoing())
+    except OmniGraphError as error:
+        _LOG.warning("the undo of commit %s is not recorded: %s", sidecar.operation_id, error)
+    reached(Failpoint.UNDO_AFTER_MARK)
 
 
 def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
