@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.errors import StorageFull
+from omnigraph.errors import StorageFull, StorageMissing
 from omnigraph.lang.schema import compile_schema
 from omnigraph.write.load import intake, spool
 from omnigraph.write.load.rejects import file_and_line, place
@@ -93,8 +93,16 @@ def test_spools_share_what_they_may_hold(tmp_path):
 
 
 def test_a_disk_that_is_full_is_said(tmp_path):
+    rows = Spool(KIND, tmp_path, Budget(0))
+    rows._path.symlink_to("/dev/full")
+    with pytest.raises(StorageFull, match="temporary directory has no room"):
+        rows.add(batch("1"))
+        rows.close()
+
+
+def test_a_temporary_directory_that_is_gone_is_not_called_full(tmp_path):
     rows = Spool(KIND, tmp_path / "not there", Budget(0))
-    with pytest.raises(StorageFull, match="temporary directory"):
+    with pytest.raises(StorageMissing, match="temporary directory"):
         rows.add(batch("1"))
 
 

@@ -15,7 +15,7 @@ from omnigraph.commit.metadata import LOAD
 from omnigraph.commit.protocol import Prepared, WriteView
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, StorageDenied, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
@@ -24,7 +24,7 @@ from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Rejects
 from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.sources import LoadData, read_data
-from omnigraph.write.load.spool import Spools
+from omnigraph.write.load.spool import Spools, temporary_files
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import HeldKeys, Keys, Validator, Violation
 
@@ -331,8 +331,11 @@ def reading(
 @contextmanager
 def _spool_folder() -> Iterator[str]:
     try:
-        folder = tempfile.TemporaryDirectory(prefix="omnigraph-load-", ignore_cleanup_errors=True)
-    except OSError:
+        with temporary_files():
+            folder = tempfile.TemporaryDirectory(
+                prefix="omnigraph-load-", ignore_cleanup_errors=True
+            )
+    except (StorageDenied, StorageMissing):
         raise InputError(
             "the temporary directory cannot be written", hint="set TMPDIR to another place"
         ) from None

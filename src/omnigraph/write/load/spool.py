@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import StorageFull
+from omnigraph.storage.failures import translate
 from omnigraph.storage.tables import Data
 from omnigraph.write.delta import Kind
 
@@ -65,7 +66,7 @@ class Spool:
         self._total += batch.num_rows
         self._counts.append(batch.num_rows)
         if self._writer is not None:
-            with _room():
+            with temporary_files():
                 self._writer.write_batch(batch)
             return
         self._batches.append(batch)
@@ -74,7 +75,7 @@ class Spool:
             self._spill()
 
     def _spill(self) -> None:
-        with _room():
+        with temporary_files():
             self._sink = pa.OSFile(str(self._path), "wb")
             self._writer = pa.ipc.new_file(self._sink, self.schema)
             for waiting in self._batches:
@@ -85,7 +86,7 @@ class Spool:
     def close(self) -> None:
         """No more rows come."""
         if self._writer is not None and self._sink is not None:
-            with _room():
+            with temporary_files():
                 self._writer.close()
                 self._sink.close()
             self._sink = None
@@ -159,7 +160,7 @@ class Spool:
     def _streamed(self, wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Rows by where they stand in the file; batches that have none are passed over."""
         # Read, not mapped: pages of a mapped file would count as memory of this process.
-        with pa.OSFile(str(self._path)) as source:
+        with temporary_files(), pa.OSFile(str(self._path)) as source:
             reader = pa.ipc.open_file(source)
             start = 0
             for number, rows in enumerate(self._counts):
@@ -176,7 +177,7 @@ class Spool:
             for batch in self._batches:
                 yield batch.select(names)
             return
-        with pa.memory_map(str(self._path)) as source:
+        with temporary_files(), pa.memory_map(str(self._path)) as source:
             reader = pa.ipc.open_file(source)
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(names)
@@ -204,11 +205,15 @@ class Spools:
 
 
 @contextmanager
-def _room() -> Iterator[None]:
+def temporary_files() -> Iterator[None]:
+    """Turn failures of the temporary directory into our errors."""
     try:
         yield
     except OSError as error:
-        raise StorageFull(
-            "the temporary directory has no room for the rows of the load",
-            hint="make room there, or set TMPDIR to another place",
-        ) from error
+        failure = translate(error, "use", "the temporary directory")
+        if isinstance(failure, StorageFull):
+            failure = StorageFull(
+                "the temporary directory has no room for the rows of the load",
+                hint="make room there, or set TMPDIR to another place",
+            )
+        raise failure from error
