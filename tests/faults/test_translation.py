@@ -5,6 +5,7 @@ Everything here is provoked. A release of Lance that words an error differently 
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -417,6 +418,21 @@ def test_what_nobody_knows_is_never_the_fault_of_the_values(error):
     with pytest.raises(StorageUnavailable) as caught, index_build("v_vector", "t"):
         raise error
     assert spoken(caught.value).retryable
+
+
+def test_a_process_that_may_open_no_more_files_has_no_damaged_ones(tmp_path):
+    lance.write_dataset(ROWS, str(tmp_path / "t"))
+    table = lance.dataset(str(tmp_path / "t"))
+    table.delete("true")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(StorageUnavailable) as raised, lance_call("read", "it"):
+            lance.dataset(str(tmp_path / "t"), version=1).to_table()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    spoken(raised.value)
+    assert "too many files" in raised.value.message
 
 
 def test_what_is_no_error_of_lance_goes_through():

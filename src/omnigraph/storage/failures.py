@@ -24,6 +24,7 @@ from omnigraph.errors import (
 )
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TOO_MANY = {errno.EMFILE, errno.ENFILE}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 # How Rust libraries word an error of the operating system.
@@ -70,6 +71,12 @@ def no_space_or_right(said: str, text: str) -> StorageError | None:
     return None if found is None else _surely(int(found.group(1)), text)
 
 
+def failed_look(said: str, text: str) -> StorageError | None:
+    """What a library's own words say about a read that the system refused, if it did."""
+    found = _OS_ERROR.search(said)
+    return None if found is None else _of_system(int(found.group(1)), text)
+
+
 def denied(text: str) -> StorageDenied:
     return StorageDenied(f"{text}: access is denied", hint="check permissions and credentials")
 
@@ -87,9 +94,18 @@ def _system(error: OSError, text: str, writes: bool) -> StorageError:
     if error.errno is None:
         return _remote(text, writes)
     name = errno.errorcode.get(error.errno, str(error.errno))
-    if error.errno == errno.EIO:
-        return StorageUnavailable(f"{text}: the disk failed ({name})", hint="check the disk")
-    return StorageError(f"{text}: {name}")
+    return _of_system(error.errno, text) or StorageError(f"{text}: {name}")
+
+
+def _of_system(code: int, text: str) -> StorageUnavailable | None:
+    """The error for a disk or a machine that does not do its work at the moment."""
+    if code == errno.EIO:
+        return StorageUnavailable(f"{text}: the disk failed (EIO)", hint="check the disk")
+    if code in _TOO_MANY:
+        return StorageUnavailable(
+            f"{text}: too many files are open", hint="close some, or raise the limit (ulimit -n)"
+        )
+    return None
 
 
 def _remote(text: str, writes: bool) -> StorageError:

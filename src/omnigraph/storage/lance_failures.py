@@ -25,7 +25,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage.failures import denied, no_space_or_right, translate
+from omnigraph.storage.failures import denied, failed_look, no_space_or_right, translate
 
 # Names of files, which may spell anything, and the places in a library's source.
 _PLACE = re.compile(r"\S*/\S*")
@@ -91,6 +91,10 @@ def translate_lance(
         return settled
     if _DENIED.search(said):
         return denied(text)
+    # Lance calls a file damaged that could only not be opened.
+    failed = None if writes else failed_look(said, text)
+    if failed is not None:
+        return failed
     if _CORRUPT.search(said):
         return _damaged(text)
     # By type where there is one: a column that does not exist is no missing object.
