@@ -13,28 +13,32 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 from tests.faults.enumeration import (
     CODES,
     GOOD,
+    LOOKS,
+    SCENARIOS,
     Enumerated,
     Enumeration,
     Outcome,
     Verdict,
+    codes_of,
     enumeration,
 )
-from tests.faults.writers import SCENARIOS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenario", nargs="?")
-    parser.add_argument("error", nargs="?", help="EIO or ENOSPC")
+    parser.add_argument("error", nargs="?", help="such as EIO; each that is usual without")
     parser.add_argument("number", nargs="?", type=int, help="of the call, from 1")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--all", action="store_true", help="print the good outcomes too")
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--calls", help="only these, by name")
+    parser.add_argument("--reading", action="store_true", help="calls that only look fail")
     given = parser.parse_args(arguments)
     names = None if given.scenario in (None, "all") else given.scenario.split(",")
     chosen = [each for each in SCENARIOS if names is None or each.name in names]
@@ -43,11 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     # Whoever ends this ends its children too: one may be stopped, and would stay for ever.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    codes = [getattr(errno, given.error)] if given.error else list(CODES)
+    known = sorted({errno.EIO, *chain(*LOOKS.values())}) if given.reading else list(CODES)
+    codes = [getattr(errno, given.error)] if given.error else known
     with enumeration() as runs:
         for scenario in chosen:
             try:
-                found = runs.ready(scenario)
+                found = runs.ready(scenario, reading=given.reading)
             except Exception as error:
                 print(f"{scenario}: cannot be built: {error!r}", flush=True)
                 continue
@@ -72,6 +77,8 @@ def walk(runs: Enumeration, found: Enumerated, codes: list[int], given: argparse
     for code in codes:
         for number, step in list(enumerate(found.steps, 1))[:: given.stride]:
             if given.calls and step.call not in given.calls.split(","):
+                continue
+            if given.reading and code not in codes_of(step):
                 continue
             retries = (number + codes.index(code)) % 2 == 1
             verdict = runs.judge(found, step, code, retries=retries)

@@ -16,7 +16,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from omnigraph.errors import OutcomePending, StorageError, StorageFull, StorageUnavailable
+from omnigraph.errors import (
+    GraphNotFound,
+    HistoryGone,
+    OmniGraphError,
+    OutcomePending,
+    SchemaDrift,
+    StorageCorrupt,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    StorageMissing,
+    StorageUnavailable,
+)
 from tests.crash.harness import Prepared
 from tests.crash.scenarios import Scenario
 from tests.crash.steps import Step
@@ -24,16 +36,38 @@ from tests.crash.survival import State
 from tests.faults import victims
 from tests.faults.aftermath import Ending
 from tests.faults.children import Child, Children
+from tests.faults.copies import COPIES, Copying
 from tests.faults.failing_calls import Died, WatchedChild
-from tests.faults.victims import Testimony
+from tests.faults.victims import GRAPH, Looks, Testimony
+from tests.faults.writers import SCENARIOS as WRITERS
 
 _MEMORY = "/dev/shm"
+SCENARIOS = (*WRITERS, *COPIES)
 CODES = (errno.EIO, errno.ENOSPC)
 _RIGHT = {
     errno.EIO: (StorageError, StorageFull, StorageUnavailable),
     errno.ENOSPC: (StorageFull, StorageUnavailable),
+    errno.EDQUOT: (StorageFull, StorageUnavailable),
+    errno.EROFS: (StorageDenied, StorageUnavailable),
+    errno.EACCES: (StorageDenied, StorageUnavailable),
+    errno.EMFILE: (StorageError, StorageUnavailable),
+    errno.ENOMEM: (StorageError, StorageUnavailable),
+    errno.ENOENT: (
+        StorageMissing,
+        StorageCorrupt,
+        StorageUnavailable,
+        GraphNotFound,
+        HistoryGone,
+        SchemaDrift,
+    ),
 }
 """By what fails: the errors that say so. A damaged file does not tell what damaged it."""
+LOOKS = {
+    "openat": (errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOENT),
+    "mmap": (errno.ENOMEM,),
+    **dict.fromkeys(("stat", "lstat", "newfstatat", "statx"), (errno.EIO, errno.EACCES)),
+}
+"""By the call that only looks: the errors that it may give, where that is not EIO alone."""
 
 
 class Outcome(StrEnum):
@@ -86,6 +120,8 @@ class Enumerated:
     before: State | None
     after: State | None
     steps: tuple[Step, ...]
+    reading: bool = False
+    """Whether the calls are those that only look."""
 
 
 class Enumeration:
@@ -96,28 +132,28 @@ class Enumeration:
         self._witnesses = witnesses
         self._folder = folder
 
-    def ready(self, scenario: Scenario) -> Enumerated:
+    def ready(self, scenario: Scenario, *, reading: bool = False) -> Enumerated:
         """Build the graph and see what the operation does when nothing fails."""
-        folder = self._folder / scenario.name.replace(" ", "-")
+        folder = self._folder / f"{scenario.name.replace(' ', '-')}{'-reads' if reading else ''}"
         folder.mkdir()
         root = folder / "graph"
         scenario.build(root, self._victims)
         prepared = Prepared.of(root, folder / "as-it-was")
-        before = self._state(root)
-        with self._victim(scenario, root, retries=False) as run:
+        before = self._state(scenario, root)
+        with self._victim(scenario, root, retries=False, reading=reading) as run:
             ending = ending_of(run)
             assert ending.error is None, self._victims.output
-            after = self._state(root)
+            after = self._state(scenario, root)
             steps = tuple(run.calls.steps)
-        return Enumerated(scenario, prepared, before, after, steps)
+        return Enumerated(scenario, prepared, before, after, steps, reading)
 
     @property
     def said(self) -> str:
         """What the last victim and the last witness wrote, tracebacks included."""
         return f"{self._victims.output}\n{self._witnesses.output}"
 
-    def _state(self, root: Path) -> State | None:
-        found = self._witness(victims.reader, root)
+    def _state(self, scenario: Scenario, root: Path) -> State | None:
+        found = self._witness(functools.partial(victims.reader, looks_of(scenario)), root)
         assert found.error is None, found.error
         return found.state
 
@@ -125,22 +161,26 @@ class Enumeration:
         """Let one call fail; ``retries`` lets the same handle go on before a new one comes."""
         scenario, root = found.scenario, found.prepared.put_back().resolve()
         faults: list[tuple[Outcome, str]] = []
-        with self._victim(scenario, root, step=step, code=code, retries=retries) as run:
+        with self._victim(
+            scenario, root, retries=retries, reading=found.reading, step=step, code=code
+        ) as run:
             try:
                 ending = ending_of(run)
             except Died as died:
                 return Verdict(step, code, Ending(), ((Outcome.DIED, str(died)),), Outcome.DIED)
             reached = run.calls.failed is not None
-            seen = self._witness(victims.reader, root)
+            looks = looks_of(scenario)
+            seen = self._witness(functools.partial(victims.reader, looks), root)
             faults += judge_answer(found, code, ending, seen)
             unsynced = run.calls.unsynced()
             # A sidecar that was removed may come back: whoever finds it sees that it is done.
-            if ending.error is None and unsynced not in (None, "__recovery"):
+            is_safe = unsynced is None or Path(unsynced).name == "__recovery"
+            if ending.error is None and not is_safe:
                 faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
             if retries:
                 faults += judge_veteran(run)
             pending = ending.error if isinstance(ending.error, OutcomePending) else None
-            comes = functools.partial(victims.newcomer, scenario.touched, pending)
+            comes = functools.partial(victims.newcomer, looks, scenario.touched, pending)
             faults += judge_newcomer(found, ending, seen, retries, self._witness(comes, root))
             if not retries:
                 faults += judge_veteran(run)
@@ -153,10 +193,13 @@ class Enumeration:
         root: Path,
         *,
         retries: bool,
+        reading: bool,
         step: Step | None = None,
         code: int = 0,
     ) -> WatchedChild:
-        child = functools.partial(victims.victim, scenario.operation, scenario.touched, retries)
+        child = functools.partial(
+            victims.victim, scenario.operation, scenario.touched, retries, reading
+        )
         return WatchedChild(self._victims, child, root.resolve(), step, code)
 
     def _witness(self, child: Child, root: Path) -> Testimony:
@@ -171,6 +214,10 @@ class Enumeration:
         found = self._witnesses.reported()
         assert isinstance(found, Testimony)
         return found
+
+
+def looks_of(scenario: Scenario) -> Looks:
+    return scenario.looks if isinstance(scenario, Copying) else GRAPH
 
 
 @contextmanager
@@ -200,10 +247,20 @@ def _good(ending: Ending, reached: bool) -> Outcome:
     return Outcome.PENDING if ending.may_be_applied else Outcome.BEFORE
 
 
+def is_right(error: OmniGraphError, code: int) -> bool:
+    """Whether an error says what failed."""
+    return type(error) in _RIGHT[code]
+
+
+def codes_of(step: Step) -> tuple[int, ...]:
+    """The errors that a call which only looks may give."""
+    return LOOKS.get(step.call, (errno.EIO,))
+
+
 def judge_answer(found: Enumerated, code: int, ending: Ending, seen: Testimony) -> Faults:
     """What the operation said against what a reader sees."""
     error = ending.error
-    if error is not None and not ending.may_be_applied and type(error) not in _RIGHT[code]:
+    if error is not None and not ending.may_be_applied and not is_right(error, code):
         yield Outcome.WRONG_ERROR, f"{type(error).__name__}: {error.message}"
     elif error is not None:
         try:

@@ -1,4 +1,4 @@
-"""One system call of a process fails: each that changes a file below a root can be chosen.
+"""One system call of a process fails: each that is about a file below a root can be chosen.
 
 Calls are counted over all threads, by kind and by the shape of the path; so the same call is met
 again in another run, although names are random and threads take turns as they like.
@@ -17,9 +17,16 @@ from tests.crash.steps import SYNCS, Step, shape_of
 from tests.faults.children import Child, Children
 from tests.faults.seccomp import Listener, Notification
 
-# Where the arguments of a call have the path that it changes: a descriptor, or the address of a
+# Where the arguments of a call have the path that it is about: a descriptor, or the address of a
 # name, alone or after the descriptor of its directory. Of two names it is the new one.
 _DESCRIPTORS = {
+    "read": 0,
+    "pread64": 0,
+    "readv": 0,
+    "preadv": 0,
+    "fstat": 0,
+    "getdents64": 0,
+    "mmap": 4,
     "write": 0,
     "writev": 0,
     "pwrite64": 0,
@@ -33,8 +40,20 @@ _DESCRIPTORS = {
     "close": 0,
     "copy_file_range": 2,
 }
-_NAMES = {"rename": 1, "link": 1, "mkdir": 0, "rmdir": 0, "unlink": 0}
+_NAMES = {
+    "rename": 1,
+    "link": 1,
+    "mkdir": 0,
+    "rmdir": 0,
+    "unlink": 0,
+    "stat": 0,
+    "lstat": 0,
+    "access": 0,
+}
 _NAMES_IN_DIRECTORIES = {
+    "newfstatat": 0,
+    "statx": 0,
+    "faccessat": 0,
     "openat": 0,
     "mkdirat": 0,
     "unlinkat": 0,
@@ -116,7 +135,7 @@ class FailingCalls:
     def _path_of(self, notification: Notification) -> str:
         call, arguments = notification.call, notification.arguments
         if call in _DESCRIPTORS:
-            target = self._listener.target_of(arguments[_DESCRIPTORS[call]])
+            target = self._listener.target_of(arguments[_DESCRIPTORS[call]] & 0xFFFFFFFF)
             return target.removesuffix(" (deleted)")
         if call in _NAMES:
             return self._joined(self._cwd, arguments[_NAMES[call]])
@@ -126,7 +145,9 @@ class FailingCalls:
         return self._joined(above, arguments[position + 1])
 
     def _joined(self, directory: str, address: int) -> str:
-        return os.path.join(directory, self._listener.text_at(address))
+        # Without a name the directory itself is meant.
+        name = self._listener.text_at(address) if address else ""
+        return os.path.join(directory, name) if name else directory
 
 
 class Died(Exception):

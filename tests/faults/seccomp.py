@@ -42,9 +42,27 @@ NUMBERS: Mapping[str, int] = {
     "copy_file_range": 326,
     "pwritev2": 328,
 }
-"""The calls of x86-64 that a filter catches; of ``openat`` only those that may create a file."""
+"""The calls of x86-64 that change files; of ``openat`` only those that may create one."""
 
-NAMES = {number: name for name, number in NUMBERS.items()}
+READING: Mapping[str, int] = {
+    "read": 0,
+    "stat": 4,
+    "fstat": 5,
+    "lstat": 6,
+    "mmap": 9,
+    "pread64": 17,
+    "readv": 19,
+    "access": 21,
+    "getdents64": 217,
+    "openat": 257,
+    "newfstatat": 262,
+    "faccessat": 269,
+    "preadv": 295,
+    "statx": 332,
+}
+"""The calls that only look: of ``openat`` those that create nothing, of ``mmap`` those of files."""
+
+NAMES = {number: name for name, number in (*NUMBERS.items(), *READING.items())}
 
 _MACHINE = "x86_64"
 _AUDIT_ARCH = 0xC000003E
@@ -60,7 +78,9 @@ _NOTIFY = 0x7FC00000
 
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _INSTRUCTION = struct.Struct("HBBI")
-_AT_NUMBER, _AT_ARCH, _AT_OPEN_FLAGS = 0, 4, 16 + 2 * 8
+_AT_NUMBER, _AT_ARCH = 0, 4
+_AT_ARGUMENT = (16 + 2 * 8, 16 + 3 * 8)
+_MAP_ANONYMOUS = 0x20
 
 _NOTIFICATION = struct.Struct("QIIiIQ6Q")
 _ANSWER = struct.Struct("QqiI")
@@ -91,9 +111,12 @@ def unusable() -> str | None:
 # -- in the process that is watched ---------------------------------------------------------------
 
 
-def install() -> None:
-    """Catch the calls of every thread of this process, present and future, without an end."""
-    program = _program()
+def install(*, reading: bool = False) -> None:
+    """Catch the calls of every thread of this process, present and future, without an end.
+
+    Those that change files, or those that only look at them.
+    """
+    program = _program(reading)
     code = ctypes.create_string_buffer(program)
     header = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(program) // _INSTRUCTION.size, ctypes.addressof(code))
@@ -105,19 +128,30 @@ def install() -> None:
         raise OSError(ctypes.get_errno(), "cannot install a filter")
 
 
-def _program() -> bytes:
-    """Notify of the calls by number; of ``openat`` only with the bit that creates."""
-    others = [number for name, number in NUMBERS.items() if name != "openat"]
-    count = len(others)
-    # A comparison skips so many instructions if it holds, and so many if not.
+def _program(reading: bool) -> bytes:
+    """Notify of the calls by number; of some only with a bit of an argument, or without it."""
+    numbers = READING if reading else NUMBERS
+    # Where the argument lies, the bit, and whether the call is meant that has it.
+    bits = {"openat": (_AT_ARGUMENT[0], os.O_CREAT, not reading)}
+    if reading:
+        bits["mmap"] = (_AT_ARGUMENT[1], _MAP_ANONYMOUS, False)
+    plain = [number for name, number in numbers.items() if name not in bits]
+    body: list[tuple[int, int, int, int]] = []
+    end = len(plain) + 3 * len(bits)
+    for number in plain:
+        # A comparison skips so many instructions if it holds, and so many if not.
+        body.append((_EQUAL, end - len(body), 0, number))
+    for name, (argument, bit, is_meant) in bits.items():
+        body.append((_EQUAL, 0, 2, numbers[name]))
+        body.append((_LOAD, 0, 0, argument))
+        allow, notify = end - len(body) - 1, end - len(body)
+        found, missing = (notify, allow) if is_meant else (allow, notify)
+        body.append((_ANY_BIT, found, missing, bit))
     instructions = (
         (_LOAD, 0, 0, _AT_ARCH),
-        (_EQUAL, 0, count + 4, _AUDIT_ARCH),
+        (_EQUAL, 0, end + 1, _AUDIT_ARCH),
         (_LOAD, 0, 0, _AT_NUMBER),
-        *((_EQUAL, count + 3 - index, 0, number) for index, number in enumerate(others)),
-        (_EQUAL, 0, 2, NUMBERS["openat"]),
-        (_LOAD, 0, 0, _AT_OPEN_FLAGS),
-        (_ANY_BIT, 1, 0, os.O_CREAT),
+        *body,
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _NOTIFY),
     )

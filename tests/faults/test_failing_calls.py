@@ -13,8 +13,15 @@ import pytest
 from tests.crash.scenarios import Scenario
 from tests.crash.steps import Step
 from tests.faults import seccomp
-from tests.faults.enumeration import CODES, GOOD, Enumerated, Enumeration, Outcome, enumeration
-from tests.faults.writers import SCENARIOS
+from tests.faults.enumeration import (
+    CODES,
+    GOOD,
+    SCENARIOS,
+    Enumerated,
+    Enumeration,
+    Outcome,
+    enumeration,
+)
 from tests.rotation import rotation, sample
 
 QUICK_SCENARIOS = 4

@@ -45,7 +45,9 @@ for _module in pkgutil.walk_packages(omnigraph.__path__, "omnigraph."):
 # -- the victim -----------------------------------------------------------------------------------
 
 
-def victim(operation: Operation, touched: Touched, retries: bool, root: Path) -> Iterator[None]:
+def victim(
+    operation: Operation, touched: Touched, retries: bool, reading: bool, root: Path
+) -> Iterator[None]:
     """An operation that may fail; after a stop, the same handle repeats it or goes on writing.
 
     It stops first when its calls are caught and somebody has to answer them.
@@ -54,7 +56,7 @@ def victim(operation: Operation, touched: Touched, retries: bool, root: Path) ->
     handles = remember_handles()
     work = operation(root)
     next(work)
-    seccomp.install()
+    seccomp.install(reading=reading)
     os.kill(os.getpid(), signal.SIGSTOP)
     ending = ending_of_rest(work)
     tell(ending)
@@ -129,16 +131,26 @@ class Testimony:
     """Whether the commit of a pending outcome is known, where there is one."""
 
 
-def reader(root: Path) -> Iterator[None]:
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How witnesses look at what a scenario works on."""
+
+    read: Callable[[Path], Testimony]
+    use: Callable[[Path, Touched, OutcomePending | None], Testimony]
+
+
+def reader(looks: Looks, root: Path) -> Iterator[None]:
     """Opens only to read, and reads everything."""
     yield
-    report(_testimony(lambda: _read(root)))
+    report(_testimony(lambda: looks.read(root)))
 
 
-def newcomer(touched: Touched, pending: OutcomePending | None, root: Path) -> Iterator[None]:
+def newcomer(
+    looks: Looks, touched: Touched, pending: OutcomePending | None, root: Path
+) -> Iterator[None]:
     """Opens to write, which recovers what there is to recover; looks at everything; writes."""
     yield
-    report(_testimony(lambda: _use(root, touched, pending)))
+    report(_testimony(lambda: looks.use(root, touched, pending)))
 
 
 def _testimony(look: Callable[[], Testimony]) -> Testimony:
@@ -149,7 +161,8 @@ def _testimony(look: Callable[[], Testimony]) -> Testimony:
         return Testimony(error=f"{type(error).__name__}: {error}"[:300])
 
 
-def _read(root: Path) -> Testimony:
+def read_graph(root: Path) -> Testimony:
+    """A graph through a handle that only reads."""
     try:
         graph = Graph.open(root, "r")
     except GraphNotFound:
@@ -160,18 +173,22 @@ def _read(root: Path) -> Testimony:
         return Testimony(without_next(state))
 
 
-def _use(root: Path, touched: Touched, pending: OutcomePending | None) -> Testimony:
+def use_graph(root: Path, touched: Touched, pending: OutcomePending | None) -> Testimony:
+    """A graph through a handle that recovers and writes."""
     problems: list[str] = []
     with _opened(root) as graph:
         state = without_next(State.of(graph))
         resolved = None if pending is None else resolves(graph, pending)
         problems += unsound(graph)
-        problems += _untidy(graph, root)
+        problems += untidy(graph, root)
         go_on(graph, present(graph, touched), NEXT)
         if without_next(State.of(graph)) != state:
             problems.append("writing changed what was there")
-        problems += _untidy(graph, root)
+        problems += untidy(graph, root)
     return Testimony(state, None, tuple(problems), resolved)
+
+
+GRAPH = Looks(read_graph, use_graph)
 
 
 def _opened(root: Path) -> Graph:
@@ -225,7 +242,8 @@ def unsound(graph: Graph) -> list[str]:
     ]
 
 
-def _untidy(graph: Graph, root: Path) -> list[str]:
+def untidy(graph: Graph, root: Path) -> list[str]:
+    """What is left in anybody's way."""
     try:
         check_tidy(graph, root)
     except BaseException as error:

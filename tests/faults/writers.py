@@ -6,11 +6,14 @@ kind of index, loads by each mode, tags that go, and graphs that are being creat
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from omnigraph import Graph
 from omnigraph.errors import AlreadyInitialized
+from omnigraph.topology import persisted
+from omnigraph.write.load import spool
 from tests.crash import operations, scenarios
 from tests.crash.harness import Harness
 from tests.crash.operations import SCHEMA
@@ -124,6 +127,25 @@ def drop_property(root: Path) -> Iterator[None]:
     graph.schema.apply(SCHEMA)
 
 
+def spilled_load(root: Path) -> Iterator[None]:
+    """A load whose rows do not fit in memory; its temporary files lie where calls fail."""
+    spool._IN_MEMORY = 0
+    (root / "tmp").mkdir(exist_ok=True)
+    tempfile.tempdir = str(root / "tmp")
+    graph = Graph.open(root, actor="ana")
+    yield
+    graph.load([{"type": "Person", "data": {"name": n}} for n in ("Ada", "Grace", "Hal")])
+
+
+def store_topology(root: Path) -> Iterator[None]:
+    """A query that keeps what it computed for later processes."""
+    persisted._WORTH_IT = 0
+    graph = Graph.open(root, actor="ana")
+    yield
+    found = graph.query("query q() { match { $p: Person  $p knows $f } return { $f.name } }")
+    assert found.rows()
+
+
 def delete_tag(root: Path) -> Iterator[None]:
     graph = Graph.open(root)
     yield
@@ -146,6 +168,8 @@ _OWN = (
     Scenario("append beside indexes", operations.append_several, worn, _PEOPLE),
     Scenario("apply a drop", drop_property, tall, BOTH),
     Scenario("delete a tag", delete_tag, tagged, _PEOPLE),
+    Scenario("load that spills", spilled_load, plain, _PEOPLE),
+    Scenario("store a topology", store_topology, plain, BOTH),
 )
 
 SCENARIOS = (*_OWN, *scenarios.SCENARIOS)

@@ -42,7 +42,12 @@ def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
         "base_branch": branch_label(base.branch),
         "tables": {key: pin.version for key, pin in base.pins.items()},
     }
-    store.objects.write(_path(operation), json.dumps(told, sort_keys=True))
+    try:
+        store.objects.write(_path(operation), json.dumps(told, sort_keys=True))
+    except OmniGraphError:
+        # It may have its name already.
+        unmark(store, operation)
+        raise
     return operation
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageMissing
+from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import split_file
 
@@ -132,7 +133,23 @@ def write_point(target: ObjectStore, point: BackupPoint) -> None:
         "files": [[f.path, f.stored, f.size, f.sha256] for f in point.files],
     }
     told["sum"] = _sum(told)
-    target.write(point_path(point.point), json.dumps(told))
+    path, text = point_path(point.point), json.dumps(told)
+    try:
+        target.write(path, text)
+    except StorageError:
+        if target.head(path) is None:
+            raise
+        _write_again(target, path, text)
+
+
+def _write_again(target: ObjectStore, path: str, text: str) -> None:
+    """A point that has its name counts: it has to be on the disk, or to go."""
+    try:
+        target.write(path, text)
+    except StorageError:
+        with suppress(StorageError):
+            target.delete(path)
+        raise
 
 
 def read_point(backup: ObjectStore, point: str) -> BackupPoint:

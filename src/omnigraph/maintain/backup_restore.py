@@ -12,7 +12,7 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,14 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import INIT_LEASE, branch_label, normal_branch
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import AlreadyInitialized, InputError, StorageCorrupt, StorageMissing
+from omnigraph.errors import (
+    AlreadyInitialized,
+    InputError,
+    OmniGraphError,
+    StorageCorrupt,
+    StorageMissing,
+    StorageUnknown,
+)
 from omnigraph.maintain.backup import CopyProgress, Told, refuse_overlap, steadily
 from omnigraph.maintain.backup_index import BackupPoint, has_name_for_ever
 from omnigraph.maintain.backup_point import Files, Moment, files_of, fix, refuse_changed
@@ -190,7 +197,8 @@ class _Filling:
                 there = self._begin(store)
                 self._copy_all(store, there)
                 self._look(store)
-                store.objects.delete(_MARK)
+                if finish is None:
+                    store.objects.delete(_MARK)
         finally:
             store.objects.remove_if_empty(LEASE_FOLDER)
             store.objects.remove_if_empty("")
@@ -315,11 +323,33 @@ def _taken(root: Root, there: Mapping[str, int]) -> AlreadyInitialized | InputEr
 
 
 def _move(beside: Root, root: Root, durability: Durability) -> None:
-    """Give the new graph its place; an empty directory there is replaced."""
+    """Give the new graph its place; an empty directory there is replaced.
+
+    Its mark goes afterwards: without it, what is beside could not be gone on with.
+    """
     with translated("move a graph to", root.uri):
         os.rename(beside.uri, root.uri)
-        if durability is Durability.DISK:
-            sync_directory(Path(root.uri).parent)
+    if durability is Durability.DISK:
+        _sync_place(root)
+    objects = ObjectStore(root, durability)
+    with suppress(OmniGraphError):
+        objects.delete(_MARK)
+        objects.remove_if_empty(LEASE_FOLDER)
+
+
+def _sync_place(root: Root) -> None:
+    """Put on the disk that there is a graph, which everybody sees already."""
+    folder = Path(root.uri).parent
+    try:
+        with suppress(OSError):
+            sync_directory(folder)
+            return
+        sync_directory(folder)
+    except OSError as error:
+        raise StorageUnknown(
+            f"the graph at '{root.uri}' is complete, but may not be on the disk",
+            hint="check the disk, then look whether it is still there",
+        ) from error
 
 
 def _damaged(path: str) -> StorageCorrupt:

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -183,25 +183,21 @@ def _pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
 def _write_local(objects: ObjectStore, path: str, pieces: Iterable[bytes]) -> None:
     target = Path(objects.root.uri, path)
     temporary = target.with_name(f"{target.name}{_TEMPORARY}{uuid.uuid4().hex}")
+    # Errors of reading are those of the source and keep their own names.
     with translated("write", objects.root.path(path)):
         target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with translated("write", objects.root.path(path)):
-            file = temporary.open("xb")
-        with file:
-            # Errors of reading are those of the source and keep their own names.
-            for piece in pieces:
-                with translated("write", objects.root.path(path)):
+        try:
+            with temporary.open("xb") as file:
+                for piece in pieces:
                     file.write(piece)
-            with translated("write", objects.root.path(path)):
                 file.flush()
                 if objects._synced:
                     os.fsync(file.fileno())
-        with translated("write", objects.root.path(path)):
             os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def _write_remote(objects: ObjectStore, path: str, sums: _Sums) -> None:
