@@ -97,7 +97,6 @@ def test_a_disk_that_is_full_is_said(tmp_path):
     rows._path.symlink_to("/dev/full")
     with pytest.raises(StorageFull, match="temporary directory has no room"):
         rows.add(batch("1"))
-        rows.close()
 
 
 def test_a_temporary_directory_that_is_gone_is_not_called_full(tmp_path):
