@@ -91,6 +91,7 @@ class _Changes:
         source: Snapshot,
         names: tuple[str, str],
         options: MergeOptions,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -99,7 +100,7 @@ class _Changes:
         self._names = names
         self._options = options
         self.resolution = Resolution(options.resolve)
-        self.told: dict[str, Any] = {}
+        self._extra = dict(extra or {})
         self.plan: MergePlan | None = None
         self.look_again: Callable[[Snapshot], _Common] | None = None
         """What to compare with when the target is another than it was."""
@@ -127,11 +128,9 @@ class _Changes:
             merge["resolved"] = dict(self.resolution.used)
         if self._common.lineage is not None:
             merge |= self._common.lineage.to_json()
-        self.told.pop(MERGE, None)
-        if merge:
-            self.told[MERGE] = merge
+        extra = {**self._extra, MERGE: merge} if merge else self._extra
         staged = stage_merge(view, plan.deltas, plan.places)
-        return Prepared(staged, plan.consulted, plan.validator.check, always=True)
+        return Prepared(staged, plan.consulted, plan.validator.check, always=True, extra=extra)
 
     def _refuse_other_tables(self, plan: MergePlan) -> None:
         """Without its lease no table is written; a new common state may ask for another one."""
@@ -214,7 +213,6 @@ def _merged(
             prepare,
             actor=options.actor,
             merged_parent=head,
-            extra=changes.told,
             schema_hash=catalog.schema_hash,
         )
         receipt = commit_write(store, request)
@@ -334,8 +332,7 @@ def _replayed(
     refuse_while_schema_changes(store)
     _refuse_another_schema(store, into, (base, source))
     names = (str(next(iter(extra.values()))), branch_label(into))
-    changes = _Changes(store, catalog, _Common(Committed(base)), source, names, options)
-    changes.told.update(extra)
+    changes = _Changes(store, catalog, _Common(Committed(base)), source, names, options, extra)
     report = MergeReport(Outcome.MERGED, *names, _head(base))
     if options.dry_run:
         now = store.manifest(into).current()
@@ -358,7 +355,6 @@ def _replayed(
         changes.touches,
         prepare,
         actor=options.actor,
-        extra=changes.told,
         schema_hash=catalog.schema_hash,
     )
     receipt: Receipt = commit_write(store, request)

@@ -143,8 +143,6 @@ class Load:
         self._catalog = catalog
         self._intake = intake
         self.mode = mode
-        self.told: dict[str, Any] = {}
-        """What a repeat under the same idempotency key is told, as the commit keeps it."""
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = spools
         if mode is LoadMode.MERGE:
@@ -197,11 +195,11 @@ class Load:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas, self._keys)
-        if self._digest is not None:
-            # Here and not before: of what is set aside the last is known only now.
-            self.told[LOAD] = self.report()
+        # Here and not before: of what is set aside the last is known only now.
+        extra = {} if self._digest is None else {LOAD: self.report()}
         self._tell("writing")
-        return Prepared(stage_deltas(view, deltas), consulted, validator.check, met=self.rows())
+        staged = stage_deltas(view, deltas)
+        return Prepared(staged, consulted, validator.check, met=self.rows(), extra=extra)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
         """Judge all rows together; what breaks a rule is refused or set aside, until none does.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.protocol import WriteRequest, commit_write
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.rows import FINGERPRINT, CommitRow
@@ -92,16 +93,16 @@ def _committed(
         check_head(seen.head, target.if_commit)
         load.check(seen)
     is_made = is_new and not target.dry_run and any(load.rows().values())
-    load.told[LOAD_BRANCH] = {"base_branch": target.from_branch, "branch_created": is_made}
+    origin = {"base_branch": target.from_branch, "branch_created": is_made}
     if target.dry_run or (is_new and not is_made):
         label = branch_label(branch)
         receipt = Receipt(None, seen.manifest_version, label, {}, target.actor, load.rows())
     elif is_made:
         with _new_branch(store, target) as made:
-            receipt = commit_write(store, _request(load, made, target))
+            receipt = commit_write(store, _request(load, made, target, origin))
     else:
-        receipt = commit_write(store, _request(load, branch, target))
-    return _told(store, branch, load, receipt, target)
+        receipt = commit_write(store, _request(load, branch, target, origin))
+    return _told(store, branch, load, receipt, target, origin)
 
 
 def _known_as(store: GraphStore, branch: str | None, target: LoadTarget) -> str | None:
@@ -143,10 +144,15 @@ def _is_used(store: GraphStore, branch: str | None, before: CommitRow | None) ->
 
 
 def _told(
-    store: GraphStore, branch: str | None, load: Load, receipt: Receipt, target: LoadTarget
+    store: GraphStore,
+    branch: str | None,
+    load: Load,
+    receipt: Receipt,
+    target: LoadTarget,
+    origin: Mapping[str, Any],
 ) -> LoadReceipt:
     """The receipt with what the load says; that of the first call, if this one repeats it."""
-    said = {**load.report(), **load.told[LOAD_BRANCH]}
+    said = {**load.report(), **origin}
     if target.idempotency_key is not None and receipt.commit_id is not None:
         scoped = (branch, target.idempotency_key)
         # A look that fails takes nothing from the commit; then this call says what it did itself.
@@ -166,16 +172,22 @@ def _told(
     )
 
 
-def _request(load: Load, branch: str | None, target: LoadTarget) -> WriteRequest:
-    is_keyed = target.idempotency_key is not None
+def _request(
+    load: Load, branch: str | None, target: LoadTarget, origin: Mapping[str, Any]
+) -> WriteRequest:
+    def prepare(view: WriteView) -> Prepared:
+        prepared = load.prepare(view)
+        if target.idempotency_key is None:
+            return prepared
+        return replace(prepared, extra={**prepared.extra, LOAD_BRANCH: origin})
+
     return WriteRequest(
         WriterKind.LOAD,
         branch,
         load.touches,
-        load.prepare,
+        prepare,
         load.is_strict,
         target.actor,
-        extra=load.told if is_keyed else {},
         if_commit=target.if_commit,
         idempotency_key=target.idempotency_key,
         fingerprint=load.fingerprint,
