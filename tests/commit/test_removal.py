@@ -8,8 +8,16 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import table_lease
-from omnigraph.commit.removal import Purpose, finish_removals, forget_history, remove_versions
+from omnigraph.commit.removal import (
+    announce_hard_drops,
+    finish_removals,
+    is_cleared,
+    remove_versions,
+)
+from omnigraph.commit.sidecar import HardDrop, Sidecar, WriterKind
+from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.cleaning import present_versions, removal_of
 from omnigraph.storage.removed_versions import PATH, read_removed
@@ -41,8 +49,24 @@ def die_at(point):
     return hooked(die)
 
 
-def remove(graph, versions, purpose=Purpose.CLEANUP, branch=None):
-    return remove_versions(graph._store, person(graph, branch), versions, KEY, purpose)
+def remove(graph, versions, branch=None):
+    return remove_versions(graph._store, person(graph, branch), versions, KEY)
+
+
+def hard_drop(graph, through):
+    """The intent of an apply that was published, and what it is about."""
+    drop = HardDrop(KEY, person(graph).location, through)
+    apply = Sidecar(
+        new_ulid(),
+        str(now_micros()),
+        None,
+        None,
+        WriterKind.SCHEMA_APPLY,
+        (),
+        hard_drops=(drop,),
+    )
+    announce_hard_drops(graph._store, apply)
+    return drop
 
 
 def files(graph):
@@ -80,11 +104,45 @@ def test_what_is_said_to_go_goes_and_nothing_else(graph):
     assert before - files(graph) == {*removal.files, *versions}
 
 
-def test_forgotten_history_cannot_be_opened(graph):
+def test_a_hard_drop_removes_every_version_up_to_one(graph):
     ref = person(graph)
     newest = max(present_versions(graph._store.datasets, ref))
-    assert forget_history(graph._store, ref, newest, KEY) == newest - 1
+    drop = hard_drop(graph, newest - 1)
+    assert not is_cleared(graph._store, drop)
+    assert finish_removals(graph._store) == 1
+    assert is_cleared(graph._store, drop)
     assert present_versions(graph._store.datasets, ref) == {newest}
+    assert read_removed(graph._store.objects).of(ref, None) == frozenset(range(1, newest))
+    assert verify_graph(graph.uri).problems == ()
+    # The sidecar may be met again: nothing is left to be announced.
+    hard_drop(graph, newest - 1)
+    assert intents(graph) == []
+
+
+def test_a_table_that_goes_whole_is_emptied_first(graph):
+    ref = person(graph)
+    newest = max(present_versions(graph._store.datasets, ref))
+    hard_drop(graph, newest)
+    assert finish_removals(graph._store) == 1
+    assert present_versions(graph._store.datasets, ref) == {newest + 1}
+    assert graph._store.tables.open(ref, newest + 1).count() == 0
+    assert not any("/data/" in path for path in files(graph))
+
+
+def test_copies_that_a_deleted_branch_left_go_with_a_hard_drop(graph):
+    """A branch of a branch, whose tables nobody came to delete with their names."""
+    ref = person(graph)
+    for name, source in (("feat", "main"), ("feat-2", "feat")):
+        graph.branches.create(name, source)
+        graph.load([{"type": "Person", "data": {"name": name}}], branch=name)
+    for name in ("feat-2", "feat"):
+        graph._store.inline.delete_branch(MANIFEST, name)
+    graph.load([{"type": "Person", "data": {"name": "z"}}])
+    newest = max(present_versions(graph._store.datasets, ref))
+    hard_drop(graph, newest - 1)
+    assert finish_removals(graph._store) == 1
+    assert present_versions(graph._store.datasets, ref) == {newest}
+    assert not any("/tree/" in path for path in files(graph))
 
 
 def test_versions_that_a_cleanup_did_not_come_to_stay(graph):
@@ -100,8 +158,9 @@ def test_versions_that_a_cleanup_did_not_come_to_stay(graph):
 
 def test_versions_that_a_hard_drop_did_not_come_to_go(graph):
     ref = person(graph)
+    hard_drop(graph, 3)
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
-        remove(graph, [1, 2, 3], Purpose.DROP)
+        finish_removals(graph._store)
     assert finish_removals(graph._store) == 1
     assert not present_versions(graph._store.datasets, ref) & {1, 2, 3}
     assert read_removed(graph._store.objects).of(ref, None) == {1, 2, 3}
@@ -126,7 +185,7 @@ def test_a_fork_that_is_gone_needs_no_finishing(graph):
     ref = person(graph, "feat")
     old = sorted(present_versions(graph._store.datasets, ref))[:-1]
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
-        remove(graph, old, Purpose.DROP, "feat")
+        remove(graph, old, "feat")
     graph.branches.delete("feat")
     graph.branches.create("feat")
     graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")

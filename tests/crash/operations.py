@@ -30,9 +30,12 @@ edge WorksAt: Person -> Company
 """
 BRANCH = "feat"
 TALL = SCHEMA.replace("age: I32?", "age: I32?  height: F64?")
+PAIR = SCHEMA.replace("age: I32?", "age: I32  city: String?")
 HUMAN = SCHEMA.replace("Person", "Human").replace("node Human", 'node Human @rename_from("Person")')
 STRICT = SCHEMA.replace("age: I32?", "age: I32?  @range(age, 0..)")
 WITHOUT_WORK = SCHEMA.replace("edge WorksAt: Person -> Company\n", "")
+SECRET = SCHEMA.replace("age: I32?", "age: I32?  secret: String?")
+WITHOUT_COMPANIES = WITHOUT_WORK.replace("node Company { name: String @key }\n", "")
 OTHERS = (
     SCHEMA.replace("node Company { name: String @key }", "node City { name: String @key }")
     .replace("edge WorksAt: Person -> Company", "edge LivesIn: Person -> City")
@@ -328,6 +331,20 @@ def apply_property(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.schema.apply(TALL)
+
+
+def apply_pair(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A property is added and another made required: two versions of one table."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(PAIR)
+
+
+def drop_for_good(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A property goes for good, and a node and an edge type."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.schema.apply(WITHOUT_COMPANIES, allow_data_loss=True)
 
 
 def apply_rename(root: Path, durability: str = "disk") -> Iterator[None]:

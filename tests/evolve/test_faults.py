@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
@@ -14,6 +14,7 @@ from omnigraph.commit.schema_lock import MARK, is_locked
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable, VersionMismatch
+from omnigraph.maintain.verify import ProblemCode
 from tests.commit.world import at, raising, store_at
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, values
 
@@ -144,9 +145,38 @@ def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
     assert values(graph, "Person", "age") == AGES
 
 
-def test_what_cannot_be_removed_for_good_does_not_fail_the_apply(graph, caplog):
+def test_what_cannot_be_removed_for_good_does_not_fail_the_apply(graph, path, caplog):
     with at(Failpoint.SCHEMA_BEFORE_CLEANUP, raising(StorageUnavailable("gone"))):
         done = graph.schema.apply(changed(("  age: I32?", "")), allow_data_loss=True)
     assert (done.applied, done.cleared) == (True, ())
     assert "still on storage" in caplog.text
     assert friends(graph) == KNOWS
+    found = verify_graph(graph.uri).problems
+    assert {each.code for each in found} == {ProblemCode.CLEANUP_UNFINISHED}
+    folder = path / graph.snapshot().tables["node:Person"]["path"]
+    assert len(list((folder / "_versions").glob("*.manifest"))) > 1
+    with Graph.open(path, durability="os"):
+        assert len(list((folder / "_versions").glob("*.manifest"))) == 1
+    assert verify_graph(graph.uri).problems == ()
+
+
+@pytest.mark.parametrize("point", [Failpoint.SCHEMA_AFTER_STAGING, Failpoint.PUBLISH_AFTER])
+def test_a_hard_drop_takes_data_only_when_it_is_in_force(graph, path, point):
+    """One that is taken back leaves everything; one that a recovery finishes leaves nothing."""
+    without = changed(("  age: I32?", ""))
+    if point is Failpoint.SCHEMA_AFTER_STAGING:
+        with at(point, raising(StorageUnavailable("gone"))), pytest.raises(StorageUnavailable):
+            graph.schema.apply(without, allow_data_loss=True)
+    else:
+        with at(point, raising(Died())), pytest.raises(Died):
+            graph.schema.apply(without, allow_data_loss=True)
+    with Graph.open(path, durability="os") as again:
+        folder = path / again.snapshot().tables["node:Person"]["path"]
+        versions = len(list((folder / "_versions").glob("*.manifest")))
+        if is_old(again):
+            assert values(again, "Person", "age") == AGES
+            assert versions > 1
+        else:
+            assert (point, versions) == (Failpoint.PUBLISH_AFTER, 1)
+        assert friends(again) == KNOWS
+    assert verify_graph(str(path)).problems == ()

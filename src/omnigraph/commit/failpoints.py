@@ -32,6 +32,8 @@ class Failpoint(StrEnum):
     """The intent is durable; no table has moved."""
     WRITE_BETWEEN_TABLES = "write.between_tables"
     """One table has moved and another has not; crossed once for each gap."""
+    WRITE_BETWEEN_STEPS = "write.between_steps"
+    """A table has moved by a part of its steps; crossed once for each gap."""
     WRITE_AFTER_TABLES = "write.after_tables"
     """Every table has moved; readers see none of it."""
     WRITE_AFTER_PUBLISH = "write.after_publish"

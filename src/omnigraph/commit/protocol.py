@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.commit.checked_writes import BuiltUpon
+from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import fork_table
 from omnigraph.commit.in_use import Use
@@ -35,6 +36,7 @@ from omnigraph.commit.publisher import (
 )
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
+from omnigraph.commit.removal import announce_hard_drops
 from omnigraph.commit.rollback import find_ending, is_same_content
 from omnigraph.commit.rows import (
     ROLLED_BACK,
@@ -45,7 +47,14 @@ from omnigraph.commit.rows import (
     VersionRow,
 )
 from omnigraph.commit.schema_staging import SchemaStaging
-from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, Tombstone, WriterKind
+from omnigraph.commit.sidecar import (
+    HardDrop,
+    Registration,
+    Sidecar,
+    SidecarPin,
+    Tombstone,
+    WriterKind,
+)
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -57,10 +66,8 @@ from omnigraph.errors import (
     OmniGraphError,
     OutcomePending,
     PublishContention,
-    RecoveryRequired,
     SchemaChanging,
     StorageCorrupt,
-    StorageError,
     StorageMissing,
     StorageUnavailable,
     StorageUnknown,
@@ -102,6 +109,8 @@ class Prepared:
     """Tables that go on under another key, by the one they have."""
     schema: NextSchema | None = None
     """The schema that the graph has from this write on."""
+    hard_drops: Sequence[HardDrop] = ()
+    """What is removed from storage once it is published."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What the commit says beside what every commit says, see ``metadata``."""
 
@@ -179,7 +188,6 @@ class WriteRequest:
     strict: bool = False
     actor: str | None = None
     merged_parent: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
     if_commit: str | None = None
     """Only on top of this commit."""
     idempotency_key: str | None = None
@@ -208,7 +216,7 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
             if mended or not ensure_readable(store, request.branch):
                 raise
             mended = True
-        except _Interrupted as interrupted:
+        except Interrupted as interrupted:
             # Somebody died between our look for sidecars and our leases.
             recovery.heal()
             if recovery.waits and time.monotonic() < deadline:
@@ -230,24 +238,6 @@ def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
         return None
     check_repeat(known, request.fingerprint)
     return Receipt.of_commit(known)
-
-
-class _Interrupted(Exception):
-    """A table that this write touches was left moved by a writer whose sidecar stands."""
-
-    def __init__(self, error: Conflict) -> None:
-        super().__init__(str(error))
-        self._error = error
-
-    def tell(self, *, waits: bool) -> Conflict:
-        """The error to show when nobody could finish that write."""
-        if not waits:
-            return self._error
-        return Conflict(
-            f"{self._error.message}, and a writer that lives keeps it from being finished",
-            hint="repeat the write later",
-            details=self._error.details,
-        )
 
 
 class _Write:
@@ -355,43 +345,13 @@ class _Write:
                 continue
             head = self._store.tables.head(pin.ref, pin.version)
             if head > pin.version:
-                raise self._drift(key, pin, head)
-
-    def _drift(self, key: str, pin: Pin, head: int) -> Exception:
-        text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
-        details = {"table_key": key, "expected": pin.version, "actual": head}
-        try:
-            covered = any(
-                entry.table_key == key and entry.table_branch == self._request.branch
-                for sidecar in self._store.sidecars.load_all()
-                for entry in sidecar.tables
-            )
-        except StorageError:
-            return Conflict(
-                f"{text}; whether a write was interrupted cannot be seen",
-                hint="reopen the graph read-write, or run `omnigraph repair` before writing",
-                details=details,
-            )
-        if covered:
-            return _Interrupted(
-                RecoveryRequired(
-                    f"{text}: an interrupted write left it so",
-                    hint="reopen the graph read-write",
-                    details=details,
-                )
-            )
-        return Conflict(
-            f"{text}, and no interrupted write explains it",
-            hint="run `omnigraph repair` before writing",
-            details=details,
-        )
+                raise drift_error(self._store, pin, head)
 
     # -- A to D --------------------------------------------------------------------------
 
     def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
         receipt = self._receipt(prepared)
-        # What a merge decided is known only now, after it was prepared.
-        known = CommitMetadata.from_json({**self._request.extra, **prepared.extra})
+        known = CommitMetadata.from_json(prepared.extra)
         metadata = replace(known, writer=self._request.kind.value)
         if self._request.idempotency_key is not None:
             metadata = replace(
@@ -518,6 +478,7 @@ class _Write:
             if_commit=request.if_commit,
             branch_identity=self._manifest.identity(),
             schemas=tuple(row.to_json() for row in prepared.schema.rows) if prepared.schema else (),
+            hard_drops=tuple(prepared.hard_drops),
         )
 
     def _sidecar_pin(
@@ -543,7 +504,9 @@ class _Write:
             before = steps[0].base
             pin = snapshot.pin(key)
             rows = None if pin is None else pin.row_count
-            for step in steps:
+            for number, step in enumerate(steps):
+                if number:
+                    reached(Failpoint.WRITE_BETWEEN_STEPS)
                 try:
                     done = self._store.tables.commit_staged(step, before, rows)
                 except VersionMismatch as error:
@@ -580,6 +543,7 @@ class _Write:
     def _forget(self, sidecar: Sidecar) -> None:
         """The write is done: a sidecar that stays is found completed by whoever comes next."""
         try:
+            announce_hard_drops(self._store, sidecar)
             self._store.sidecars.delete(sidecar.operation_id)
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)

@@ -27,6 +27,7 @@ from omnigraph.commit.mending import ensure_readable
 from omnigraph.commit.names import SCHEMA_LEASE, table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
+from omnigraph.commit.removal import announce_hard_drops
 from omnigraph.commit.rollback import (
     RECOVERY_ACTOR,
     find_ending,
@@ -435,6 +436,8 @@ class Recovery:
             )
         )
         reached(Failpoint.RECOVERY_AFTER_AUDIT)
+        if kind is RecoveryKind.ROLLED_FORWARD:
+            announce_hard_drops(self._store, sidecar)
         self._store.sidecars.delete(sidecar.operation_id)
         reached(Failpoint.RECOVERY_AFTER_DELETE)
         return Recovered(sidecar.operation_id, kind, commit_id, outcomes)

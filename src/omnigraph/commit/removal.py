@@ -4,6 +4,10 @@
 versions first, then the files that only they name. A version that is there is therefore always
 whole, and what a dead process left are files that nobody reads. Whoever opens the graph to write,
 cleans up or repairs finishes it. Other programs ignore the name.
+
+The sidecar of a schema apply names what its hard drops take away. The intents are written from it
+between the publish and the end of the sidecar, so that the data goes whoever dies, and only if the
+apply is in force. Such an intent names no files before its removal begins.
 """
 
 from __future__ import annotations
@@ -12,23 +16,26 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch, publish_lease, table_lease
+from omnigraph.commit.sidecar import HardDrop, Sidecar
 from omnigraph.commit.staging import FOLDER
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.storage.cleaning import (
+    Removal,
     delete_files,
     delete_versions,
     present_versions,
     removal_of,
     unnamed_among,
 )
+from omnigraph.storage.inline import BranchInfo
 from omnigraph.storage.removed_versions import from_ranges, life_id, record_removed, to_ranges
 from omnigraph.storage.table_types import TableRef
 
@@ -77,11 +84,7 @@ class RemovalIntent:
 
 
 def remove_versions(
-    store: GraphStore,
-    ref: TableRef,
-    versions: Sequence[int],
-    table_key: str,
-    purpose: Purpose = Purpose.CLEANUP,
+    store: GraphStore, ref: TableRef, versions: Sequence[int], table_key: str
 ) -> tuple[int, int]:
     """Remove versions with the files that only they name; gives how many, and bytes.
 
@@ -95,23 +98,100 @@ def remove_versions(
         return 0, 0
     life = life_id(store.objects, ref)
     intent = RemovalIntent(
-        new_ulid(), now_micros(), purpose, table_key, ref, life, removal.versions, removal.files
+        new_ulid(),
+        now_micros(),
+        Purpose.CLEANUP,
+        table_key,
+        ref,
+        life,
+        removal.versions,
+        removal.files,
     )
+    _remove(store, intent, removal)
+    return len(removal.versions), removal.size
+
+
+def _remove(store: GraphStore, intent: RemovalIntent, removal: Removal) -> None:
+    """Write the intent, then remove versions and the files that only they name."""
+    ref = intent.ref
     store.objects.write(intent.path, intent.to_text())
     # Before they go, so that a copy of the graph that is made meanwhile knows it, too.
-    record_removed(store.objects, ref, life, removal.versions)
+    record_removed(store.objects, ref, intent.life, removal.versions)
     reached(Failpoint.REMOVAL_AFTER_INTENT)
     delete_versions(store.datasets, ref, removal.versions)
     reached(Failpoint.REMOVAL_AFTER_VERSIONS)
     delete_files(store.objects, (*removal.files, *removal.unverified))
+    # What an attempt before this one did not come to.
+    earlier = [path for path in intent.files if path not in removal.files]
+    if earlier:
+        delete_files(store.objects, unnamed_among(store.datasets, ref.location, earlier))
     store.objects.delete(intent.path)
-    return len(removal.versions), removal.size
 
 
-def forget_history(store: GraphStore, ref: TableRef, version: int, table_key: str) -> int:
-    """Remove every version before one, with the rows that only they have; gives how many."""
-    before = [each for each in present_versions(store.datasets, ref) if each < version]
-    return remove_versions(store, ref, before, table_key, Purpose.DROP)[0]
+# -- hard drops -----------------------------------------------------------------------------------
+
+
+def announce_hard_drops(store: GraphStore, sidecar: Sidecar) -> None:
+    """Write the intents of the hard drops of an apply that is published."""
+    for drop in sidecar.hard_drops:
+        versions = _left_of(store, drop)
+        if versions:
+            intent = RemovalIntent(
+                new_ulid(),
+                now_micros(),
+                Purpose.DROP,
+                drop.table_key,
+                TableRef(drop.table_path),
+                None,
+                versions,
+                (),
+            )
+            store.objects.write(intent.path, intent.to_text())
+
+
+def is_cleared(store: GraphStore, drop: HardDrop) -> bool:
+    """Whether nothing is left of what a hard drop takes away."""
+    return not _left_of(store, drop)
+
+
+def _left_of(store: GraphStore, drop: HardDrop) -> tuple[int, ...]:
+    present = present_versions(store.datasets, TableRef(drop.table_path))
+    return tuple(sorted(version for version in present if version <= drop.through_version))
+
+
+def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int]) -> None:
+    """Remove versions that must not stay, with the copies that were made of them.
+
+    There was no branch when they were dropped, so a copy of one of them is what an interrupted
+    deletion of a branch left. Of a dropped type also the newest version goes; an empty one takes
+    its place, since a type of that name has to count its versions on.
+    """
+    ref, datasets = intent.ref, store.datasets
+    _delete_forks(store, ref.location, max(intent.versions))
+    newest = max(present_versions(datasets, ref))
+    if newest in left:
+        schema = store.tables.open(ref, newest).schema
+        store.inline.begin_again(ref.location, schema, newest)
+    removal = removal_of(datasets, ref, sorted(left))
+    files = tuple(sorted({*intent.files, *removal.files}))
+    _remove(store, replace(intent, files=files), removal)
+
+
+def _delete_forks(store: GraphStore, location: str, through: int) -> None:
+    """Delete copies that were made of versions of ``main`` up to one, copies of copies first."""
+    forks = store.inline.branches(location)
+
+    def is_dead(fork: BranchInfo) -> bool:
+        while fork.parent in forks:
+            fork = forks[fork.parent]
+        return fork.parent_version <= through
+
+    going = {name for name, fork in forks.items() if is_dead(fork)}
+    while going:
+        parents = {forks[name].parent for name in going}
+        for name in sorted(going - parents):
+            store.inline.delete_branch(location, name)
+        going &= parents
 
 
 # -- what dead processes left ---------------------------------------------------------------------
@@ -155,18 +235,19 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
         ) from None
 
 
-def finish_removals(store: GraphStore) -> int:
+def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: float = 0.0) -> int:
     """Finish what dead processes left of their removals; gives how many there were.
 
-    A process that lives holds the lease of its table, so its removal is left to it. Only files
-    are at stake that nobody reads: that one cannot be removed keeps nobody from writing.
+    A process that lives holds the lease of its table, so its removal is left to it, unless one
+    waits for the lease. Only files are at stake that nobody reads: that one cannot be removed
+    keeps nobody from writing.
     """
     done = 0
     for intent in read_intents(store):
-        if isinstance(intent, StorageCorrupt):
+        if isinstance(intent, StorageCorrupt) or purpose not in (None, intent.purpose):
             continue
         try:
-            with suppress(Conflict), store.leases.held([_lease(store, intent)], timeout=0.0):
+            with suppress(Conflict), store.leases.held([_lease(store, intent)], timeout=wait):
                 # Who held the lease may have finished in the meantime.
                 if store.objects.head(intent.path) is not None:
                     _finish(store, intent)
@@ -199,9 +280,8 @@ def _finish(store: GraphStore, intent: RemovalIntent) -> None:
         return
     left = present_versions(store.datasets, ref).intersection(intent.versions)
     if intent.purpose is Purpose.DROP and left:
-        going = removal_of(store.datasets, ref, sorted(left)).versions
-        delete_versions(store.datasets, ref, going)
-        left = left.difference(going)
+        _finish_drop(store, intent, left)
+        return
     record_removed(
         store.objects, ref, intent.life, frozenset(intent.versions).difference(left), left
     )

@@ -2,8 +2,8 @@
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``, ``schemas``, ``undoing``) are left out when they say nothing; other readers of
-the format ignore them.
+``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``) are left out when they say nothing;
+other readers of the format ignore them.
 """
 
 from __future__ import annotations
@@ -69,6 +69,18 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True)
+class HardDrop:
+    """A table whose versions up to one hold data that is removed once the writer has published.
+
+    The path is relative to the root.
+    """
+
+    table_key: str
+    table_path: str
+    through_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sidecar:
     """The plan of one operation.
 
@@ -96,6 +108,8 @@ class Sidecar:
     branch_identity: str | None = None
     schemas: tuple[Mapping[str, Any], ...] = ()
     """The rows of a schema apply that say which schema the graph has, as data."""
+    hard_drops: tuple[HardDrop, ...] = ()
+    """What a schema apply removes for good; see ``commit.removal``."""
     undoing: bool = False
     """Whether the writer gave up while it lived: whoever finds this finishes the undo, and nobody
     is owed a commit."""
@@ -140,6 +154,14 @@ class Sidecar:
                 branch_identity=self.branch_identity,
                 schemas=[dict(row) for row in self.schemas],
                 undoing=self.undoing or None,
+                hard_drops=[
+                    {
+                        "table_key": drop.table_key,
+                        "table_path": drop.table_path,
+                        "through_version": drop.through_version,
+                    }
+                    for drop in self.hard_drops
+                ],
             ),
         }
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -292,6 +314,12 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         branch_identity=content.optional_text("branch_identity"),
         schemas=tuple(_schema(entry) for entry in content.entries("schemas")),
         undoing=content.flag("undoing"),
+        hard_drops=tuple(
+            HardDrop(
+                entry.text("table_key"), entry.text("table_path"), entry.count("through_version")
+            )
+            for entry in content.entries("hard_drops")
+        ),
     )
 
 

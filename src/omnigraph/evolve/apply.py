@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +12,19 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.removal import Purpose, finish_removals, is_cleared
 from omnigraph.commit.rows import SchemaRow
 from omnigraph.commit.schema_files import Contract
 from omnigraph.commit.schema_lock import alone_with_the_schema, refuse_branches
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.diagnostics import Source
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
-from omnigraph.evolve.changes import Changes, changes_of, converted_values, kinds_of
+from omnigraph.evolve.changes import changes_of, converted_values, kinds_of
 from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.judge import MOST, violations_of
-from omnigraph.evolve.tables import lose_data, stage_changes
+from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
 from omnigraph.lang.schema.identity import Identity, evolve_identity, initial_identity
 from omnigraph.lang.schema.steps import Step
@@ -115,7 +116,7 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
             waits=True,
         )
         receipt = commit_write(store, request)
-        cleared = _clear(store, before, work.changes)
+        cleared = _clear(store, work.hard_drops)
         return SchemaApplied(
             True, True, receipt.version, work.plan.steps, receipt.commit_id, cleared=cleared
         )
@@ -135,12 +136,15 @@ class _Apply:
             raise _unsupported(self.plan)
         values = converted_values(self.desired, self.plan.steps, options.values)
         self.changes = changes_of(contract.catalog, self.desired, self.plan.steps, values)
+        self.hard_drops: tuple[HardDrop, ...] = ()
+        """Known when it was prepared."""
 
     def prepare(self, store: GraphStore, view: WriteView) -> Prepared:
         violations = violations_of(store, view.snapshot, self.changes)
         if violations:
             raise _violated(violations)
         staged = stage_changes(store, view, self.changes)
+        self.hard_drops = tuple(staged.hard_drops)
         rows, events = self._rows(view.snapshot)
         return Prepared(
             staged.tables,
@@ -149,6 +153,7 @@ class _Apply:
             tombstones=staged.tombstones,
             created=staged.created,
             renames=staged.renames,
+            hard_drops=staged.hard_drops,
             schema=NextSchema(self._source.text, self.desired, rows),
             extra=CommitMetadata(schema_events=tuple(events)).to_json(),
         )
@@ -173,14 +178,17 @@ class _Apply:
         return rows, schema_events(identity, evolved, self.plan.steps)
 
 
-def _clear(store: GraphStore, before: Snapshot, changes: Changes) -> tuple[str, ...]:
-    """The schema is in force; what cannot be removed now stays, and nobody reads it."""
+def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:
+    """The schema is in force; what cannot be removed now is removed by the next writable open."""
+    cleared: list[str] = []
     try:
         reached(Failpoint.SCHEMA_BEFORE_CLEANUP)
-        return tuple(lose_data(store, before, changes))
+        if drops:
+            finish_removals(store, Purpose.DROP, store.patience.lease)
+        cleared += [drop.table_key for drop in drops if is_cleared(store, drop)]
     except OmniGraphError as error:
         _LOG.warning("data that was dropped for good is still on storage: %s", error)
-        return ()
+    return tuple(cleared)
 
 
 def _unsupported(plan: MigrationPlan) -> SchemaChangeRefused:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from omnigraph.commit.lifecycle import table_location
-from omnigraph.commit.names import table_lease
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import WriteView
-from omnigraph.commit.removal import forget_history
 from omnigraph.commit.rows import TableRow, TombstoneRow, VersionRow
+from omnigraph.commit.sidecar import HardDrop
 from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InternalError
@@ -34,6 +33,7 @@ class StagedChanges:
     tombstones: list[TombstoneRow] = field(default_factory=list)
     created: list[VersionRow] = field(default_factory=list)
     renames: dict[str, str] = field(default_factory=dict)
+    hard_drops: list[HardDrop] = field(default_factory=list)
     consulted: dict[str, int] = field(default_factory=dict)
 
 
@@ -59,8 +59,11 @@ class _Staging:
         out.consulted.update({key: pin.version for key, pin in snapshot.pins.items()})
         for change in self._changes.changed:
             self._change(change)
-        for kind, _ in self._changes.dropped:
-            self._take_out(_pin(snapshot, kind))
+        for kind, mode in self._changes.dropped:
+            pin = _pin(snapshot, kind)
+            self._take_out(pin)
+            if mode is DropMode.HARD:
+                out.hard_drops.append(HardDrop(pin.table_key, pin.location, pin.version))
         for kind in self._changes.added:
             self._add(kind)
         return out
@@ -86,6 +89,9 @@ class _Staging:
             self._take_out(pin)
         if steps:
             self._out.tables[pin.table_key] = steps
+        if change.loses:
+            last = pin.version + len(steps) - 1
+            self._out.hard_drops.append(HardDrop(change.new.table_key, pin.location, last))
 
     def _take_out(self, pin: Pin) -> None:
         self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
@@ -172,23 +178,3 @@ def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBat
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def lose_data(store: GraphStore, before: Snapshot, changes: Changes) -> list[str]:
-    """Remove for good what hard drops took out; gives the tables that were cleared."""
-    done = []
-    after = store.manifest(None).current()
-    for change in changes.changed:
-        pin = after.pin(change.new.table_key)
-        if change.loses and pin is not None:
-            with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
-                forget_history(store, pin.ref, pin.version, pin.table_key)
-            done.append(change.new.table_key)
-    for kind, mode in changes.dropped:
-        pin = before.pin(kind.table_key)
-        if mode is DropMode.HARD and pin is not None:
-            with store.leases.held([table_lease(pin.table_key, None)], store.patience.lease):
-                empty = store.inline.begin_again(pin.location, kind.arrow_schema(), pin.version)
-                forget_history(store, empty.ref, empty.version, pin.table_key)
-            done.append(kind.table_key)
-    return done

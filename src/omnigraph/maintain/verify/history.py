@@ -281,11 +281,12 @@ def _removal(intent: RemovalIntent | StorageCorrupt) -> Problem:
         return Problem(
             ProblemCode.MARKER_DAMAGED, intent.message, intent.hint, Weight.WARNING, file=file
         )
-    what = "a cleanup" if intent.purpose is Purpose.CLEANUP else "a hard drop"
+    what, left = "a cleanup", "files of versions that are gone"
+    if intent.purpose is Purpose.DROP:
+        what, left = "a hard drop", "data that was dropped for good"
     return Problem(
         ProblemCode.CLEANUP_UNFINISHED,
-        f"{what} of '{intent.table_key}' is under way or was interrupted: files of versions that "
-        "are gone may be left",
+        f"{what} of '{intent.table_key}' is under way or was interrupted: {left} may be on storage",
         "if no process works on it, open the graph read-write, or run "
         "graph.maintenance.cleanup() or repair(): that finishes it",
         Weight.WARNING,
