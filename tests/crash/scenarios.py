@@ -346,6 +346,7 @@ WRITERS = (
     Scenario("delete a branch", operations.delete_branch, forked, BOTH),
     Scenario("create a tag", operations.create_tag, plain, ("Person",)),
     Scenario("apply a property", operations.apply_property, plain, BOTH),
+    Scenario("apply two steps to one table", operations.apply_pair, plain, BOTH),
     Scenario("apply a rename", operations.apply_rename, plain, ("Person", "Human", "Knows")),
     Scenario("apply a hard drop", operations.apply_drop, tall, BOTH),
     Scenario("apply a constraint", operations.apply_constraint, plain, BOTH),
@@ -370,6 +371,11 @@ _RECOVERED: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
     (
         "roll back a half undone write",
         dead(plain, operations.lose_the_publish, Failpoint.UNDO_AFTER_RESTORE),
+        BOTH,
+    ),
+    (
+        "roll back a table between its steps",
+        dead(plain, operations.apply_pair, Failpoint.WRITE_BETWEEN_STEPS),
         BOTH,
     ),
     ("stale sidecar", dead(plain, operations.append_several, Failpoint.WRITE_AFTER_PUBLISH), ALL),

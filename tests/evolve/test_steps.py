@@ -145,6 +145,42 @@ def test_a_key_is_added_when_the_ids_are_those_of_the_key(path):
         assert [each["value"] for each in found] == ["d"]
 
 
+COMPOSITE = "node C { a: I32  b: String  n: I32?  @key(a, b) } edge E: C -> C"
+
+
+def composite(path):
+    graph = Graph.init(path, COMPOSITE, durability="os")
+    rows = [{"type": "C", "data": {"a": a, "b": b}} for a, b in ((1, "x"), (2, "y"))]
+    graph.load([*rows, {"edge": "E", "from": '["1","x"]', "to": '["2","y"]'}])
+    return graph
+
+
+def test_a_part_of_a_key_is_renamed_when_the_ids_stay_those_of_the_key(path):
+    with composite(path) as graph:
+        kept = COMPOSITE.replace("a: I32", 'aa: I64 @rename_from("a")').replace("(a,", "(aa,")
+        graph.schema.apply(kept)
+        graph.load([{"type": "C", "data": {"aa": 1, "b": "x", "n": 7}}])
+        assert values(graph, "C", "n") == {'["1","x"]': 7, '["2","y"]': None}
+        asked = "query q() { match { $a: C $a e $b } return { $a.aa, $b.b } }"
+        assert rows(graph, asked) == [(1, "y")]
+
+
+def test_a_rename_that_would_spell_the_ids_of_a_composite_key_anew_is_refused(path):
+    """The parts of an id are in the order of their names, and edges name rows by their ids."""
+    moved = COMPOSITE.replace("a: I32", 'z: I32 @rename_from("a")').replace("(a,", "(z,")
+    with composite(path) as graph:
+        error, found = refused(graph, moved)
+        assert error.message.startswith("the data does not fit the new schema: @key(b, z) on C")
+        assert [(each["id"], each["value"]) for each in found] == [
+            ('["1","x"]', '["x","1"]'),
+            ('["2","y"]', '["y","2"]'),
+        ]
+        graph.mutate("query m() { delete C where a > 0 }")
+        graph.schema.apply(moved)
+        graph.load([{"type": "C", "data": {"z": 1, "b": "x"}}])
+        assert list(values(graph, "C", "z")) == ['["x","1"]']
+
+
 # -- enums ----------------------------------------------------------------------------------------
 
 
@@ -256,6 +292,47 @@ def test_on_an_empty_type_a_required_property_still_needs_a_value(path):
         graph.schema.apply(wider, values={"N.n": 1})
         graph.load([{"type": "N", "data": {"name": "a", "n": 5}}])
         assert values(graph, "N", "n") == {"a": 5}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [
+        ("age: I32  city: String?", {}),
+        ("age: I32  city: String", {"Person.city": "Rome"}),
+        ("age: I32  born: Date? @index", {}),
+    ],
+)
+def test_nullability_changes_together_with_other_columns(graph, wanted, given):
+    tables, before = graph.snapshot().tables, graph.snapshot()
+    both = changed(("age: I32?", wanted))
+    graph.schema.apply(both, values=given)
+    assert values(graph, "Person", "age") == AGES
+    assert graph.snapshot().tables["node:Person"]["version"] == (
+        tables["node:Person"]["version"] + 2
+    )
+    # And back.
+    graph.schema.apply(changed(("age: I32?", f"{wanted.replace('I32', 'I32?', 1)}  x: I64?")))
+    graph.load([{"type": "Person", "data": {"name": "Eve", **_only_required(wanted)}}])
+    assert values(graph, "Person", "age") == {**AGES, "Eve": None}
+    assert values(graph, "Person", "age", version=before.version) == AGES
+
+
+def _only_required(wanted):
+    return {"city": "Rome"} if wanted.endswith("String") else {}
+
+
+def test_a_value_for_a_required_text_is_there_for_deleted_rows_too(path):
+    """Beside a Blob an update reads whole fragments, deleted rows and all."""
+    first = "node N { name: String @key  n: I32  file: Blob? }"
+    with Graph.init(path, first, durability="os") as graph:
+        graph.load([{"type": "N", "data": {"name": name, "n": n}} for n, name in enumerate("abc")])
+        graph.indexes.ensure()
+        graph.mutate("query m() { delete N where n = 2 }")
+        more = first.replace("n: I32", "n: I32  text: String  tags: [String]")
+        graph.schema.apply(more, values={"N.text": "t", "N.tags": ["x"]})
+        graph.mutate("query m() { update N set { n: 9 } where n = 0 }")
+        assert values(graph, "N", "n") == {"a": 9, "b": 1}
+        assert values(graph, "N", "text") == {"a": "t", "b": "t"}
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.graph import Graph
 from omnigraph.storage.roots import Root
-from tests.crash.operations import BRANCH, rows
+from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, settle
 from tests.faults.place import IMPATIENT, Place, new_graph, open_graph
@@ -178,4 +178,5 @@ SCENARIOS = (
         nothing,
         recovers=True,
     ),
+    Scenario("apply two steps", plain, _on(lambda g: g.schema.apply(PAIR)), opened),
 )

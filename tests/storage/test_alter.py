@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -105,6 +106,63 @@ def test_renaming_dropping_and_adding_writes_no_row(store, tmp_path):
     ]
     earlier = store.open(REF, done.version - 1)
     assert earlier.read().sort_by("id").to_pylist() == ROWS
+
+
+def as_required(name, field_type, **plan):
+    return ColumnPlan(pa.field(name, field_type, nullable=False), name, **plan)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        ColumnPlan(pa.field("new", pa.string()), None),
+        ColumnPlan(pa.field("new", pa.string(), nullable=False), None, lambda ids: ids),
+        ColumnPlan(pa.field("age", pa.int64()), "age", lambda ages: ages.cast(pa.int64())),
+    ],
+    ids=["empty", "filled", "widened"],
+)
+def test_another_nullability_beside_a_column_that_grows_is_a_step_of_its_own(
+    store, tmp_path, beside
+):
+    """Lance refuses both in one transaction."""
+    before = data_files(tmp_path)
+    columns = [*keep("id", "tags"), as_required("text", pa.string()), beside]
+    staged = stage_alter(store, newest(store), columns)
+    assert [bool(step.files) for step in staged] == [False, beside.compute is not None]
+    store.check_staged(staged)
+    assert read(store) == ROWS
+    done = commit(store, staged)
+    assert not newest(store).schema.field("text").nullable
+    assert [row["text"] for row in read(store)] == [row["text"] for row in ROWS]
+    # The first step wrote nothing, the second the computed column of each part.
+    assert len(data_files(tmp_path)) - len(before) == (2 if beside.compute else 0)
+    back = [*keep("id", "tags", "text"), beside]
+    again = [ColumnPlan(c.field, c.field.name) for c in back]
+    commit(store, stage_alter(store, newest(store), again))
+    assert newest(store).schema.field("text").nullable
+    assert done.row_count == newest(store).count() == 3
+
+
+def test_a_required_column_has_a_value_in_deleted_rows_too(store, tmp_path):
+    """Else Lance cannot read the column where it reads it with all rows."""
+    commit(store, store.stage_delete_keys(newest(store), pa.array(["b"])))
+    columns = [
+        *keep("id", "text"),
+        as_required("age", pa.int64(), compute=lambda ages: ages.cast(pa.int64())),
+        as_required("tags", pa.list_(pa.string()), compute=lambda tags: tags),
+        ColumnPlan(pa.field("new", pa.string(), nullable=False), None, lambda ids: ids),
+    ]
+    commit(store, stage_alter(store, newest(store), columns))
+    dataset = lance.dataset(str(tmp_path / "g.omni" / REF.location))
+    every = dataset.scanner(
+        columns=["age", "tags", "new"], with_row_id=True, include_deleted_rows=True
+    ).to_table()
+    assert every.num_rows == 3
+    assert [every[name].null_count for name in ("age", "tags", "new")] == [0, 0, 0]
+    assert [(row["id"], row["age"], row["new"]) for row in read(store)] == [
+        ("a", 1, "a"),
+        ("c", 3, "c"),
+    ]
 
 
 def test_a_new_column_never_shows_what_a_dropped_one_held(store):

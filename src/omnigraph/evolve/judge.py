@@ -27,6 +27,7 @@ from omnigraph.lang.schema.steps import (
     ChangeCardinality,
     ChangeNullability,
     NarrowEnum,
+    RenameProperty,
     WidenProperty,
 )
 from omnigraph.lang.types import Scalar
@@ -138,7 +139,9 @@ def _rules(change: TypeChange) -> _Rules:
     rules = [
         rule
         for rule in _constraints(change.new)
-        if rule in added or not (change.filled | floats).isdisjoint(_columns(rule))
+        if rule in added
+        or not (change.filled | floats).isdisjoint(_columns(rule))
+        or (isinstance(rule, Key) and _spells_ids_anew(change))
     ]
     enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
     required = tuple(
@@ -167,6 +170,14 @@ def _rules(change: TypeChange) -> _Rules:
         )
     counts = any(isinstance(step, ChangeCardinality) for step in steps)
     return _Rules(kind, required, key, counts and _is_bounded(change.new))
+
+
+def _spells_ids_anew(change: TypeChange) -> bool:
+    """Whether a rename puts the parts of a composite key into another order, and so in the ids."""
+    assert isinstance(change.old, NodeType)
+    assert isinstance(change.new, NodeType)
+    names = {step.old: step.new for step in change.steps if isinstance(step, RenameProperty)}
+    return tuple(names.get(name, name) for name in change.old.key or ()) != change.new.key
 
 
 def _is_bounded(kind: Kind) -> bool:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from lance import LanceOperation, Transaction
-from lance.fragment import FragmentMetadata
+from lance.fragment import DataFile, FragmentMetadata, LanceFragment
+from lance.schema import LanceSchema
 
 from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.field_protos import ColumnProto, columns_of, new_column, schema_of
@@ -44,23 +46,32 @@ def stage_alter(
 ) -> list[StagedTable]:
     """Give a table exactly these columns, in this order; nothing is staged if it has them.
 
-    The first step does it; a second takes indexes away whose names a new column may need.
+    One step does it, unless columns are added or written and others change their nullability:
+    Lance refuses both in one transaction, so the nullability changes in a step before. A last step
+    takes indexes away whose names a new column may need.
     """
     dataset = table._dataset
     with lance_call("stage new columns for", table.ref.path):
         before = columns_of(dataset.lance_schema)
         kept = [fragment.metadata for fragment in dataset.get_fragments()]
-        written, computed = _written(dataset, columns)
+        written, computed = _written(store, table, columns)
         after = _arranged(dataset, before, columns, computed)
         if after == before:
             return []
-        schema = schema_of(dataset.lance_schema, after)
         grows = any(column.source is None or column.compute for column in columns)
-        operation: Any = (
+        relaxed = _with_nullability(before, columns) if grows else before
+        operations: list[Any] = []
+        if relaxed != before:
+            operations.append(LanceOperation.Project(schema_of(dataset.lance_schema, relaxed)))
+        schema = schema_of(dataset.lance_schema, after)
+        operations.append(
             LanceOperation.Merge(written or kept, schema)
             if grows
             else LanceOperation.Project(schema)
         )
+        wrong = _misnamed_indexes(dataset, after)
+        if wrong:
+            operations.append(LanceOperation.CreateIndex([], wrong))
     known = {file.path for fragment in kept for file in fragment.files}
     files = [
         NewFile(f"data/{file.path}", file.file_size_bytes)
@@ -68,26 +79,42 @@ def stage_alter(
         for file in fragment.files
         if file.path not in known
     ]
-    staged = store._staged(table, Change.ALTER, Transaction(table.version, operation))
-    return [replace(staged, files=tuple(files)), *_without_misnomers(store, table, after)]
+    steps = [
+        store._staged(table, Change.ALTER, Transaction(table.version + number, operation))
+        for number, operation in enumerate(operations)
+    ]
+    # A merge names the files of every fragment; only those that it wrote are to be checked.
+    return [
+        replace(step, files=tuple(files) if isinstance(operation, LanceOperation.Merge) else ())
+        for step, operation in zip(steps, operations, strict=True)
+    ]
 
 
-def _without_misnomers(
-    store: TableStore, table: Table, after: Sequence[ColumnProto]
-) -> Iterator[StagedTable]:
-    """Drop the indexes of renamed columns that are called as those of another column would be."""
+def _with_nullability(
+    before: Sequence[ColumnProto], columns: Sequence[ColumnPlan]
+) -> list[ColumnProto]:
+    """The columns of a table, those that keep their values as nullable as they are to be."""
+    kept = {
+        column.source: column.field.nullable
+        for column in columns
+        if column.source is not None and column.compute is None
+    }
+    return [
+        column.altered(column.name, kept[column.name]) if column.name in kept else column
+        for column in before
+    ]
+
+
+def _misnamed_indexes(dataset: Any, after: Sequence[ColumnProto]) -> list[Any]:
+    """The indexes of renamed columns that are called as those of another column would be."""
     names = {field.id: column.name for column in after for field in column.fields}
-    with lance_call("read", table.ref.path):
-        wrong = [
-            segment
-            for index in table._dataset.describe_indices()
-            for segment in index_segments(table._dataset, index_name(index))
-            if (called := segment.name.rpartition("_")[0]) != names.get(segment.fields[0])
-            and called in names.values()
-        ]
-    if wrong:
-        operation = LanceOperation.CreateIndex([], wrong)
-        yield store._staged(table, Change.ALTER, Transaction(table.version + 1, operation))
+    return [
+        segment
+        for index in dataset.describe_indices()
+        for segment in index_segments(dataset, index_name(index))
+        if (called := segment.name.rpartition("_")[0]) != names.get(segment.fields[0])
+        and called in names.values()
+    ]
 
 
 def stage_repeats(store: TableStore, table: Table, content: int, times: int) -> list[StagedTable]:
@@ -104,34 +131,77 @@ def stage_repeats(store: TableStore, table: Table, content: int, times: int) -> 
 
 
 def _written(
-    dataset: Any, columns: Sequence[ColumnPlan]
+    store: TableStore, table: Table, columns: Sequence[ColumnPlan]
 ) -> tuple[list[FragmentMetadata], dict[str, ColumnProto]]:
-    """The parts with the columns that are computed, and those columns by their names to be."""
+    """The fragments with the columns that are computed, and those columns by their names to be.
+
+    Lance's own way to add columns to a fragment writes null for deleted rows, also into a required
+    column, and cannot read that back everywhere. So all rows are computed, deleted ones too.
+    """
     wanted = [column for column in columns if column.compute is not None]
+    dataset = table._dataset
     fragments = dataset.get_fragments()
     if not wanted or not fragments:
         return [], {}
-    # No property can have such a name.
-    names = {f"{column.field.name}~": column for column in wanted}
-
-    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.record_batch(dict(_computed(names, batch)))
-
-    reads = sorted({column.source or KEY for column in wanted})
+    schema = stored_schema(pa.schema([column.field for column in wanted]))
+    above = int(dataset.max_field_id) + 1
+    made = {
+        column.name: column.shifted(above)
+        for column in columns_of(LanceSchema.from_pyarrow(schema))
+    }
     parts = []
     for fragment in fragments:
-        part, schema = fragment.merge_columns(values, columns=reads)
-        parts.append(part)
-    found = {column.name: column for column in columns_of(schema)}
-    return parts, {column.field.name: found[name] for name, column in names.items()}
+        rows = pa.RecordBatchReader.from_batches(schema, _computed(fragment, schema, wanted))
+        written = LanceFragment.create(
+            dataset.uri,
+            rows,
+            mode="overwrite",
+            data_storage_version=dataset.data_storage_version,
+            storage_options=store._options,
+        )
+        known = fragment.metadata
+        parts.append(replace(known, files=[*known.files, *_numbered(written.files, above)]))
+    return parts, made
+
+
+def _numbered(files: Sequence[DataFile], above: int) -> list[DataFile]:
+    """Files of a table of its own, as files of one whose columns are numbered up to a number."""
+    return [
+        DataFile(
+            file.path,
+            [number + above for number in file.fields],
+            file.column_indices,
+            file.file_major_version,
+            file.file_minor_version,
+            file.file_size_bytes,
+        )
+        for file in files
+    ]
 
 
 def _computed(
-    names: dict[str, ColumnPlan], batch: pa.RecordBatch
-) -> Iterator[tuple[str, pa.Array]]:
-    for name, column in names.items():
-        assert column.compute is not None
-        yield name, column.compute(batch[column.source or KEY])
+    fragment: LanceFragment, schema: pa.Schema, wanted: Sequence[ColumnPlan]
+) -> Iterator[pa.RecordBatch]:
+    reads = sorted({column.source or KEY for column in wanted})
+    scanner = fragment.scanner(columns=reads, with_row_id=True, include_deleted_rows=True)
+    for batch in scanner.to_batches():
+        arrays = []
+        for column in wanted:
+            assert column.compute is not None
+            values = column.compute(batch[column.source or KEY])
+            arrays.append(values if column.field.nullable else _without_nulls(values))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    """Any value in the place of nulls: a required column has them in deleted rows only."""
+    if not values.null_count:
+        return values
+    any_value = pa.array([[] if pa.types.is_list(values.type) else 0], values.type)
+    at = np.where(
+        values.is_valid().to_numpy(zero_copy_only=False), np.arange(len(values)), len(values)
+    )
+    return pa.concat_arrays([values, any_value]).take(pa.array(at))
 
 
 def _arranged(
