@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.metadata import CommitMetadata, Group, SchemaEvent
+from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.rows import CommitRow, from_arrow, to_arrow
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import ManifestState
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import StorageCorrupt
@@ -244,3 +248,33 @@ def test_a_recovery_that_finishes_an_apply_says_the_same(graph, path):
         assert newest.actor == "omnigraph:recovery"
         kinds = [event["kind"] for event in events_of(path, newest.commit_id)]
         assert kinds.count("rename_type") == 1
+
+
+# -- what a write prepared ------------------------------------------------------------------------
+
+
+def test_a_commit_says_what_the_last_attempt_to_prepare_it_found(graph):
+    """Another commit comes between the first attempt and the leases, so there is a second."""
+    told = iter([{"merge": {"resolved": {"x": "ours"}}}, {"picks": "01B"}])
+
+    def prepare(view):
+        table = view.table("node:Person")
+        row = pa.Table.from_pylist([{"id": "Zoe", "name": "Zoe"}], schema=table.schema)
+        extra = next(told)
+        if "merge" in extra:
+            graph.append(people(Between=1))
+        staged = view.stage.stage_append(table, row)
+        return Prepared({"node:Person": (staged,)}, extra=extra)
+
+    request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
+    before = {each.name: getattr(request, each.name) for each in fields(request)}
+    commit_write(graph._store, request)
+    said = CommitMetadata.of(graph._store.manifest(None).current().head)
+    assert said == CommitMetadata(writer="Mutation", picks="01B")
+    assert {each.name: getattr(request, each.name) for each in fields(request)} == before
+
+
+def test_a_request_holds_nothing_that_preparing_could_change():
+    """What is known only when a write is prepared is part of what it prepared."""
+    mutable = [each.name for each in fields(WriteRequest) if "Mapping" in str(each.type)]
+    assert mutable == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, verify_graph
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.identity import Identity
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, fill, friends, values
@@ -12,6 +12,7 @@ from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, fill, frie
 WITHOUT = changed(
     ("node Company { name: String @key }\n", ""), ("edge WorksAt: Person -> Company\n", "")
 )
+NO_EDGES = "node Company { name: String @key }\n"
 BACK = changed(
     ("node Person {", 'node Person @rename_from("Human") {'),
 )
@@ -75,6 +76,25 @@ def test_a_name_that_was_renamed_away_is_free_for_another_type(graph):
     assert list(values(graph, "Person", "name")) == ["Zoe"]
     assert friends(graph, "Human") == KNOWS
     assert values(graph, "Person", "age", version=before) == AGES
+    assert verify_graph(graph.uri).problems == ()
+
+
+@pytest.mark.parametrize("gone", ["Human", "Person"])
+def test_a_type_goes_for_good_beside_one_that_took_its_name(graph, gone):
+    """The second counts its versions on from the first, and shares none of its files."""
+    graph.schema.apply(RENAMED)
+    both = f"{NO_EDGES}node Human {{ name: String @key }}\nnode Person {{ name: String @key }}\n"
+    graph.schema.apply(both)
+    graph.load([{"type": "Person", "data": {"name": "Zoe"}}])
+    left = both.replace(f"node {gone} {{ name: String @key }}\n", "")
+    assert graph.schema.apply(left, allow_data_loss=True).cleared == (f"node:{gone}",)
+    assert verify_graph(graph.uri).problems == ()
+    graph.schema.apply(both)
+    graph.load([{"type": gone, "data": {"name": "Abe"}}])
+    rest = {"Human": AGES, "Person": ["Zoe"]}
+    for name, rows in rest.items():
+        assert sorted(values(graph, name, "name")) == (["Abe"] if name == gone else sorted(rows))
+    assert verify_graph(graph.uri).problems == ()
 
 
 def test_a_type_is_renamed_there_and_back(graph):

@@ -25,6 +25,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.blobs import stored_schema
+from omnigraph.storage.cleaning import delete_files, delete_versions, removal_of
 from omnigraph.storage.datasets import S3_LIMITS, Datasets, branch_file
 from omnigraph.storage.file_checks import Damaged
 from omnigraph.storage.lance_failures import lance_call
@@ -117,8 +118,8 @@ class InlineTables:
         """An empty table whose versions count on from those of one that had its name before.
 
         What is there is the earlier table; where nothing is, the counting is taken over from
-        ``numbering``, by a clone that shares its files and is emptied at once. Inline for the
-        reason of ``create``: no manifest names these versions.
+        ``numbering``, by a clone that shares its files, is emptied at once and goes: it names files
+        of another table. Inline for the reason of ``create``: no manifest names these versions.
         """
         ref = TableRef(location)
         if numbering is not None:
@@ -143,6 +144,10 @@ class InlineTables:
                 )
             emptied = True
             self._check_next(ref, dataset)
+        if numbering is not None:
+            cloned = removal_of(self._datasets, ref, [numbering.version])
+            delete_versions(self._datasets, ref, cloned.versions)
+            delete_files(self._datasets.objects, cloned.files)
         self._datasets.sync_table(ref)
         info = self._datasets.info(ref, int(dataset.version))
         if info is None:
