@@ -178,10 +178,6 @@ def new_row(kind: Kind, number: int) -> Row:
 def add(handle: str, scalar: str, *marks: str, nullable: bool = True, filled: bool = False) -> Step:
     def act(world: World) -> None:
         kind = world.kind
-        is_taken = any(prop.name == handle for prop in kind.props.values())
-        # A property that is dropped and added under its name in one apply would be one that stays.
-        if is_taken or (len(handle) == 1 and handle not in kind.props):
-            raise Impossible(handle)
         known = f"new_{handle}"
         if known in kind.props:
             raise Impossible(handle)
@@ -348,8 +344,6 @@ _ANYWHERE = [
     add("a1", "String"),
     add("a2", "I64", filled=True),
     add("a3", "I32", "@index", nullable=False, filled=True),
-    # The name of one that is renamed in the same apply.
-    add("i", "String"),
     widen("i", "I64"),
     widen("i", "F64"),
     widen("f", "F64"),
