@@ -139,6 +139,9 @@ def test_the_text_is_that_of_the_format(sidecar, text):
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MAYBE = st.none() | TEXTS
+NAMES = st.text("abcXYZ019_-", min_size=1, max_size=8)
+BRANCHES = st.none() | st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+LOCATIONS = st.builds("{}/{}".format, st.sampled_from(["nodes", "edges"]), NAMES)
 VERSIONS = st.integers(0, (1 << 64) - 1)
 PINS = st.builds(
     SidecarPin,
@@ -147,7 +150,7 @@ PINS = st.builds(
     VERSIONS,
     VERSIONS,
     st.none() | VERSIONS,
-    MAYBE,
+    BRANCHES,
     st.lists(TEXTS, max_size=3).map(tuple),
 )
 VALUES = st.recursive(
@@ -159,12 +162,12 @@ SIDECARS = st.builds(
     Sidecar,
     TEXTS,
     TEXTS,
-    MAYBE,
+    BRANCHES,
     MAYBE,
     st.sampled_from(WriterKind),
     st.lists(PINS, max_size=3).map(tuple),
     MAYBE,
-    st.lists(st.builds(Registration, TEXTS, TEXTS, MAYBE), max_size=2).map(tuple),
+    st.lists(st.builds(Registration, TEXTS, LOCATIONS, BRANCHES), max_size=2).map(tuple),
     st.lists(st.builds(Tombstone, TEXTS, VERSIONS), max_size=2).map(tuple),
     st.integers(0, 2),
     st.booleans(),

@@ -258,9 +258,12 @@ def test_addresses_are_taken_apart_by_the_table_they_belong_to():
         ("/old/nodes/g/nodes/ab", "nodes/cd", "/new/g/nodes/ab"),
         ("s3://bucket/p/__manifest/tree/x", "__manifest", "/new/g/__manifest/tree/x"),
         ("/new/g/nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
-        ("memory://nodes/ab", "nodes/ab", "memory://nodes/ab"),
+        ("/new/g/x/../nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
     ]:
         assert home.at_home(address, location) == expected
+    for address in ("memory://nodes/ab", "/etc", "/new/g/nodes/ab/tree/a~b", "nodes"):
+        with pytest.raises(StorageCorrupt):
+            home.at_home(address, "nodes/ab")
     away = Home(parse_root("s3://bucket/copy"))
     assert away.at_home("s3://bucket/old/edges/1", "edges/1") == "s3://bucket/copy/edges/1"
     assert away.at_home("s3://bucket/copy/edges/1", "edges/1") == "s3://bucket/copy/edges/1"

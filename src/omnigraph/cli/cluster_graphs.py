@@ -10,6 +10,7 @@ from omnigraph.addresses import root_of
 from omnigraph.cli.operator_config import Operator
 from omnigraph.cli.scopes import is_local
 from omnigraph.errors import InputError, StorageMissing
+from omnigraph.storage.graph_paths import escaped, is_branch
 from omnigraph.storage.objects import ObjectStore
 
 LEDGER = "__cluster/state.json"
@@ -60,9 +61,18 @@ def applied_graphs(target: str, root: str) -> list[str]:
     text = _ledger(root)
     try:
         resources = json.loads(text)["applied_revision"]["resources"] if text is not None else {}
-        return sorted(key.partition(".")[2] for key in resources if key.startswith("graph."))
+        graphs = sorted(key.partition(".")[2] for key in resources if key.startswith("graph."))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"the ledger of cluster '{target}' cannot be read") from None
+    for graph in graphs:
+        # A graph lies in one directory below the cluster, wherever its id says.
+        if "/" in graph or not is_branch(graph):
+            raise InputError(
+                f"the ledger of cluster '{target}' names the graph {escaped(graph)}, "
+                "which is not an id of a graph",
+                hint="the ledger is damaged or forged: run cluster apply again",
+            )
+    return graphs
 
 
 def refuse_inside_cluster(uri: str) -> None:

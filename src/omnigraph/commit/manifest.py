@@ -41,6 +41,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.graph_paths import is_branch
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.table_types import TableRef
 
@@ -354,6 +355,9 @@ class Manifests:
             manifest.forget_versions()
 
     def of(self, branch: str | None) -> Manifest:
+        if branch is not None and not is_branch(branch):
+            # No path is made of a name that no branch can have.
+            raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
         with self._lock:
             found = self._known.get(branch)
             if found is None:

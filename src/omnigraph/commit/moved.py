@@ -21,6 +21,7 @@ from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.copying import files_below, settled, write_file
 from omnigraph.storage.datasets import manifest_name
 from omnigraph.storage.first_read import damaged_file
+from omnigraph.storage.graph_paths import branch_of_reference
 from omnigraph.storage.lance_manifests import Home, bases, rewritten
 
 _LOG = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def _forked_at(store: GraphStore, folder: str) -> int:
 
 def _manifest_branches(store: GraphStore) -> list[str]:
     names = store.objects.list(f"{MANIFEST}/_refs/branches")
-    branches = (n.removesuffix(".json").replace("%2F", "/") for n in names if n.endswith(".json"))
+    branches = (branch_of_reference(name) for name in names if name.endswith(".json"))
     return sorted(f"{MANIFEST}{_TREE}{branch}" for branch in branches)
 
 

@@ -35,6 +35,7 @@ from omnigraph.storage.cleaning import (
     removal_of,
     unnamed_among,
 )
+from omnigraph.storage.graph_paths import is_branch, is_removable_file, is_table, refused
 from omnigraph.storage.inline import BranchInfo
 from omnigraph.storage.removed_versions import from_ranges, life_id, record_removed, to_ranges
 from omnigraph.storage.table_types import TableRef
@@ -42,6 +43,7 @@ from omnigraph.storage.table_types import TableRef
 ENDING = ".cleanup"
 
 _LOG = logging.getLogger(__name__)
+_HINT = "remove it if no cleanup runs"
 
 
 class Purpose(StrEnum):
@@ -217,22 +219,40 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
     try:
         stored = json.loads(text)
         life = stored["life"]
+        ref = _checked_ref(path, stored["location"], stored["branch"])
+        files = tuple(map(str, stored["files"]))
+        for file in files:
+            if not is_removable_file(file, ref.path):
+                raise refused(file, f"'{path}'", _HINT)
         return RemovalIntent(
             name.removesuffix(ENDING),
             int(stored["started_at"]),
             Purpose(stored["purpose"]),
             str(stored["table"]),
-            TableRef(str(stored["location"]), normal_branch(str(stored["branch"]))),
+            ref,
             None if life is None else str(life),
             tuple(from_ranges(stored["versions"])),
-            tuple(map(str, stored["files"])),
+            files,
         )
+    except StorageCorrupt as error:
+        raise StorageCorrupt(
+            error.message, hint=error.hint, details={**error.details, "file": path}
+        ) from None
     except (ValueError, KeyError, TypeError, OmniGraphError):
         raise StorageCorrupt(
             f"'{path}' does not say which versions are being removed",
-            hint="remove it if no cleanup runs",
+            hint=_HINT,
             details={"file": path},
         ) from None
+
+
+def _checked_ref(path: str, location: object, branch: object) -> TableRef:
+    """The copy of a table that an intent is about."""
+    if not is_table(location):
+        raise refused(location, f"'{path}'", _HINT)
+    if not is_branch(branch):
+        raise refused(branch, f"'{path}'", _HINT)
+    return TableRef(str(location), normal_branch(str(branch)))
 
 
 def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: float = 0.0) -> int:

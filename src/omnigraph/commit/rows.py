@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.graph_paths import escaped, is_branch, is_location, refused
 
 FORMAT_VERSION = 4
 FORMAT_KEY = "omnigraph:internal_schema_version"
@@ -310,6 +311,22 @@ def completed_ids(value: Any) -> tuple[str, ...]:
     return tuple(ids)
 
 
+def checked_location(record: Mapping[str, Any]) -> str:
+    """Where a row says that a table lies; ``StorageCorrupt`` for a path that no table has."""
+    location = record["location"]
+    if location and not is_location(location):
+        raise refused(location, f"the manifest row {escaped(record['table_key'])}")
+    return str(location or "")
+
+
+def checked_branch(record: Mapping[str, Any]) -> str | None:
+    """The branch that a row names; ``StorageCorrupt`` for a name that no branch has."""
+    branch = record["table_branch"]
+    if branch is not None and not is_branch(branch):
+        raise refused(branch, f"the manifest row {escaped(record['table_key'])}")
+    return None if branch is None else str(branch)
+
+
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False)
 
@@ -322,14 +339,14 @@ def _payload(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_table(record: Mapping[str, Any]) -> Row:
-    return TableRow(record["table_key"], str(record["location"] or ""))
+    return TableRow(record["table_key"], checked_location(record))
 
 
 def _read_version(record: Mapping[str, Any]) -> Row:
     return VersionRow(
         record["table_key"],
         int(record["table_version"]),
-        record["table_branch"],
+        checked_branch(record),
         int(record["row_count"] or 0),
         _payload(record),
     )
@@ -348,7 +365,7 @@ def _read_commit(record: Mapping[str, Any]) -> Row:
     return CommitRow(
         record["object_id"],
         int(record["table_version"]),
-        record["table_branch"],
+        checked_branch(record),
         int(payload["created_at"]),
         payload.get("parent_commit_id"),
         payload.get("merged_parent_commit_id"),
@@ -381,7 +398,7 @@ def _read_schema(record: Mapping[str, Any]) -> Row:
 def _read_void(record: Mapping[str, Any]) -> Row:
     payload = _payload(record)
     return VoidRow(
-        record["table_branch"],
+        checked_branch(record),
         int(record["table_version"]),
         int(payload["created_at"]),
         str(payload["reason"]),

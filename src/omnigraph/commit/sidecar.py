@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
+from omnigraph.storage.graph_paths import escaped, is_branch, is_location
 from omnigraph.storage.objects import ObjectStore
 
 SIDECAR_VERSION = 2
@@ -289,7 +290,7 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
     return Sidecar(
         operation_id=content.text("operation_id"),
         started_at=content.text("started_at"),
-        branch=content.optional_text("branch"),
+        branch=content.branch("branch"),
         actor_id=content.optional_text("actor_id"),
         writer_kind=WriterKind(kind),
         tables=tuple(_pin(entry) for entry in content.entries("tables", required=True)),
@@ -297,8 +298,8 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         additional_registrations=tuple(
             Registration(
                 entry.text("table_key"),
-                entry.text("table_path"),
-                entry.optional_text("table_branch"),
+                entry.location("table_path"),
+                entry.branch("table_branch"),
             )
             for entry in content.entries("additional_registrations")
         ),
@@ -330,7 +331,7 @@ def _pin(entry: _Fields) -> SidecarPin:
         expected_version=entry.count("expected_version"),
         post_commit_pin=entry.count("post_commit_pin"),
         confirmed_version=entry.optional_count("confirmed_version"),
-        table_branch=entry.optional_text("table_branch"),
+        table_branch=entry.branch("table_branch"),
         transactions=entry.texts("transactions"),
     )
 
@@ -361,6 +362,18 @@ class _Fields:
 
     def optional_text(self, key: str) -> str | None:
         return None if self._value.get(key) is None else self.text(key)
+
+    def branch(self, key: str) -> str | None:
+        found = self.optional_text(key)
+        if found is not None and not is_branch(found):
+            raise ValueError(f"{self._where} has the '{key}' {escaped(found)}, no name of a branch")
+        return found
+
+    def location(self, key: str) -> str:
+        found = self.text(key)
+        if not is_location(found):
+            raise ValueError(f"{self._where} has the '{key}' {escaped(found)}, no path of a table")
+        return found
 
     def texts(self, key: str) -> tuple[str, ...]:
         found = self._value.get(key, [])

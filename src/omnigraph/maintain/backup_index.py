@@ -8,26 +8,32 @@
     objects/<sha256>          files that change under their names: versions, references, schemas
 
 A point vouches for itself and for every file. What no point names was left by a backup that was
-interrupted; the next one uses it.
+interrupted, and the next one uses it, or by a prune, and the next prune removes it. Anybody who can
+write to a backup can write a point, so each path in one must have the form that a backup gives it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
+from omnigraph.storage.graph_paths import is_branch, is_copied_file, is_table_file, refused
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import split_file
 
 TITLE = "omnigraph-backup.json"
 POINTS, FILES, OBJECTS = "points", "files", "objects"
 _FORMAT = 1
+_HINT = "restore an earlier point, or take another backup"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIXED = ("data/", "_deletions/", "_indices/", "_transactions/")
 
 
@@ -61,6 +67,19 @@ def has_name_for_ever(path: str) -> bool:
     """Whether no other file will ever have this name: Lance draws it at random."""
     found = split_file(path)
     return found is not None and found[1].startswith(_FIXED)
+
+
+def stored_path(path: str, sha256: str) -> str:
+    """Where a backup keeps a file of a graph."""
+    return f"{FILES}/{path}" if has_name_for_ever(path) else f"{OBJECTS}/{sha256}"
+
+
+def is_stored_path(path: str) -> bool:
+    """Whether a path has the form of a file that a backup keeps."""
+    top, _, rest = path.partition("/")
+    if top == OBJECTS:
+        return _DIGEST.fullmatch(rest) is not None
+    return top == FILES and is_table_file(rest) and has_name_for_ever(rest)
 
 
 def point_path(point: str) -> str:
@@ -103,7 +122,8 @@ def points(backup: ObjectStore) -> list[str]:
     """The ids of the points of a backup, oldest first."""
     _title(backup)
     names = backup.list(POINTS)
-    return sorted(n.removesuffix(".json") for n in names if n.endswith(".json"))
+    found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return sorted(point for point in found if is_ulid(point))
 
 
 def chosen(backup: ObjectStore, point: str | None) -> BackupPoint:
@@ -158,11 +178,34 @@ def read_point(backup: ObjectStore, point: str) -> BackupPoint:
         told = json.loads(backup.read(path))
         if told.pop("sum") != _sum(told):
             raise ValueError
-        files = tuple(StoredFile(p, s, int(n), d) for p, s, n, d in told["files"])
+        if told["point"] != point:
+            raise ValueError
+        files = tuple(_stored_file(path, *entry) for entry in told["files"])
+        if len({file.path for file in files}) < len(files):
+            raise ValueError
+        branches = {_branch(path, name): int(n) for name, n in told["branches"].items()}
         taken = datetime.fromtimestamp(told["taken_at"] / 1_000_000, UTC)
-        return BackupPoint(told["point"], taken, told["graph"], told["branches"], files)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return BackupPoint(point, taken, str(told["graph"]), branches, files)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError):
         raise _damaged(path) from None
+
+
+def _stored_file(point: str, path: object, stored: object, size: int, sha256: str) -> StoredFile:
+    if not is_copied_file(path):
+        raise refused(path, f"'{point}' of the backup", _HINT)
+    if not isinstance(path, str) or not isinstance(size, int) or size < 0:
+        raise TypeError
+    if not _DIGEST.fullmatch(sha256):
+        raise ValueError
+    if stored != stored_path(path, sha256):
+        raise refused(stored, f"'{point}' of the backup", _HINT)
+    return StoredFile(path, str(stored), size, sha256)
+
+
+def _branch(point: str, name: str) -> str:
+    if not is_branch(name):
+        raise refused(name, f"'{point}' of the backup", _HINT)
+    return name
 
 
 def _sum(told: Mapping[str, Any]) -> str:
@@ -172,6 +215,6 @@ def _sum(told: Mapping[str, Any]) -> str:
 def _damaged(path: str) -> StorageCorrupt:
     return StorageCorrupt(
         f"'{path}' of the backup is damaged",
-        hint="restore an earlier point, or take another backup",
+        hint=_HINT,
         details={"path": path},
     )

@@ -24,7 +24,7 @@ from omnigraph.commit.names import (
     normal_branch,
     publish_lease,
 )
-from omnigraph.commit.rows import TableRow, VersionRow
+from omnigraph.commit.rows import TableRow, VersionRow, checked_branch, checked_location
 from omnigraph.commit.schema_files import IR, SOURCE, STATE
 from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
@@ -33,6 +33,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
 from omnigraph.storage.copying import files_below, folders_in
+from omnigraph.storage.graph_paths import is_branch, is_copied_file, is_location, refused
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.named import NamedFile, named_files
 from omnigraph.storage.removed_versions import PATH as REMOVED
@@ -81,7 +82,8 @@ def fix(store: GraphStore, stack: ExitStack) -> Moment:
             stack.callback(unmark, store, mark(store, branch, snapshot))
         texts = {path: store.objects.read(path) for path in (SOURCE, IR, STATE)}
         texts |= _references(store, MANIFEST, (b for b in snapshots if b is not None))
-        locations = [f"{top}/{name}" for top in _FOLDERS for name in folders_in(store.objects, top)]
+        folders = [f"{top}/{name}" for top in _FOLDERS for name in folders_in(store.objects, top)]
+        locations = [path for path in folders if is_location(path)]
     first = store.manifest(None).commits()[0].commit_id
     versions = {branch: each.manifest_version for branch, each in snapshots.items()}
     return Moment(now_micros(), first, versions, texts, tuple(locations))
@@ -127,6 +129,9 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
                     wanted[path] = there[path]
                 elif _must_be_there(file):
                     raise _gone(path)
+    for path in (*wanted, *texts):
+        if not is_copied_file(path):
+            raise refused(path, "the graph")
     return Files(dict(sorted(wanted.items())), texts)
 
 
@@ -160,10 +165,14 @@ def _limits(store: GraphStore, moment: Moment) -> dict[TableRef, int]:
             )
             .to_pylist()
         )
-        places = {r["table_key"]: r["location"] for r in rows if r["object_type"] == TableRow.kind}
+        places = {
+            row["table_key"]: checked_location(row)
+            for row in rows
+            if row["object_type"] == TableRow.kind
+        }
         for row in rows:
             if row["object_type"] == VersionRow.kind and row["table_key"] in places:
-                table = TableRef(places[row["table_key"]], normal_branch(row["table_branch"]))
+                table = TableRef(places[row["table_key"]], normal_branch(checked_branch(row)))
                 found[table] = max(found.get(table, 0), int(row["table_version"]))
     return found
 
@@ -176,9 +185,20 @@ def _references(store: GraphStore, location: str, branches: Iterable[str]) -> di
         path = f"{location}/_refs/branches/{waiting.pop().replace('/', '%2F')}.json"
         if path not in found:
             found[path] = store.objects.read(path)
-            parent = json.loads(found[path]).get("parentBranch")
+            parent = _parent(found[path], path)
             waiting += [parent] if parent else []
     return found
+
+
+def _parent(text: str, path: str) -> str | None:
+    """The branch that another was made from, as its reference says."""
+    try:
+        parent = json.loads(text).get("parentBranch")
+    except (ValueError, AttributeError):
+        raise StorageCorrupt(f"'{path}' does not describe a branch") from None
+    if parent and not is_branch(parent):
+        raise refused(parent, f"'{path}'")
+    return str(parent) if parent else None
 
 
 def _versions(there: Iterable[str]) -> dict[str, list[int]]:

@@ -184,8 +184,10 @@ class _Filling:
         if not root.is_local:
             self._fill(root)
             return
-        _refuse_what_is_there(root)
         beside = Root(root.uri + _BESIDE)
+        for each in (root, beside):
+            _refuse_a_link(each)
+        _refuse_what_is_there(root)
         self._fill(beside, lambda: _move(beside, root, self._target.durability))
 
     def _fill(self, root: Root, finish: Callable[[], None] | None = None) -> None:
@@ -304,6 +306,15 @@ def _note(store: GraphStore, path: str, found: FileDigest) -> None:
     if path.split("/")[0] in TABLES:
         folder, name = posixpath.split(path)
         store.datasets.checksums.note(folder, [name], {name: found.as_sum()})
+
+
+def _refuse_a_link(root: Root) -> None:
+    """The new graph is moved to its place: where a link is, it would take the place of the link."""
+    if os.path.islink(root.uri):
+        raise InputError(
+            f"'{root.uri}' is a symbolic link",
+            hint="choose the place that it leads to, or remove it",
+        )
 
 
 def _refuse_what_is_there(root: Root) -> None:

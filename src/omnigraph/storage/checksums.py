@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.storage.graph_paths import escaped, is_table_file
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
 
 FOLDER = "__checksums"
@@ -301,7 +302,18 @@ def _read(text: str) -> dict[str, FileSum]:
     files = told["files"]
     if told["version"] != _VERSION or told["sum"] != _sum_of_record(files):
         raise ValueError("the record is not what was written")
-    return {str(path): FileSum(int(size), str(digest)) for path, (size, digest) in files.items()}
+    return sums_of_record(files)
+
+
+def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
+    """The sums that a record lists; ``ValueError`` when it names what is no file of a table."""
+    if not isinstance(files, dict):
+        raise ValueError("the record lists no files")
+    sums = {path: FileSum(int(size), str(digest)) for path, (size, digest) in files.items()}
+    for path in sums:
+        if not is_table_file(path):
+            raise ValueError(f"{escaped(path)} is no file of a table")
+    return sums
 
 
 def _sum_of_record(files: object) -> str:

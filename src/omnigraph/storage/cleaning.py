@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.graph_paths import is_removable_file, refused
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
 from omnigraph.storage.table_types import TableRef, split_file
@@ -86,7 +87,10 @@ def _explained(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> An
 
 
 def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Removal:
-    """What can go of some versions: not the newest, nor those that forks were made from."""
+    """What can go of some versions: not the newest, nor those that forks were made from.
+
+    ``StorageCorrupt`` when a file would go that is not one of this copy, or that a link leads to.
+    """
     wanted = sorted(set(versions))
     while wanted:
         sizes: dict[str, int] = {}
@@ -100,6 +104,10 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
         manifests = {datasets.version_path(ref, version): version for version in wanted}
         going = [version for path, version in manifests.items() if path in sizes]
         if going == wanted:
+            for path in sizes:
+                if path not in manifests and not is_removable_file(path, ref.path):
+                    raise refused(path, f"a version of '{ref.path}'")
+                datasets.objects.address(path, written=True)
             files = [path for path in sizes if path not in manifests and path not in unverified]
             return Removal(
                 ref,

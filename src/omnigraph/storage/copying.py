@@ -23,6 +23,7 @@ from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.storage.checksums import _SHA256, FileSum
 from omnigraph.storage.durable import sync_directory
 from omnigraph.storage.failures import translated
+from omnigraph.storage.links import refuse_link, refuse_links, walk
 from omnigraph.storage.objects import _TEMPORARY, ObjectStore, _is_internal, _refusals
 
 T = TypeVar("T")
@@ -63,23 +64,10 @@ def files_below(objects: ObjectStore, path: str = "") -> dict[str, int]:
 
 def _local_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:
     top = objects.root.uri
-    waiting = [f"{top}/{path}" if path else top]
     with translated("list", objects.root.path(path)):
-        while waiting:
-            folder = waiting.pop()
-            try:
-                entries = list(os.scandir(folder))
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            for entry in entries:
-                if entry.is_dir():
-                    waiting.append(entry.path)
-                    continue
-                try:
-                    size = entry.stat().st_size
-                except FileNotFoundError:
-                    continue
-                yield entry.path[len(top) + 1 :], size
+        for entry in walk(top, path):
+            with suppress(FileNotFoundError):
+                yield entry.path[len(top) + 1 :], entry.stat(follow_symlinks=False).st_size
 
 
 def _remote_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:
@@ -156,7 +144,7 @@ class _Sums:
 
 
 def _pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
-    address = objects.root.path(path)
+    address = objects.address(path)
     objects.traffic.reads += 1
     if objects.root.is_local:
         with ExitStack() as stack:
@@ -181,6 +169,7 @@ def _pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
 
 
 def _write_local(objects: ObjectStore, path: str, pieces: Iterable[bytes]) -> None:
+    objects.address(path, written=True)
     target = Path(objects.root.uri, path)
     temporary = target.with_name(f"{target.name}{_TEMPORARY}{uuid.uuid4().hex}")
     # Errors of reading are those of the source and keep their own names.
@@ -227,13 +216,18 @@ def folders_in(objects: ObjectStore, path: str) -> list[str]:
     objects.traffic.lists += 1
     with translated("list", objects.root.path(path)), _refusals():
         if not objects.root.is_local:
-            found = objects._store.list_with_delimiter(f"{path}/")
-            return sorted(str(each).rpartition("/")[2] for each in found["common_prefixes"])
+            inside = objects._store.list_with_delimiter(f"{path}/")["common_prefixes"]
+            return sorted(str(each).rpartition("/")[2] for each in inside)
         try:
+            refuse_links(objects.root.uri, path)
             with os.scandir(f"{objects.root.uri}/{path}") as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
+                found = list(entries)
         except (FileNotFoundError, NotADirectoryError):
             return []
+    for entry in found:
+        if entry.is_symlink():
+            refuse_link(f"{path}/{entry.name}")
+    return sorted(entry.name for entry in found if entry.is_dir())
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T], many: int) -> Generator[R, None, None]:

@@ -8,6 +8,7 @@ manifest name, which does not get slower as history grows; only a cold open list
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -32,14 +33,16 @@ from omnigraph.storage.failures import translated
 from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.lance_manifests import Home, bases, message, rewritten, without_indexes
+from omnigraph.storage.links import refuse_link, refuse_links
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.table_types import TableRef, VersionInfo
+from omnigraph.storage.table_types import FILE_FOLDERS, TableRef, VersionInfo
 
 _HANDLES = 64
 _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
 _CHECK_CACHE = 1 << 20
 _VERSIONS = "_versions"
+TABLE_FOLDERS = (*sorted(FILE_FOLDERS), "tree")
 HINT = "latest_version_hint.json"
 """What Lance writes beside versions and changes; it may be wrong."""
 
@@ -77,6 +80,7 @@ class Datasets:
 
     def open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
         """A handle of the caller's own; without a version the newest, found by a listing."""
+        self.refuse_links(ref)
         self.opened += 1
         if version is None and self.root.is_local:
             return self._open_newest(ref)
@@ -101,13 +105,14 @@ class Datasets:
                     session=self._session,
                     storage_options=self.options,
                 )
+                named = [base.path for base in opened.base_paths().values()]
         except StorageCorrupt as error:
             # Nothing else is read by an open.
             raise self._damaged_version(ref, version) if version else error from error
         number = int(opened.version)
         if version not in (None, number):
             raise self._damaged_version(ref, version)
-        if self.is_at_home(ref, number):
+        if all(self._home.at_home(each, ref.location) == each for each in named):
             return opened
         return self._brought_home(ref, number)
 
@@ -122,6 +127,18 @@ class Datasets:
 
     def _damaged_version(self, ref: TableRef, version: int) -> StorageCorrupt:
         return damaged_file(self.version_path(ref, version))
+
+    def refuse_links(self, ref: TableRef) -> None:
+        """Refuse a local table or branch that is a link, or has one for a directory.
+
+        Lance would follow it, also to write and to remove.
+        """
+        if self.root.is_local:
+            refuse_links(self.root.uri, ref.path)
+            top = self.root.path(ref.path)
+            for name in TABLE_FOLDERS:
+                if os.path.islink(f"{top}/{name}"):
+                    refuse_link(f"{ref.path}/{name}")
 
     def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
         """A handle that knows nothing of what this process did or read before."""

@@ -62,7 +62,7 @@ class DerivedFiles:
 
     def _open(self, name: str) -> pa.Table:
         if self._is_local:
-            with pa.OSFile(self._objects.root.path(FOLDER, name)) as source:
+            with pa.OSFile(self._objects.address(f"{FOLDER}/{name}")) as source:
                 return pa.ipc.open_file(source).read_all()
         data = self._objects.read_bytes(f"{FOLDER}/{name}")
         return pa.ipc.open_file(pa.py_buffer(data)).read_all()
@@ -83,7 +83,7 @@ class DerivedFiles:
             self._objects.write_bytes(f"{FOLDER}/{name}", sink.getvalue().to_pybytes())
 
     def _write_local(self, name: str, table: pa.Table) -> None:
-        folder = self._objects.root.path(FOLDER)
+        folder = self._objects.address(FOLDER)
         os.makedirs(folder, exist_ok=True)
         temporary = f"{folder}/.tmp~{uuid.uuid4().hex}"
         try:

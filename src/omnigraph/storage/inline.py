@@ -28,6 +28,7 @@ from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.cleaning import delete_files, delete_versions, removal_of
 from omnigraph.storage.datasets import S3_LIMITS, Datasets, branch_file
 from omnigraph.storage.file_checks import Damaged
+from omnigraph.storage.graph_paths import is_branch, refused
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.ledger import check_added, withdraw
 from omnigraph.storage.objects import ObjectStore
@@ -186,6 +187,10 @@ class InlineTables:
         """The branches of a dataset by name, in alphabetical order."""
         dataset = self._datasets.open(TableRef(location), version)
         found = self._listed(dataset, location)
+        for name, info in found.items():
+            for each in (name, info.get("parent_branch")):
+                if each is not None and not is_branch(each):
+                    raise refused(each, f"a branch reference of '{location}'")
         return {
             name: BranchInfo(
                 name,
@@ -253,6 +258,7 @@ class InlineTables:
         branch lives.
         """
         dataset = self._datasets.open(TableRef(location))
+        self._datasets.objects.refuse_links(TableRef(location, name).path)
         with lance_call(f"delete branch '{name}' of", location, writes=True):
             names = list(dataset.branches.list())
             if name in names:

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from omnigraph.errors import InputError, StorageCorrupt
 from omnigraph.storage.field_protos import _varint, _written
+from omnigraph.storage.graph_paths import is_copy, refused
 from omnigraph.storage.roots import Root, parse_root
 
 Replace: TypeAlias = Callable[[str], str]
@@ -88,12 +89,13 @@ class Home:
     def at_home(self, address: str, location: str) -> str:
         """The address of a table or branch as it is here; itself if it is of this place.
 
-        ``location`` is that of the table whose file says so.
+        ``location`` is that of the table whose file says so. ``StorageCorrupt`` for an address
+        that is not that of a table: Lance would read whatever lies there.
         """
-        found = taken_apart(address, location)
-        if found is None or self._is_here(found[0]):
+        root, path = table_address(address, location)
+        if self._is_here(root) and ".." not in address.split("/"):
             return address
-        return self._root.path(found[1])
+        return self._root.path(path)
 
     def _is_here(self, place: str) -> bool:
         known = self._known.get(place)
@@ -124,6 +126,14 @@ def taken_apart(address: str, location: str) -> tuple[str, str] | None:
         return root, f"{location}/tree/{branch}"
     found = _TABLE.fullmatch(uri)
     return None if found is None else (found[1], found[2])
+
+
+def table_address(address: str, location: str) -> tuple[str, str]:
+    """The root and the path of a table in a graph; ``StorageCorrupt`` for any other address."""
+    found = taken_apart(address, location)
+    if found is None or not (is_copy(found[1]) or found[1] == location):
+        raise refused(address, f"a version file of '{location}'")
+    return found
 
 
 def bases(raw: bytes, name: str) -> list[str]:
@@ -266,9 +276,7 @@ def base_paths(raw: bytes, name: str, location: str) -> Iterator[tuple[int, str]
             known = {inner: v for inner, _, v in _entries(value, name)}
             address, base = known.get(_BASE_PATH), known.get(_BASE_ID, 0)
             if isinstance(address, bytes) and isinstance(base, int):
-                apart = taken_apart(_text(address, name), location)
-                if apart is not None:
-                    yield base, apart[1]
+                yield base, table_address(_text(address, name), location)[1]
 
 
 def without_indexes(raw: bytes, name: str) -> bytes:

@@ -126,7 +126,7 @@ class Ticket:
 def _is_waiting(path: str) -> bool:
     """Whether the owner of a ticket is alive and not stopped."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
@@ -147,7 +147,7 @@ def open_file(path: str) -> int:
     # Whoever needs the folder no more removes it when it is empty, possibly right now.
     while True:
         with suppress(FileNotFoundError):
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         folder = os.path.dirname(path)
         try:
             os.makedirs(folder, exist_ok=True)

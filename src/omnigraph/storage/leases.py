@@ -25,6 +25,7 @@ from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lease_queue import QUEUE_SUFFIX, LeaseQueue, open_file
+from omnigraph.storage.links import refuse_links
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
 
@@ -172,7 +173,11 @@ class LocalLeases:
         """Wait for the lock of a lease behind everybody who came before."""
         is_patient = time.monotonic() < deadline
         with translated("lease", path):
-            queue = LeaseQueue(path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX)
+            folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
+            for each in (path, folder):
+                # Files in the directory of a queue are removed when nobody has locked them.
+                refuse_links(self._top, each.removeprefix(f"{self._top}/"))
+            queue = LeaseQueue(folder)
             if not is_patient or queue.is_empty():
                 descriptor = _try_lock(path)
                 if descriptor is not None:

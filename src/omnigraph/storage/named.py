@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.graph_paths import refuse_unsafe
 from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.lance_manifests import taken_apart
+from omnigraph.storage.lance_manifests import table_address
 from omnigraph.storage.table_types import TableRef
 
 
@@ -31,8 +32,8 @@ def named_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[Named
         for version, base, name, kind in zip(*columns, strict=True):
             if version > until:
                 continue
-            found = taken_apart(base, ref.location)
-            path = f"{ref.path if found is None else found[1]}/{name}"
+            path = f"{table_address(base, ref.location)[1]}/{name}"
             if path not in seen:
+                refuse_unsafe(path)
                 seen.add(path)
                 yield NamedFile(path, kind == "transaction file")

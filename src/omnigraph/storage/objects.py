@@ -3,7 +3,7 @@
 One contract for local disk and S3. A write is seen whole or not at all; ``create`` has exactly
 one winner; ``replace`` only succeeds when nobody replaced the object since it was read. On local
 disk that last promise holds between processes too: a lock file is held from the comparison to the
-replacement.
+replacement. No path leads out of the root, and symbolic links below it are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import random
+import re
 import stat
 import time
 import uuid
@@ -28,10 +29,14 @@ from obstore.store import LocalStore, S3Store
 from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability, sync_directory, sync_file
 from omnigraph.storage.failures import translated
+from omnigraph.storage.graph_paths import refuse_unsafe
+from omnigraph.storage.links import OnLink, refuse_link, refuse_links, walk
 from omnigraph.storage.roots import Root
 
 _TEMPORARY = ".tmp~"
 _LOCK = ".lock~"
+# How the library calls a local file while it writes it.
+_UNFINISHED = re.compile(r"#\d+\Z")
 
 # A dead S3 endpoint is an error after about ten seconds, whichever way it is dead: it refuses,
 # it does not let us connect, or it takes a request and never answers.
@@ -121,7 +126,7 @@ class ObjectStore:
     def read_stamped(self, path: str) -> Stamped:
         """The text of an object, its version and its time, all of the same moment."""
         self.traffic.reads += 1
-        with translated("read", self.root.path(path)):
+        with translated("read", self.address(path)):
             found = self._store.get(path)
             data = bytes(found.bytes())
             meta = found.meta
@@ -135,21 +140,27 @@ class ObjectStore:
     def read_bytes(self, path: str) -> bytes:
         """The bytes of an object that is no text."""
         self.traffic.reads += 1
-        with translated("read", self.root.path(path)):
+        with translated("read", self.address(path)):
             return bytes(self._store.get(path).bytes())
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """The bytes of an object, a piece at a time."""
         self.traffic.reads += 1
-        with translated("read", self.root.path(path)):
+        with translated("read", self.address(path)):
             for piece in self._store.get(path).stream(min_chunk_size=size):
                 yield bytes(piece)
 
-    def files_below(self, path: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Every object at any depth below a path, with what the store knows of it."""
+    def files_below(
+        self, path: str, on_link: OnLink = refuse_link
+    ) -> Iterator[tuple[str, ObjectInfo]]:
+        """Every object at any depth below a path, with what the store knows of it.
+
+        ``on_link`` is told of symbolic links, and raises unless it is given.
+        """
         self.traffic.lists += 1
         with translated("list", self.root.path(path)), _refusals():
-            if self.root.is_local and not self._local(path).is_dir():
+            if self.root.is_local:
+                yield from self._local_files(path, on_link)
                 return
             for batch in self._store.list(f"{path}/"):
                 for each in batch:
@@ -165,11 +176,7 @@ class ObjectStore:
         self.traffic.reads += 1
         if self.root.is_local:
             found = self._stat(path)
-            if found is None:
-                return None
-            micros = found.st_mtime_ns // 1000
-            tag = f"{found.st_ino:x}-{micros:x}-{found.st_size:x}"
-            return ObjectInfo(found.st_size, tag, _EPOCH + timedelta(microseconds=micros))
+            return None if found is None else _info(found)
         try:
             with translated("look at", self.root.path(path)):
                 meta = self._store.head(path)
@@ -230,7 +237,7 @@ class ObjectStore:
     def write(self, path: str, text: str) -> None:
         """Create or replace an object; readers see the old text or the new one."""
         self.traffic.writes += 1
-        with translated("write", self.root.path(path), writes=True):
+        with translated("write", self.address(path, written=True), writes=True):
             if not self.root.is_local:
                 self._store.put(path, text.encode("utf-8"))
                 return
@@ -241,7 +248,7 @@ class ObjectStore:
     def write_bytes(self, path: str, data: bytes) -> None:
         """Create or replace an object that is no text and that nobody would miss."""
         self.traffic.writes += 1
-        with translated("write", self.root.path(path), writes=True):
+        with translated("write", self.address(path, written=True), writes=True):
             if not self.root.is_local:
                 self._store.put(path, data)
                 return
@@ -271,7 +278,7 @@ class ObjectStore:
 
     def _create(self, path: str, text: str) -> bool:
         self.traffic.writes += 1
-        with translated("create", self.root.path(path), writes=True):
+        with translated("create", self.address(path, written=True), writes=True):
             try:
                 if not self.root.is_local:
                     self._put_if(path, text, "create")
@@ -321,7 +328,8 @@ class ObjectStore:
     def rename(self, source: str, target: str) -> None:
         """Move an object over another: at once locally, by copy and delete on S3."""
         self.traffic.writes += 1
-        with translated("rename", self.root.path(source), writes=True):
+        self.address(target, written=True)
+        with translated("rename", self.address(source), writes=True):
             self._store.rename(source, target)
             self._sync_entry(target)
             if self._synced:
@@ -331,7 +339,7 @@ class ObjectStore:
         """Remove an object; one that is not there is fine."""
         self.traffic.deletes += 1
         try:
-            with translated("delete", self.root.path(path), writes=True):
+            with translated("delete", self.address(path, written=True), writes=True):
                 if not self.root.is_local:
                     self._store.delete(path)
                     return
@@ -350,7 +358,9 @@ class ObjectStore:
         if not names:
             return
         self.traffic.deletes += len(names)
-        with translated("delete", self.root.path(names[0]), writes=True):
+        # All of them before the first goes.
+        addresses = [self.address(name, written=True) for name in names]
+        with translated("delete", addresses[0], writes=True):
             if not self.root.is_local:
                 self._store.delete(names)
                 return
@@ -365,13 +375,22 @@ class ObjectStore:
         """Remove everything below a path; gives how many objects that were."""
         self.traffic.deletes += 1
         gone = list(self._walk(path))
-        with translated("delete", self.root.path(path), writes=True):
+        with translated("delete", self.address(path), writes=True):
             for name in gone:
-                self._store.delete(name)
+                if self.root.is_local:
+                    self._local(name).unlink(missing_ok=True)
+                else:
+                    self._store.delete(name)
             if self.root.is_local:
                 _remove_empty(self._local(path))
                 self._led_to.clear()
         return len(gone)
+
+    def refuse_links(self, path: str) -> None:
+        """Refuse links on the way to a path and anywhere below it."""
+        if self.root.is_local:
+            for _ in walk(self.root.uri, path):
+                pass
 
     def remove_if_empty(self, path: str) -> None:
         """Remove a local directory unless there is something in it."""
@@ -385,9 +404,9 @@ class ObjectStore:
     def locked(self, path: str) -> Iterator[None]:
         """Hold the lock of a local object against every thread and process."""
         lock = self._local(path + _LOCK)
-        with translated("lock", self.root.path(path)):
+        with translated("lock", self.address(path, written=True)):
             lock.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -426,15 +445,42 @@ class ObjectStore:
     def _local_names(self, path: str) -> Sequence[str]:
         with translated("list", self.root.path(path)):
             try:
+                refuse_links(self.root.uri, path)
+                names = []
                 with os.scandir(self._local(path)) as entries:
-                    return [entry.name for entry in entries if entry.is_file()]
+                    for entry in entries:
+                        if entry.is_file(follow_symlinks=False):
+                            names.append(entry.name)
+                        elif entry.is_symlink():
+                            refuse_link(f"{path}/{entry.name}" if path else entry.name)
+                return names
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
+    def address(self, path: str, *, written: bool = False) -> str:
+        """The address of an object, unless a link leads there.
+
+        What is ``written`` replaces or removes a link, so only those on the way to it count.
+        """
+        address = self.root.path(path)
+        if self.root.is_local:
+            refuse_links(self.root.uri, path.rpartition("/")[0] if written else path)
+        return address
+
+    def _local_files(self, path: str, on_link: OnLink) -> Iterator[tuple[str, ObjectInfo]]:
+        top = self.root.uri
+        for entry in walk(top, path, on_link):
+            if _UNFINISHED.search(entry.name) or _is_internal(entry.name):
+                continue
+            with suppress(FileNotFoundError):
+                yield entry.path[len(top) + 1 :], _info(entry.stat(follow_symlinks=False))
+
     def _local(self, path: str) -> Path:
+        refuse_unsafe(path)
         return Path(self.root.uri, path)
 
     def _stat(self, path: str) -> os.stat_result | None:
+        refuse_unsafe(path)
         try:
             found = os.stat(f"{self.root.uri}/{path}")
         except (FileNotFoundError, NotADirectoryError):
@@ -455,7 +501,11 @@ class ObjectStore:
     def _walk(self, path: str) -> Iterator[str]:
         self.traffic.lists += 1
         with translated("list", self.root.path(path)), _refusals():
-            if self.root.is_local and not self._local(path).is_dir():
+            if self.root.is_local:
+                top = self.root.uri
+                for found in walk(top, path):
+                    if not _UNFINISHED.search(found.name):
+                        yield found.path[len(top) + 1 :]
                 return
             for batch in self._store.list(f"{path}/" if path else None):
                 for entry in batch:
@@ -517,6 +567,12 @@ def _write_new(path: Path, data: bytes) -> None:
         file = path.open("xb")
     with file:
         file.write(data)
+
+
+def _info(found: os.stat_result) -> ObjectInfo:
+    micros = found.st_mtime_ns // 1000
+    tag = f"{found.st_ino:x}-{micros:x}-{found.st_size:x}"
+    return ObjectInfo(found.st_size, tag, _EPOCH + timedelta(microseconds=micros))
 
 
 def _signature(found: os.stat_result | None) -> str | None:

@@ -29,6 +29,7 @@ from omnigraph.storage.file_checks import (
     check_transaction_file,
     check_version_file,
 )
+from omnigraph.storage.graph_paths import refuse_unsafe
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.lance_manifests import VersionFile
 from omnigraph.storage.table_types import TableRef
@@ -44,6 +45,7 @@ _BLOB_ID_BITS = 32
 def expand(top: str, files: Iterable[NewFile]) -> Iterator[NewFile]:
     """Files of a local table, with all files of a directory in the place of a star."""
     for file in files:
+        refuse_unsafe(file.name)
         folder = file.name.removesuffix("/*")
         if folder == file.name:
             yield file

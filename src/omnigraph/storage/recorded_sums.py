@@ -17,7 +17,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 
-from omnigraph.storage.checksums import FOLDER, FileSum, recorded_at
+from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.checksums import FOLDER, FileSum, recorded_at, sums_of_record
+from omnigraph.storage.links import no_follow
 from omnigraph.storage.objects import ObjectStore
 
 _SMALL = 256 << 10
@@ -30,6 +32,7 @@ class RecordedSums:
     """The records of one graph on local disk. Safe to share between threads."""
 
     def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
         self._folder = objects.root.path(FOLDER)
         self._lock = threading.Lock()
         self._times: dict[str, float] = {}
@@ -66,8 +69,9 @@ class RecordedSums:
 
     def _list(self) -> None:
         try:
-            names = [name for name in os.listdir(self._folder) if name.endswith(".json")]
-        except OSError:
+            folder = self._objects.address(FOLDER)
+            names = [name for name in os.listdir(folder) if name.endswith(".json")]
+        except (OSError, StorageCorrupt):
             names = []
         self._times = {name: self._times.get(name) or self._time_of(name) for name in names}
         self._parsed.intersection_update(names)
@@ -84,7 +88,8 @@ class RecordedSums:
         if name in self._parsed:
             return
         try:
-            with open(f"{self._folder}/{name}", "rb", buffering=0) as file:
+            path = f"{self._folder}/{name}"
+            with open(path, "rb", buffering=0, opener=no_follow) as file:
                 raw = file.read()
         except OSError:
             return
@@ -99,10 +104,7 @@ class RecordedSums:
 
 def _all_sums(raw: bytes) -> dict[str, FileSum]:
     try:
-        files = json.loads(raw)["files"]
-        return {
-            str(path): FileSum(int(size), str(digest)) for path, (size, digest) in files.items()
-        }
+        return sums_of_record(json.loads(raw)["files"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
 from omnigraph.storage.cleaning import fork_reference
+from omnigraph.storage.graph_paths import is_branch, is_copy, refused
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import TableRef
 
@@ -68,7 +69,10 @@ def read_fork(objects: ObjectStore, ref: TableRef) -> Fork | None:
         stored = json.loads(objects.read(path))
         mapping = (stored.get("identifier") or {}).get("version_mapping") or [[0, ""]]
         life = str(mapping[-1][1]) or str(stored.get("createAt"))
-        return Fork(stored.get("parentBranch"), int(stored["parentVersion"]), life)
+        parent = stored.get("parentBranch")
+        if parent is not None and not is_branch(parent):
+            raise refused(parent, f"'{path}'")
+        return Fork(parent, int(stored["parentVersion"]), life)
     except StorageMissing:
         return None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -127,6 +131,8 @@ class RemovedVersions:
             removed = stored["removed"]
             if stored["version"] != _VERSION or stored["sum"] != _digest(removed):
                 raise ValueError("the record is not what was written")
+            if not all(map(is_copy, removed)):
+                raise ValueError("the record names what is no table")
             return cls({path: _copy(found) for path, found in removed.items()})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StorageCorrupt(

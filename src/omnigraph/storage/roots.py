@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
 from omnigraph.errors import InputError
+from omnigraph.storage.graph_paths import refuse_unsafe
 
 _FILE = "file://"
 _S3 = "s3://"
@@ -47,9 +48,14 @@ class Root:
     def path(self, *parts: str) -> str:
         """The address of something under the root, as Lance and people read it.
 
+        ``StorageCorrupt`` for a path that could lead out of the root: such a path comes from a
+        file that is damaged or forged.
+
         >>> parse_root("/data/g.omni/").path("nodes", "40d7")
         '/data/g.omni/nodes/40d7'
         """
+        for part in parts:
+            refuse_unsafe(part)
         return "/".join((self.uri, *parts))
 
     def object_path(self, path: str) -> str:
@@ -60,6 +66,7 @@ class Root:
         >>> parse_root("s3://bucket/a").object_path("nodes/40d7")
         'a/nodes/40d7'
         """
+        refuse_unsafe(path)
         top = self.uri if self.is_local else self.prefix
         return "/".join(part for part in (top.strip("/"), path) if part)
 

@@ -26,7 +26,7 @@ class TableRef:
         return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
 
 
-_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
+FILE_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
 """The directories of a copy of a table; what leads to them is the copy."""
 
 
@@ -40,7 +40,7 @@ def split_file(path: str) -> tuple[str, str] | None:
     """
     parts = path.split("/")
     for at in range(len(parts) - 2, -1, -1):
-        if parts[at] in _FOLDERS:
+        if parts[at] in FILE_FOLDERS:
             return "/".join(parts[:at]), "/".join(parts[at:])
     return None
 

@@ -60,7 +60,7 @@ def _unfinished(datasets: Datasets, location: str) -> Iterator[UnnamedFile]:
         for name in names:
             if _UNFINISHED.search(name):
                 with suppress(StorageMissing), translated("look at", location):
-                    found = os.stat(f"{folder}/{name}")
+                    found = os.lstat(f"{folder}/{name}")
                     path = f"{location}{folder.removeprefix(top)}/{name}"
                     modified = datetime.fromtimestamp(found.st_mtime, UTC)
                     yield UnnamedFile(path, found.st_size, modified)

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.storage.datasets import Datasets
+from omnigraph.storage.graph_paths import refuse_unsafe
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
+from omnigraph.storage.lance_manifests import table_address
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
 
@@ -36,8 +38,10 @@ def named_files(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[s
             for base, path in zip(bases, paths, strict=True):
                 found.setdefault(base, []).append(path)
             for base, names in found.items():
+                for name in names:
+                    refuse_unsafe(name)
                 # An address may be that of another place, from which the graph was moved.
-                yield ref.location + base.rstrip("/").rpartition(ref.location)[2], names
+                yield table_address(base, ref.location)[1], names
 
 
 def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from omnigraph.commit.audit import AUDIT_TABLE
 from omnigraph.commit.manifest import MANIFEST
@@ -41,6 +42,7 @@ from omnigraph.maintain.verify.report import (
 from omnigraph.maintain.verify.tables import table_jobs
 from omnigraph.maintain.verify.versions import look_at_versions
 from omnigraph.storage.checksums import TABLES, Records
+from omnigraph.storage.graph_paths import escaped
 
 __all__ = ["Problem", "ProblemCode", "VerifyReport", "Weight", "verify"]
 
@@ -60,7 +62,11 @@ def verify(
     ground = Ground(fresh, Findings())
     told = tell or _silent
     with ground.guarded("the files of the graph"):
-        ground.files = dict(item for top in TABLES for item in fresh.objects.files_below(top))
+        ground.files = dict(
+            item
+            for top in TABLES
+            for item in fresh.objects.files_below(top, partial(_link, ground))
+        )
     look_at_schema(ground)
     records = Records()
     # Bytes first: Lance may end the process when it reads a damaged file.
@@ -91,6 +97,20 @@ def verify(
         unverified = tell_of_files(ground, named, records, locations)
     _run(table_jobs(ground), many, lambda *at: told(TABLES_PHASE, *at))
     return ground.findings.report(names, unverified)
+
+
+def _link(ground: Ground, path: str) -> None:
+    """A link is not followed: what it leads to is not part of the graph."""
+    ground.findings.add(
+        Problem(
+            ProblemCode.LINK_REFUSED,
+            f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
+            "deleting branches refuse it",
+            "replace it by the directory or file that it stands for, or remove it",
+            table=ground.table_at(path),
+            file=path,
+        )
+    )
 
 
 def _locations(ground: Ground, branch: str | None) -> list[str]:

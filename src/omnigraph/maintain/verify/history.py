@@ -21,6 +21,7 @@ from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
+from omnigraph.storage.graph_paths import branch_of_reference, escaped
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.table_types import TableRef, split_file
@@ -78,14 +79,15 @@ def _damaged_references(ground: Ground, references: set[str]) -> None:
     for path in sorted(references | others):
         with ground.guarded("a branch", table=ground.table_at(path), file=path):
             try:
+                branch_of_reference(path.rpartition("/")[2])
                 told = json.loads(ground.store.objects.read(path))
-            except (ValueError, StorageMissing):
+            except (ValueError, StorageMissing, StorageCorrupt):
                 told = None
             if not isinstance(told, dict):
                 ground.findings.add(
                     Problem(
                         ProblemCode.BRANCH_REFERENCE_DAMAGED,
-                        f"'{path}' does not say what branch it is",
+                        f"{escaped(path)} does not say what branch it is",
                         FROM_BACKUP,
                         table=ground.table_at(path),
                         file=path,

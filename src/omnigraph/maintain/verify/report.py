@@ -25,6 +25,7 @@ class ProblemCode(StrEnum):
 
     CHECKSUM_MISMATCH = "checksum_mismatch"
     FILE_MISSING = "file_missing"
+    LINK_REFUSED = "link_refused"
     CHECKSUM_RECORD_DAMAGED = "checksum_record_damaged"
     MANIFEST_UNREADABLE = "manifest_unreadable"
     TABLE_UNREADABLE = "table_unreadable"

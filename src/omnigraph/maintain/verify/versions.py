@@ -22,6 +22,7 @@ from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weigh
 from omnigraph.storage.checksums import Records
 from omnigraph.storage.cleaning import version_number
 from omnigraph.storage.datasets import HINT
+from omnigraph.storage.graph_paths import branch_of_reference
 from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
     PATH,
@@ -139,10 +140,10 @@ def _forks(ground: Ground, locations: Iterable[str]) -> Mapping[TableRef, Fork]:
     for path in ground.files:
         location, middle, name = path.partition(f"/{_REFS}")
         if middle and location in wanted and name.endswith(".json"):
-            ref = TableRef(location, name.removesuffix(".json").replace("%2F", "/"))
-            if ref.branch == SCHEMA_LOCK:
-                continue
             try:
+                ref = TableRef(location, branch_of_reference(name))
+                if ref.branch == SCHEMA_LOCK:
+                    continue
                 fork = read_fork(ground.store.objects, ref)
             except OmniGraphError:
                 continue
