@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
-    from omnigraph.copies import backup_points, clone, restore
+    from omnigraph.copies import backup_points, clone, prune_backup, restore
     from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema import MigrationPlan, compile_schema
     from omnigraph.maintain.backup import BackupReport, CopyProgress
     from omnigraph.maintain.backup_index import BackupPoint
+    from omnigraph.maintain.backup_prune import PruneReport
     from omnigraph.maintain.backup_restore import CopyReport
     from omnigraph.maintain.cleanup_report import CleanupReport
     from omnigraph.maintain.doctor_report import DoctorReport
@@ -96,8 +97,10 @@ __all__ = [
     "restore",
     "clone",
     "backup_points",
+    "prune_backup",
     "BackupReport",
     "BackupPoint",
+    "PruneReport",
     "CopyReport",
     "CopyProgress",
     "MigrationPlan",
@@ -176,8 +179,10 @@ _LAZY = {
     "restore": "omnigraph.copies",
     "clone": "omnigraph.copies",
     "backup_points": "omnigraph.copies",
+    "prune_backup": "omnigraph.copies",
     "BackupReport": "omnigraph.maintain.backup",
     "BackupPoint": "omnigraph.maintain.backup_index",
+    "PruneReport": "omnigraph.maintain.backup_prune",
     "CopyReport": "omnigraph.maintain.backup_restore",
     "CopyProgress": "omnigraph.maintain.backup",
     "MigrationPlan": "omnigraph.lang.schema",

@@ -177,4 +177,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "requests_per_minute": _number,
     "tokens_per_minute": _number,
     "progress": _function,
+    "points": _names,
+    "keep": _whole,
 }

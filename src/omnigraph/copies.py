@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from os import PathLike
 from typing import TypeAlias
 
@@ -13,7 +14,9 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
 from omnigraph.maintain.backup import CopyProgress, quiet
 from omnigraph.maintain.backup_index import BackupPoint, chosen, points, read_point
+from omnigraph.maintain.backup_prune import PrunePolicy, PruneReport, prune
 from omnigraph.maintain.backup_restore import CopyReport, Target, clone_graph, restore_point
+from omnigraph.maintain.cleanup import span
 from omnigraph.maintaining import concurrency
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
@@ -73,6 +76,29 @@ def backup_points(
     """The points of a backup, oldest first."""
     store = _backup_at(backup, storage_options)
     return [read_point(store, point) for point in points(store)]
+
+
+@public
+def prune_backup(
+    backup: str | PathLike[str],
+    *,
+    points: Sequence[str] = (),
+    keep: int | None = None,
+    older_than: timedelta | float | None = None,
+    allow_empty: bool = False,
+    dry_run: bool = False,
+    storage_options: Options = None,
+) -> PruneReport:
+    """Remove points of a backup, and the files that no other point needs.
+
+    Points go by their ids, or those that are not among the newest ``keep`` and are older than
+    ``older_than`` (seconds, or a ``timedelta``); with both limits, a point has to be behind both.
+    The last point stays unless ``allow_empty``. ``dry_run`` removes nothing and says what would go.
+    A prune that was interrupted is finished by the next prune or backup.
+    """
+    age = span("older_than", older_than)
+    policy = PrunePolicy(tuple(points), keep, age, allow_empty)
+    return prune(_backup_at(backup, storage_options), policy, dry_run=dry_run)
 
 
 def _backup_at(place: str | PathLike[str], options: Options) -> ObjectStore:

@@ -78,6 +78,10 @@ def test_every_command_form_and_option_is_offered_where_it_may_stand():
         ("omnigraph load g.omni --mode a", ["append"]),
         ("omnigraph query -e 'match { $p: P' --format k", ["kv"]),
         ("omnigraph completion ", ["bash", "zsh", "fish"]),
+        ("omnigraph backup pr", ["prune"]),
+        ("omnigraph backup prune b --ke", ["--keep"]),
+        ("omnigraph backup g.omni --ke", []),
+        ("omnigraph backup --to b pr", []),
         # What the guard would refuse is not offered.
         ("omnigraph version --", ["--help", "--yes", "--quiet"]),
         ("omnigraph query --s", ["--server", "--store", "--snapshot"]),
@@ -96,6 +100,7 @@ def test_words_are_offered_that_fit(line, found):
     [
         "omnigraph load g.omni --data ",
         "omnigraph load ",
+        "omnigraph backup prune ",
         "omnigraph query --store ",
         "omnigraph backup g.omni --to ",
         "omnigraph query --query=",

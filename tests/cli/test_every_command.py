@@ -179,6 +179,11 @@ CASES = {
     "backup": Case(
         ("g.omni", "--to", "bk", "--json"), ("no.omni", "--to", "bk2"), ("backup", "uri")
     ),
+    "backup prune": Case(
+        ("bk0", "--keep", "1", "--dry-run", "--json"),
+        ("nothing", "--keep", "1", "--confirm"),
+        ("backup", "uri", "removed"),
+    ),
     "restore": Case(("bk0", "r.omni", "--json"), ("nothing", "r2.omni"), ("backup", "uri")),
     "clone": Case(("g.omni", "c.omni", "--json"), ("no.omni", "c2.omni"), ("original", "uri")),
     "embed": Case(

@@ -133,6 +133,38 @@ def test_a_backup_is_listed_and_restored(place):
     assert_fails(place.run("restore", "bk", "x.omni", "--point", "01NO"), "01NO")
 
 
+def test_points_of_a_backup_are_pruned(place):
+    points = [as_json(place.run("backup", "g.omni", "--to", "bk", "--json"))["point"]]
+    add = 'query a() { insert Person { name: "Di" } }'
+    assert place.run("mutate", "--store", "g.omni", "-e", add, "--quiet").returncode == 0
+    points.append(as_json(place.run("backup", "g.omni", "--to", "bk", "--json"))["point"])
+    assert_fails(place.run("backup", "prune", "bk"), "needs a policy")
+    notice = place.run("backup", "prune", "bk", "--keep", "1")
+    assert (notice.returncode, notice.stdout) == (0, "")
+    assert "rerun with --confirm" in notice.stderr
+    dry = as_json(place.run("backup", "prune", "bk", "--keep", "1", "--dry-run", "--json"))
+    assert (dry["removed"], dry["kept"], dry["dry_run"]) == (points[:1], points[1:], True)
+    younger = place.run("backup", "prune", "bk", "--older-than", "7d", "--confirm", "--json")
+    assert as_json(younger)["removed"] == []
+    assert_fails(place.run("backup", "prune", "bk", "--point", "01NO", "--confirm"), "01NO")
+    every = [f"--point={point}" for point in points]
+    done = place.run("backup", "prune", "bk", *every, "--confirm")
+    assert_fails(done, "every point")
+    assert "--allow-empty" in done.stderr
+    done = place.run("backup", "prune", "bk", "--keep", "1", "--confirm")
+    assert done.stdout.splitlines()[0] == f"removed point {points[0]}"
+    assert "removed 1 of 2 points of bk and " in done.stdout
+    listed = place.run("backup", "--list", "--to", "bk").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == points[1:]
+    assert place.run("backup", "prune", "bk", *every[1:], "--allow-empty", "--confirm").stdout
+    assert_fails(place.run("restore", "bk", "r.omni"), "has no point")
+
+
+def test_a_graph_in_a_directory_of_that_name_is_still_backed_up(place):
+    (place.directory / "g.omni").rename(place.directory / "prune")
+    assert as_json(place.run("backup", "./prune", "--to", "bk", "--json"))["files"] > 0
+
+
 def test_a_clone_goes_its_own_way(place):
     done = place.run("clone", "g.omni", "c.omni")
     assert done.stdout.startswith("cloned g.omni to c.omni: 1 branches, ")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph import Graph, MaintenancePolicy
+from omnigraph import Graph, MaintenancePolicy, prune_backup
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
@@ -391,3 +391,17 @@ def create_tag(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, durability=durability)
     yield
     graph.tags.create("v1")
+
+
+# -- backups: the root is a directory with a graph and a backup of it ------------------------------
+
+
+def prune_to_one(root: Path) -> Iterator[None]:
+    yield
+    prune_backup(root / "backup", keep=1)
+
+
+def back_up(root: Path) -> Iterator[None]:
+    with Graph.open(root / "graph", durability="os") as graph:
+        yield
+        graph.maintenance.backup(root / "backup")

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import lance
 import pytest
 
 from omnigraph import Graph
@@ -274,3 +275,21 @@ def test_what_is_no_version_file_is_refused_by_its_name(raw):
     with pytest.raises(StorageCorrupt) as caught:
         bases(raw, "nodes/ab/_versions/1.manifest")
     assert "nodes/ab/_versions/1.manifest" in caught.value.message
+
+
+def test_other_programs_find_the_branches_of_a_moved_graph_once_it_was_opened_to_write(
+    original, tmp_path
+):
+    """As the pages say: what is written in the files counts for them."""
+    place, _ = original
+    table = next((place / "nodes").iterdir()).name
+    rows = lance.dataset(place / f"nodes/{table}/tree/dev").count_rows(filter="name != ''")
+    moved = tmp_path / "moved.omni"
+    place.rename(moved)
+    branch = moved / f"nodes/{table}/tree/dev"
+    Graph.open(moved, "r").close()
+    with pytest.raises((OSError, ValueError), match="Not found"):
+        lance.dataset(branch).to_table()
+    assert lance.dataset(moved / f"nodes/{table}").to_table().num_rows
+    Graph.open(moved).close()
+    assert lance.dataset(branch).to_table().num_rows == rows

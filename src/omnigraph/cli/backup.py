@@ -1,4 +1,4 @@
-"""``omnigraph backup``, ``restore`` and ``clone``: copies of a graph with all of its history."""
+"""``omnigraph backup``, ``backup prune``, ``restore`` and ``clone``: copies with all history."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
+from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command, subcommand
+from omnigraph.cli.durations import seconds
 from omnigraph.cli.operator_config import load_operator
 from omnigraph.cli.progress import Bar, bar
-from omnigraph.cli.targets import find_target, opened
+from omnigraph.cli.targets import Target, consent, find_target, opened
+from omnigraph.errors import InputError
 from omnigraph.maintain.wording import moment_text, size_text
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ def add(commands: Commands) -> None:
         Capability.DIRECT,
         "copy a graph to a backup, or list its points",
         description="Copies the graph as it is now, with history and branches, to a directory or "
-        "an S3 prefix. A further backup to the same place adds a point and copies what is new.",
+        "an S3 prefix. A further backup to the same place adds a point and copies what is new. "
+        "`omnigraph backup prune` removes points.",
     )
     add_uri(parser)
     parser.add_argument(
@@ -33,6 +36,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--list", action="store_true", help="only list the points that are there")
     add_json(parser)
+    _add_prune(parser)
     parser = command(
         commands, "restore", run_restore, Capability.DIRECT, "make a graph from a backup"
     )
@@ -48,6 +52,76 @@ def add(commands: Commands) -> None:
     parser.add_argument("original", metavar="URI", help="the graph")
     parser.add_argument("new", metavar="DEST", help="where the copy goes; nothing may be there")
     add_json(parser)
+
+
+def _add_prune(backup: argparse.ArgumentParser) -> None:
+    parser = subcommand(
+        backup,
+        "prune",
+        run_prune,
+        "remove points of a backup, and the files that no other point needs",
+    )
+    parser.set_defaults(names_graph=True)
+    parser.add_argument("place", metavar="BACKUP", help="the backup")
+    parser.add_argument(
+        "--point", action="append", default=[], metavar="ID", help="remove this point; repeatable"
+    )
+    parser.add_argument("--keep", type=int, metavar="N", help="keep the N newest points")
+    parser.add_argument(
+        "--older-than",
+        metavar="DUR",
+        help="remove only what is older: 30m, 12h, 7d, 4w; with --keep a point has to be behind "
+        "both",
+    )
+    parser.add_argument("--confirm", action="store_true", help="do it; without this only a notice")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="remove nothing; say what would go and how many bytes",
+    )
+    parser.add_argument("--allow-empty", action="store_true", help="the last point may go, too")
+    add_json(parser)
+
+
+def run_prune(arguments: argparse.Namespace) -> int:
+    """Remove points, or say what would happen."""
+    operator = load_operator()
+    older = None if arguments.older_than is None else seconds(arguments.older_than)
+    if not arguments.point and arguments.keep is None and older is None:
+        raise InputError(
+            "backup prune needs a policy: pass --point, --keep, --older-than or both limits",
+            hint="for example: omnigraph backup prune /backups/team --keep 7",
+        )
+    if not arguments.confirm and not arguments.dry_run:
+        terminal.note(
+            f"backup prune removes points of {arguments.place} for good: rerun with --confirm. "
+            "--dry-run says what would go"
+        )
+        return terminal.OK
+    if not arguments.dry_run:
+        consent(arguments, Target(arguments.place, operator, None), "backup prune")
+    from omnigraph.copies import prune_backup
+
+    report = prune_backup(
+        arguments.place,
+        points=arguments.point,
+        keep=arguments.keep,
+        older_than=older,
+        allow_empty=arguments.allow_empty,
+        dry_run=arguments.dry_run,
+    )
+    verb = "would remove" if report.dry_run else "removed"
+    lines = [f"{verb} point {point}" for point in report.removed]
+    lines.append(
+        f"{verb} {len(report.removed)} of {len(report.removed) + len(report.kept)} points of "
+        f"{arguments.place} and {report.files} files ({size_text(report.bytes)})"
+    )
+    terminal.show_either(
+        arguments.json,
+        {"backup": arguments.place, **report.to_json(), "uri": arguments.place},
+        "\n".join(lines),
+    )
+    return terminal.OK
 
 
 def run_backup(arguments: argparse.Namespace) -> int:

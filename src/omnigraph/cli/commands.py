@@ -140,6 +140,32 @@ def command(
     return parser
 
 
+def subcommand(
+    parent: argparse.ArgumentParser, name: str, run: Run, text: str
+) -> argparse.ArgumentParser:
+    """Declare a further form of a command that is a command itself, such as ``backup prune``.
+
+    The parser of commands takes the first word for it, if it has that name.
+    """
+    parser = type(parent)(prog=f"{parent.prog} {name}", description=_sentence(text))
+    add_global_flags(parser)
+    parser.set_defaults(
+        **{**parent._defaults, "run": run, "label": f"{parent.get_default('label')} {name}"}
+    )
+    subcommands_of(parent)[name] = (parser, text)
+    return parser
+
+
+def subcommands_of(
+    parser: argparse.ArgumentParser,
+) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """What was declared by ``subcommand``: each with what it is for."""
+    found: dict[str, tuple[argparse.ArgumentParser, str]] = vars(parser).setdefault(
+        "subcommands", {}
+    )
+    return found
+
+
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 

@@ -19,6 +19,7 @@ from omnigraph.cli.commands import (
     Commands,
     command,
     fill_global_flags,
+    subcommands_of,
 )
 from omnigraph.cli.guard import check_flags
 from omnigraph.errors import InputError, OmniGraphError
@@ -227,6 +228,10 @@ def _take_word(place: _Place, word: str) -> None:
         else:
             place.parser, place.positional = child, 0
         return
+    form = subcommands_of(place.parser).get(word)
+    if form is not None and not place.given and not place.positional:
+        place.parser = form[0]
+        return
     positionals = _positionals(place.parser)
     if place.positional < len(positionals):
         action = positionals[place.positional]
@@ -266,7 +271,11 @@ def _at(place: _Place, current: str) -> Answer:
         return Answer(current, shown)
     positionals = _positionals(place.parser)
     if place.positional < len(positionals):
-        return _values(place, positionals[place.positional], current)
+        answer = _values(place, positionals[place.positional], current)
+        if place.given or place.positional:
+            return answer
+        forms = [(name, text) for name, (_, text) in subcommands_of(place.parser).items()]
+        return Answer(current, [*forms, *answer.found], answer.kind)
     return Answer(current, _options(place))
 
 

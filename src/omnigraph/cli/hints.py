@@ -8,6 +8,9 @@ _WORDS = {
     "force only": "--force only",
     "pass confirm=True too": "pass --confirm too",
     "pass move=True": "pass --move",
+    "pass allow_empty=True": "pass --allow-empty",
+    "allow_empty=True also": "--allow-empty also",
+    "omnigraph.backup_points": "`omnigraph backup --list`",
     "pass dest": "pass --out",
     "resolve='ours' or 'theirs', or one for each conflict by its id": "--resolve ours or theirs, "
     "or a file that --conflicts FILE wrote, with a choice for each",

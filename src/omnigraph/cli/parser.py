@@ -18,6 +18,7 @@ from omnigraph.cli.commands import (
     Capability,
     Commands,
     add_global_flags,
+    subcommands_of,
 )
 
 _ABOUT = {
@@ -58,6 +59,9 @@ class CommandParser(argparse.ArgumentParser):
         self, args: Sequence[str], namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As usual, but an option that does not exist is named before what is missing."""
+        form = subcommands_of(self).get(args[0]) if args else None
+        if form is not None:
+            return form[0].parse_known_args(args[1:], namespace)
         known = [option for action in self._actions for option in action.option_strings]
         taking = {
             option
@@ -145,7 +149,7 @@ def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return [leaf for child in action.choices.values() for leaf in leaves(child)]
-    return [parser]
+    return [parser, *(form for form, _ in subcommands_of(parser).values())]
 
 
 def legend(parser: argparse.ArgumentParser) -> str:

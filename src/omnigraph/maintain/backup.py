@@ -1,9 +1,9 @@
 """Backup: a graph with its history and branches, at one moment, copied to another place.
 
-Nobody is kept out while it runs, but for the moment that is fixed at its beginning. Only what the
-place does not have yet is copied, and nothing there is ever removed or changed. The point that
-names the files is written last: a backup that is interrupted is none, and the next one goes on
-where it stopped.
+Nobody is kept out of the graph while it runs, but for the moment that is fixed at its beginning.
+One process at a time changes a backup. Only what it does not have yet is copied, and nothing there
+is changed. The point that names the files is written last: a backup that is interrupted is none,
+and the next one goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from omnigraph.maintain.backup_index import (
     has_name_for_ever,
     points,
     read_point,
+    stored_path,
     write_point,
 )
 from omnigraph.maintain.backup_point import Files, Moment, files_of, fix, refuse_changed
+from omnigraph.maintain.backup_prune import alone, finish_prune
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.copying import (
     FileDigest,
@@ -49,6 +51,7 @@ from omnigraph.storage.copying import (
     write_file,
 )
 from omnigraph.storage.durable import Durability
+from omnigraph.storage.leases import Held
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root, refuse_a_file
 
@@ -105,7 +108,9 @@ def backup(store: GraphStore, place: Root, many: int, tell: Told) -> BackupRepor
     refuse_a_file(place)
     durability = Durability.DISK if store.datasets.synced else Durability.OS
     target = ObjectStore(place, durability if store.root.is_local else Durability.DISK)
-    return steadily(lambda: _point(store, target, many, tell))
+    with alone(target, store.patience) as held:
+        finish_prune(target, held)
+        return steadily(lambda: _point(store, target, many, tell, held))
 
 
 def steadily(copy: Callable[[], T]) -> T:
@@ -129,13 +134,17 @@ def refuse_overlap(source: Root, target: Root) -> None:
         )
 
 
-def _point(store: GraphStore, target: ObjectStore, many: int, tell: Told) -> BackupReport:
+def _point(
+    store: GraphStore, target: ObjectStore, many: int, tell: Told, held: Held
+) -> BackupReport:
     with ExitStack() as markers:
         moment = fix(store, markers)
         claim(target, moment.graph)
         files = files_of(store, moment)
         stored, copied = _Copying(store, target, many, tell).run(files)
         refuse_changed(store, files)
+    held.check()
+    _refuse_lost(target, stored)
     point = _as_point(moment, stored)
     write_point(target, point)
     return BackupReport(
@@ -148,6 +157,18 @@ def _point(store: GraphStore, target: ObjectStore, many: int, tell: Told) -> Bac
         len(copied),
         sum(copied),
     )
+
+
+def _refuse_lost(target: ObjectStore, stored: list[StoredFile]) -> None:
+    """Nobody removes files while the lease of the backup is held; that is made sure of."""
+    there = {p: n for top in (FILES, OBJECTS) for p, n in files_below(target, top).items()}
+    for file in stored:
+        if there.get(file.stored) != file.size:
+            raise StorageMissing(
+                f"'{file.stored}' of the backup went while the backup was made",
+                hint="repeat the backup",
+                details={"path": file.stored},
+            )
 
 
 def _as_point(moment: Moment, stored: list[StoredFile]) -> BackupPoint:
@@ -197,7 +218,7 @@ class _Copying:
             return self._store_by_content(path, text.encode())
         if not has_name_for_ever(path):
             return self._store_by_content(path, self._source.read_bytes(path))
-        stored = f"{FILES}/{path}"
+        stored = stored_path(path, "")
         if self._there.get(stored) == size:
             known = self._known.get(path)
             if known is not None and known.size == size:
@@ -212,7 +233,8 @@ class _Copying:
 
     def _store_by_content(self, path: str, data: bytes) -> tuple[StoredFile, bool]:
         found = digest(data)
-        file = StoredFile(path, f"{OBJECTS}/{found.sha256}", found.size, found.sha256)
+        stored = stored_path(path, found.sha256)
+        file = StoredFile(path, stored, found.size, found.sha256)
         if self._there.get(file.stored) == file.size:
             return file, False
         write_file(self._target, file.stored, data)

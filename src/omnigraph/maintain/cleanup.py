@@ -93,20 +93,21 @@ def policy_of(
         raise InputError(f"keep_versions must be a number, not {type(keep_versions).__name__}")
     if keep_versions is not None and keep_versions < 0:
         raise InputError("keep_versions cannot be negative", hint="the newest version always stays")
-    age = _span("min_age", min_age)
+    age = span("min_age", min_age)
     if age:
         age = max(age, READERS)
     return Policy(
         datetime.now(UTC),
         keep_versions,
-        _span("older_than", older_than),
+        span("older_than", older_than),
         VERSION_AGE if age is None else age,
         FILE_AGE if age is None else age,
-        _span("feed_retention", feed_retention),
+        span("feed_retention", feed_retention),
     )
 
 
-def _span(name: str, given: timedelta | float | None) -> timedelta | None:
+def span(name: str, given: timedelta | float | None) -> timedelta | None:
+    """A length of time as it was given, checked; seconds are fine."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
@@ -115,12 +116,12 @@ def _span(name: str, given: timedelta | float | None) -> timedelta | None:
             hint="pass a timedelta or seconds",
         )
     try:
-        span = given if isinstance(given, timedelta) else timedelta(seconds=given)
+        length = given if isinstance(given, timedelta) else timedelta(seconds=given)
     except (OverflowError, ValueError):
         raise InputError(f"{name} is no span of time", hint="pass a timedelta or seconds") from None
-    if span < timedelta(0):
+    if length < timedelta(0):
         raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
-    return min(span, _EVER)
+    return min(length, _EVER)
 
 
 def clean_up(

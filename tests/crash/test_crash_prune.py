@@ -1,0 +1,136 @@
+"""A prune that dies somewhere: every point that is listed is whole, and the next one ends it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph import Graph, backup_points, prune_backup, restore
+from tests.crash import operations
+from tests.crash.harness import Harness, Prepared
+from tests.rotation import sample
+
+SCHEMA = "node P { name: String @key }"
+Told = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def backup(arena: Path) -> tuple[Prepared, Told]:
+    """Three points of which each has files that the others have not, and what each shows."""
+    top = arena / "pruned"
+    told = {}
+    with Graph.init(top / "graph", SCHEMA, durability="os") as graph:
+        for name in ("a", "b", "c"):
+            graph.load([{"type": "P", "data": {"name": name}}], mode="overwrite")
+            graph.maintenance.cleanup(1, min_age=0)
+            point = graph.maintenance.backup(top / "backup").point
+            told[point] = list(graph.export())
+    return Prepared.of(top, arena / "as-it-was-pruned"), told
+
+
+def stored(place: Path) -> set[str]:
+    return {
+        str(path.relative_to(place))
+        for top in ("files", "objects")
+        for path in (place / top).rglob("*")
+        if path.is_file()
+    }
+
+
+def must_be_sound(root: Path, told: Told) -> list[str]:
+    """Restore every point that is listed; gives them."""
+    points = [each.point for each in backup_points(root / "backup")]
+    for point in points:
+        new = root / "restored"
+        restore(root / "backup", new, point=point, durability="os")
+        with Graph.open(new, "r") as graph:
+            assert told.get(point, list(graph.export())) == list(graph.export())
+        shutil.rmtree(new)
+    return points
+
+
+def must_be_tidy(root: Path) -> None:
+    needed = {file.stored for point in backup_points(root / "backup") for file in point.files}
+    assert stored(root / "backup") == needed
+    assert not (root / "backup/__recovery/prune.unfinished").exists()
+
+
+def must_converge(root: Path, told: Told) -> None:
+    newest = list(told)[-1]
+    assert must_be_sound(root, told)[-1] == newest
+    prune_backup(root / "backup", keep=1)
+    assert must_be_sound(root, told) == [newest]
+    must_be_tidy(root)
+
+
+def kills(crash: Harness, operation, prepared: Prepared, counts) -> Iterator[Path]:
+    for count in counts:
+        crash.kill_after(operation, prepared.put_back(), count)
+        yield prepared.root
+
+
+def steps(crash: Harness, operation, prepared: Prepared) -> int:
+    found = crash.durable_steps(operation, prepared.put_back())
+    return sum(not step.syncs for step in found)
+
+
+def test_a_prune_that_dies_at_some_steps_leaves_whole_points(crash: Harness, backup):
+    prepared, told = backup
+    many = steps(crash, operations.prune_to_one, prepared)
+    # Its mark, two points with their files, the mark again.
+    assert many > 10
+    for root in kills(crash, operations.prune_to_one, prepared, sample(range(1, many), 4, "prune")):
+        must_converge(root, told)
+
+
+@pytest.mark.slow
+def test_a_prune_that_dies_at_any_step_leaves_whole_points(crash: Harness, backup):
+    prepared, told = backup
+    for _ in crash.walk_steps(operations.prune_to_one, prepared):
+        must_converge(prepared.root, told)
+
+
+@pytest.fixture(scope="module")
+def half_pruned(crash: Harness, backup, arena: Path) -> Prepared:
+    """The points are gone and most of their files are not."""
+    prepared, _ = backup
+    for count in range(1, 100):
+        crash.kill_after(operations.prune_to_one, prepared.put_back(), count)
+        if len(backup_points(prepared.root / "backup")) == 1:
+            break
+    assert (prepared.root / "backup/__recovery/prune.unfinished").exists()
+    top = arena / "half-pruned"
+    shutil.copytree(prepared.root, top)
+    return Prepared.of(top, arena / "as-it-was-half-pruned")
+
+
+def must_have_gone_on(root: Path, told: Told) -> None:
+    """A backup that finishes a prune loses nothing either; the one after it has the new point."""
+    newest = list(told)[-1]
+    assert must_be_sound(root, told)[0] == newest
+    with Graph.open(root / "graph", durability="os") as graph:
+        point = graph.maintenance.backup(root / "backup").point
+    assert must_be_sound(root, told)[-1] == point
+    assert not (root / "backup/__recovery/prune.unfinished").exists()
+
+
+def test_a_backup_that_dies_while_it_finishes_a_prune_loses_nothing(
+    crash: Harness, backup, half_pruned: Prepared
+):
+    _, told = backup
+    many = steps(crash, operations.back_up, half_pruned)
+    must_be_tidy(half_pruned.root)
+    for root in kills(crash, operations.back_up, half_pruned, sample(range(1, many), 3, "back up")):
+        must_have_gone_on(root, told)
+
+
+@pytest.mark.slow
+def test_a_backup_that_dies_at_any_step_of_a_prune_loses_nothing(
+    crash: Harness, backup, half_pruned: Prepared
+):
+    _, told = backup
+    for _ in crash.walk_steps(operations.back_up, half_pruned):
+        must_have_gone_on(half_pruned.root, told)

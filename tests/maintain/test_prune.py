@@ -1,0 +1,350 @@
+"""Points of a backup are removed with what only they need; the others stay whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from omnigraph import Graph, backup_points, prune_backup, restore, verify_graph
+from omnigraph.commit.store import Patience
+from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
+from omnigraph.maintain import backup_prune
+from omnigraph.maintain.backup_prune import _MARK, alone
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.roots import parse_root
+from tests.maintain.test_hostile_paths import files, forge
+
+SCHEMA = "node P { name: String @key  photo: Blob? }"
+NAMES = ("a", "b", "c", "d")
+
+
+def row(name):
+    photo = "base64:" + "eHh4" * 30_000
+    return [{"type": "P", "data": {"name": name, "photo": photo}}]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A backup of four points. Between them rows come, are replaced and are cleaned up."""
+    top = tmp_path_factory.mktemp("made")
+    told = {}
+    with Graph.init(top / "g.omni", SCHEMA, durability="os") as graph:
+        for number, name in enumerate(NAMES):
+            graph.load(row(name), mode="overwrite" if number == 2 else "merge")
+            if number == 1:
+                graph.branches.create("dev")
+                graph.load(row("dev"), branch="dev")
+            if number == 3:
+                graph.branches.delete("dev")
+                graph.maintenance.cleanup(1, min_age=0)
+            point = graph.maintenance.backup(top / "b").point
+            told[point] = {branch: list(graph.export(branch=branch)) for branch in branches(graph)}
+    return top, told
+
+
+def branches(graph):
+    return graph.branches.list()
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    shutil.copytree(made[0] / "b", tmp_path / "b")
+    return tmp_path / "b"
+
+
+@pytest.fixture
+def told(made):
+    return made[1]
+
+
+def must_be_sound(place: Path, told: dict, expected: list[str] | None = None) -> None:
+    """Every point that is listed can be restored, and is what it was."""
+    points = [each.point for each in backup_points(place)]
+    assert expected is None or points == expected
+    for point in points:
+        new = place.parent / f"{point}.omni"
+        restore(place, new, point=point, durability="os")
+        with Graph.open(new, "r") as graph:
+            assert {branch: list(graph.export(branch=branch)) for branch in branches(graph)} == (
+                told[point]
+            )
+        shutil.rmtree(new)
+
+
+def stored(place: Path) -> set[str]:
+    return {path for path in files(place) if path.startswith(("files/", "objects/"))}
+
+
+def needed(place: Path) -> set[str]:
+    return {file.stored for point in backup_points(place) for file in point.files}
+
+
+@pytest.mark.parametrize("going", [[0], [3], [1, 2], [0, 2, 3]])
+def test_points_go_by_their_ids_with_what_only_they_need(place, told, going):
+    points = list(told)
+    before = sum(len(raw) for path, raw in files(place).items() if not path.startswith("points"))
+    report = prune_backup(place, points=[points[each] for each in reversed(going)])
+    left = [point for number, point in enumerate(points) if number not in going]
+    assert report.removed == tuple(points[each] for each in going)
+    assert report.kept == tuple(left)
+    assert not report.dry_run
+    assert stored(place) == needed(place)
+    after = sum(len(raw) for path, raw in files(place).items() if not path.startswith("points"))
+    assert before - after == report.bytes
+    must_be_sound(place, told, left)
+    assert {path.split("/")[0] for path in files(place)} == {
+        "files",
+        "objects",
+        "points",
+        "omnigraph-backup.json",
+    }
+    assert not [
+        path for path in (place / "files").rglob("*") if not any(path.rglob("*")) and path.is_dir()
+    ]
+
+
+def test_the_newest_points_stay(place, told):
+    points = list(told)
+    assert prune_backup(place, keep=3).removed == (points[0],)
+    assert prune_backup(place, keep=3).removed == ()
+    assert prune_backup(place, keep=1).kept == (points[3],)
+    must_be_sound(place, told, points[3:])
+
+
+def test_points_of_an_age_go_but_for_the_last(place, told):
+    points = list(told)
+    assert prune_backup(place, older_than=3600).removed == ()
+    assert prune_backup(place, older_than=timedelta(0)).removed == tuple(points[:3])
+    must_be_sound(place, told, points[3:])
+
+
+def test_with_both_limits_a_point_is_behind_both(place, told):
+    points = list(told)
+    assert prune_backup(place, keep=1, older_than=3600).removed == ()
+    age(place, points[0])
+    age(place, points[1])
+    assert prune_backup(place, keep=3, older_than=3600).removed == (points[0],)
+    assert prune_backup(place, keep=1, older_than=3600).removed == (points[1],)
+    must_be_sound(place, told, points[2:])
+
+
+def age(place: Path, point: str) -> None:
+    """Let a point have been taken two hours earlier."""
+    path = place / f"points/{point}.json"
+    forge(path, lambda content: content.update(taken_at=content["taken_at"] - 7_200_000_000))
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(place, told):
+    before = files(place)
+    dry = prune_backup(place, keep=1, dry_run=True)
+    assert files(place) == before
+    assert dry.dry_run
+    wet = prune_backup(place, keep=1)
+    assert (wet.removed, wet.kept, wet.files, wet.bytes) == (
+        dry.removed,
+        dry.kept,
+        dry.files,
+        dry.bytes,
+    )
+    assert dry.files > 0
+    assert set(dry.to_json()) == {"uri", "removed", "kept", "files", "bytes", "dry_run"}
+
+
+def test_the_last_point_goes_only_when_that_is_asked_for(place, told):
+    points = list(told)
+    before = files(place)
+    with pytest.raises(InputError, match="every point"):
+        prune_backup(place, points=points)
+    for wrong in (0, -1):
+        with pytest.raises(InputError, match="newest point always stays"):
+            prune_backup(place, keep=wrong)
+    assert files(place) == before
+    report = prune_backup(place, points=points, allow_empty=True)
+    assert report.kept == ()
+    assert list(files(place)) == ["omnigraph-backup.json"]
+    with pytest.raises(NotFound, match="has no point"):
+        restore(place, place.parent / "r.omni")
+
+
+def test_all_points_can_go_by_a_limit_that_is_asked_for(place):
+    assert len(prune_backup(place, keep=0, allow_empty=True).removed) == 4
+
+
+def test_what_makes_no_sense_is_refused_before_anything_goes(place, told, tmp_path):
+    before = files(place)
+    for wrong in (
+        {},
+        {"points": [next(iter(told))], "keep": 1},
+        {"points": "01H"},
+        {"keep": True},
+        {"keep": "3"},
+        {"older_than": -1},
+        {"older_than": "7d"},
+        {"older_than": float("nan")},
+    ):
+        with pytest.raises(InputError):
+            prune_backup(place, **wrong)
+    for point in ("../x", "nobody", "", "\n"):
+        with pytest.raises(NotFound):
+            prune_backup(place, points=[point])
+    for nothing in (tmp_path / "none", tmp_path):
+        with pytest.raises(NotFound):
+            prune_backup(nothing, keep=1)
+    assert not (tmp_path / "none").exists()
+    assert files(place) == before
+
+
+def test_a_damaged_point_that_stays_keeps_everything(place, told):
+    points = list(told)
+    (place / f"points/{points[1]}.json").write_text("{}")
+    before = files(place)
+    with pytest.raises(StorageCorrupt, match="nothing was removed") as caught:
+        prune_backup(place, points=[points[0]])
+    assert points[1] in (caught.value.hint or "")
+    assert files(place) == before
+    prune_backup(place, points=[points[1]])
+    must_be_sound(place, told, [points[0], *points[2:]])
+
+
+def test_files_of_others_in_a_backup_stay(place, told):
+    for name in ("files/notes.txt", "objects/README", "files/nodes/x/other/y", "mine/a"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("mine")
+    prune_backup(place, points=list(told), allow_empty=True)
+    assert [path for path, raw in files(place).items() if raw == b"mine"] == [
+        "files/nodes/x/other/y",
+        "files/notes.txt",
+        "mine/a",
+        "objects/README",
+    ]
+
+
+def test_what_an_interrupted_backup_left_goes_with_the_next_prune(place, told):
+    extra = place / f"objects/{'0' * 64}"
+    extra.write_text("left")
+    assert prune_backup(place, keep=4).files == 1
+    assert not extra.exists()
+    must_be_sound(place, told, list(told))
+
+
+# -- beside others --------------------------------------------------------------------------------
+
+
+def test_a_backup_beside_a_prune_waits_and_loses_nothing(made, place, told, tmp_path, monkeypatch):
+    """The prune has decided what goes when the backup comes, which needs some of it."""
+    shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
+    decided, failures = threading.Event(), []
+    carry_out = backup_prune._carry_out
+
+    def slowly(backup, plan, held):
+        decided.set()
+        # Until somebody waits behind this one for the lease.
+        queues = lambda: list((place / "__recovery").glob("*.queue/*"))  # noqa: E731
+        waiting.wait(10)
+        for _ in range(10_000):
+            if queues():
+                break
+            threading.Event().wait(0.001)
+        else:
+            failures.append("nobody came")
+        carry_out(backup, plan, held)
+
+    waiting = threading.Event()
+    monkeypatch.setattr(backup_prune, "_carry_out", slowly)
+    pruning = threading.Thread(target=lambda: prune_backup(place, points=[list(told)[3]]))
+    pruning.start()
+    assert decided.wait(10)
+    with Graph.open(tmp_path / "g.omni", durability="os") as graph:
+        waiting.set()
+        point = graph.maintenance.backup(place).point
+        now = {branch: list(graph.export(branch=branch)) for branch in branches(graph)}
+    pruning.join()
+    assert failures == []
+    must_be_sound(place, {**told, point: now}, [*list(told)[:3], point])
+
+
+def test_only_one_changes_a_backup_at_a_time(place, made, tmp_path):
+    shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
+    objects = ObjectStore(parse_root(str(place)))
+    before = files(place)
+    with (
+        Graph.open(tmp_path / "g.omni", durability="os") as graph,
+        alone(objects, Patience()),
+    ):
+        with pytest.raises(Conflict, match="another backup"), alone(objects, Patience(lease=0.0)):
+            raise AssertionError("both had it")
+        assert len(backup_points(place)) == 4
+        assert prune_backup(place, keep=1, dry_run=True).files > 0
+        restore(place, tmp_path / "r.omni")
+        graph._store.patience = Patience(lease=0.0)
+        with pytest.raises(Conflict):
+            graph.maintenance.backup(place)
+    assert files(place) == before
+
+
+# -- interrupted ----------------------------------------------------------------------------------
+
+
+def interrupted(place: Path, monkeypatch, **selection) -> None:
+    """Let a prune die when its points are gone and their files are not."""
+
+    def die(self, paths):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete_all", die)
+        with pytest.raises(KeyboardInterrupt):
+            prune_backup(place, **selection)
+
+
+def test_an_interrupted_prune_is_finished_by_the_next(place, told, monkeypatch):
+    interrupted(place, monkeypatch, keep=1)
+    assert stored(place) > needed(place)
+    must_be_sound(place, told, list(told)[3:])
+    report = prune_backup(place, keep=1)
+    assert report.removed == ()
+    assert report.files > 0
+    assert stored(place) == needed(place)
+    assert not (place / _MARK).exists()
+
+
+def test_an_interrupted_prune_is_finished_by_the_next_backup(
+    made, place, told, tmp_path, monkeypatch
+):
+    shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
+    interrupted(place, monkeypatch, keep=1)
+    with Graph.open(tmp_path / "g.omni", durability="os") as graph:
+        graph.maintenance.backup(place)
+    assert stored(place) == needed(place)
+    assert not (place / "__recovery").exists()
+
+
+def test_a_backup_does_not_finish_a_prune_when_a_point_is_damaged(
+    made, place, told, tmp_path, monkeypatch
+):
+    shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
+    interrupted(place, monkeypatch, keep=1)
+    (place / f"points/{list(told)[3]}.json").write_text("{}")
+    before = stored(place)
+    with Graph.open(tmp_path / "g.omni", durability="os") as graph:
+        graph.maintenance.backup(place)
+    assert stored(place) >= before
+    assert (place / _MARK).exists()
+    prune_backup(place, points=[list(told)[3]])
+    assert stored(place) == needed(place)
+
+
+def test_a_mark_of_somebody_else_removes_no_point(place, told, made, tmp_path):
+    """Whatever it says: only files that no point needs go."""
+    shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
+    (place / _MARK).parent.mkdir(exist_ok=True)
+    (place / _MARK).write_text(json.dumps({"points": list(told), "files": ["../../x"]}))
+    with Graph.open(tmp_path / "g.omni", durability="os") as graph:
+        graph.maintenance.backup(place)
+    assert [each.point for each in backup_points(place)][:4] == list(told)
+    assert verify_graph(tmp_path / "g.omni").problems == ()
