@@ -423,6 +423,15 @@ def cluster(desk, graph):
     return desk
 
 
+@pytest.mark.parametrize("name", ["../../outside", "..", "a/../../b", "/abs", "~", "a\\b", ""])
+def test_a_ledger_names_no_graph_outside_its_cluster(desk, graph, name):
+    desk.write("c/__cluster/state.json", ledger(name))
+    for arguments in (("--cluster", "c"), ("--cluster", "c", "--graph", name)):
+        done = desk.run("optimize", *arguments, "--quiet")
+        done.fails("c")
+        assert "not an id of a graph" in done.err
+
+
 LINT = ("lint", "--query", "q.gq", "--json")
 
 

@@ -155,6 +155,7 @@ def test_a_point_with_a_path_that_leads_out_makes_no_graph(top, outside, table):
         lambda told: told.update(branches=["main"]),
         lambda told: told.update(files={"a": 1}),
         lambda told: told.update(taken_at=1e300),
+        lambda told: told.update(branches={"main": "x"}),
     ],
 )
 def test_a_point_that_is_not_what_a_backup_writes_is_damaged(top, outside, change):
@@ -304,6 +305,7 @@ def test_a_cleanup_intent_that_leads_out_removes_nothing(top, outside, table):
         if form != "nodes/{t}"
     ]
     kept += [intent(top, table, branch=branch, purpose="drop") for branch in HOSTILE_BRANCHES]
+    kept += [intent(top, table, versions=each) for each in ([[1, 10**15]], [[5, 1]], [[-3, 2]])]
     before = files(top / "g.omni")
     with reopened(top) as graph:
         graph.maintenance.cleanup(1, min_age=0)
@@ -363,7 +365,7 @@ def test_a_record_of_checksums_that_leads_out_is_damaged(top, outside, table):
 
 
 @pytest.mark.parametrize(
-    "text", ['{"version": 1, "sum": "", "files": []}', "[]", "1", '{"files": 1}']
+    "text", ["[" * 100_000, '{"version": 1, "sum": "", "files": []}', "[]", "1", '{"files": 1}']
 )
 def test_a_record_of_checksums_of_another_shape_is_damaged(top, text):
     (top / "g.omni/__checksums" / record_name()).write_text(text)
@@ -509,3 +511,25 @@ def test_a_branch_that_a_user_names_leads_nowhere(top, outside, branch):
             with pytest.raises((BranchNotFound, InputError)):
                 call()
     outside.must_be_untouched()
+
+
+def test_lists_without_end_are_damaged(top, outside):
+    """Brackets in brackets, and more versions than any table has."""
+    deep = "[" * 100_000
+    with pytest.raises(StorageCorrupt):
+        RemovedVersions.from_text(deep)
+    many = RemovedVersions({"__manifest": CopyRemovals(None, ((1, 10**15),))}).to_text()
+    with pytest.raises(StorageCorrupt):
+        RemovedVersions.from_text(many)
+    newest_point(top).write_text(deep)
+    with pytest.raises(StorageCorrupt):
+        restore(top / "b", top / "r.omni")
+    (top / "b/omnigraph-backup.json").write_text(deep)
+    with pytest.raises(StorageCorrupt):
+        backup_points(top / "b")
+    recovery = top / "g.omni/__recovery"
+    recovery.mkdir(exist_ok=True)
+    (recovery / "01H.cleanup").write_text(deep)
+    (recovery / "01H.staging").write_text(deep)
+    codes = {each.code for each in verify_graph(top / "g.omni").problems}
+    assert codes == {ProblemCode.MARKER_DAMAGED}

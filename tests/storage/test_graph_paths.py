@@ -7,7 +7,9 @@ import os
 import pytest
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.copying import copy_file, files_below, folders_in, write_file
+from omnigraph.storage.first_read import FirstReads, VersionGuard
 from omnigraph.storage.graph_paths import (
     branch_of_reference,
     escaped,
@@ -19,9 +21,11 @@ from omnigraph.storage.graph_paths import (
     is_table_file,
     refuse_unsafe,
 )
+from omnigraph.storage.lance_manifests import IndexEntry
 from omnigraph.storage.leases import LocalLeases, lease_path
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import parse_root
+from omnigraph.storage.table_types import TableRef
 from tests.maintain.copied_graphs import filled
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 
@@ -149,6 +153,14 @@ def test_what_could_lead_out_is_refused_as_the_last_line():
             refuse_unsafe(path)
     for path in ("", "a", "a/b.c", "_refs/branches/a%2Fb.json", "a/..b", "a/...", "a/b#1"):
         refuse_unsafe(path)
+
+
+def test_an_index_whose_files_lie_elsewhere_is_damaged(objects, outside):
+    guard = VersionGuard(FirstReads(objects, Checksums(objects)), TableRef("nodes/a"), 1, "x")
+    for form in LEADS_OUT:
+        files = ((outside.path(form, TABLE), 4),)
+        assert guard._is_damaged(IndexEntry("i", "0c9a", (1,), files, None))
+    outside.must_be_untouched()
 
 
 # -- links ----------------------------------------------------------------------------------------

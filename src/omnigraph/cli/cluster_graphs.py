@@ -62,7 +62,7 @@ def applied_graphs(target: str, root: str) -> list[str]:
     try:
         resources = json.loads(text)["applied_revision"]["resources"] if text is not None else {}
         graphs = sorted(key.partition(".")[2] for key in resources if key.startswith("graph."))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"the ledger of cluster '{target}' cannot be read") from None
     for graph in graphs:
         # A graph lies in one directory below the cluster, wherever its id says.

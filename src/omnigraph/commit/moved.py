@@ -81,7 +81,7 @@ def _forked_at(store: GraphStore, folder: str) -> int:
     try:
         told = json.loads(store.objects.read(branch_reference(folder.partition(_TREE)[2])))
         return int(told["parentVersion"])
-    except (StorageMissing, ValueError, KeyError, TypeError):
+    except (StorageMissing, ValueError, KeyError, TypeError, RecursionError):
         return 0
 
 

@@ -37,7 +37,13 @@ from omnigraph.storage.cleaning import (
 )
 from omnigraph.storage.graph_paths import is_branch, is_removable_file, is_table, refused
 from omnigraph.storage.inline import BranchInfo
-from omnigraph.storage.removed_versions import from_ranges, life_id, record_removed, to_ranges
+from omnigraph.storage.removed_versions import (
+    checked_ranges,
+    from_ranges,
+    life_id,
+    record_removed,
+    to_ranges,
+)
 from omnigraph.storage.table_types import TableRef
 
 ENDING = ".cleanup"
@@ -231,14 +237,14 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
             str(stored["table"]),
             ref,
             None if life is None else str(life),
-            tuple(from_ranges(stored["versions"])),
+            tuple(from_ranges(checked_ranges(stored["versions"]))),
             files,
         )
     except StorageCorrupt as error:
         raise StorageCorrupt(
             error.message, hint=error.hint, details={**error.details, "file": path}
         ) from None
-    except (ValueError, KeyError, TypeError, OmniGraphError):
+    except (ValueError, KeyError, TypeError, RecursionError, OmniGraphError):
         raise StorageCorrupt(
             f"'{path}' does not say which versions are being removed",
             hint=_HINT,

@@ -85,7 +85,7 @@ def _marker(name: str, text: str) -> Marker:
         started = datetime.fromtimestamp(told["started_at"] / 1_000_000, UTC)
         bases = {str(key): int(version) for key, version in told["tables"].items()}
         return Marker(str(told["operation_id"]), started, frozenset(bases), bases)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise StorageCorrupt(
             f"'{FOLDER}/{name}' does not say which write it marks",
             hint="remove it if no write runs",

@@ -33,6 +33,15 @@ TITLE = "omnigraph-backup.json"
 POINTS, FILES, OBJECTS = "points", "files", "objects"
 _FORMAT = 1
 _HINT = "restore an earlier point, or take another backup"
+_WRONG_SHAPE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    OSError,
+)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIXED = ("data/", "_deletions/", "_indices/", "_transactions/")
 
@@ -108,7 +117,7 @@ def _title(backup: ObjectStore) -> str:
         raise NotFound(
             f"there is no backup at '{backup.root.uri}'", hint="look for the right place"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(TITLE) from None
     if version != _FORMAT:
         raise InputError(
@@ -186,7 +195,7 @@ def read_point(backup: ObjectStore, point: str) -> BackupPoint:
         branches = {_branch(path, name): int(n) for name, n in told["branches"].items()}
         taken = datetime.fromtimestamp(told["taken_at"] / 1_000_000, UTC)
         return BackupPoint(point, taken, str(told["graph"]), branches, files)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError):
+    except _WRONG_SHAPE:
         raise _damaged(path) from None
 
 

@@ -194,7 +194,7 @@ def _parent(text: str, path: str) -> str | None:
     """The branch that another was made from, as its reference says."""
     try:
         parent = json.loads(text).get("parentBranch")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise StorageCorrupt(f"'{path}' does not describe a branch") from None
     if parent and not is_branch(parent):
         raise refused(parent, f"'{path}'")

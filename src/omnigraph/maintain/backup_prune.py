@@ -152,7 +152,7 @@ def finish_prune(backup: ObjectStore, held: Held) -> None:
         return
     try:
         plan = _plan_of(backup, [], points(backup))
-    except StorageCorrupt:
+    except (StorageCorrupt, NotFound):
         return
     _carry_out(backup, plan, held)
 

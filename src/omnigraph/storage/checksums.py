@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
-from omnigraph.storage.graph_paths import escaped, is_table_file
+from omnigraph.storage.graph_paths import escaped, is_table_file, refuse_unsafe
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
 
 FOLDER = "__checksums"
@@ -102,6 +102,7 @@ class Checksums:
         sums = known or {}
         for name in names:
             path = f"{folder}/{name}"
+            refuse_unsafe(path)
             found = sums.get(name)
             if found is None and self._objects.root.is_local:
                 try:
@@ -232,7 +233,7 @@ def read_records(objects: ObjectStore) -> Records:
             found.names.append(name)
         except StorageMissing:
             continue
-        except (StorageCorrupt, ValueError, KeyError, TypeError):
+        except (StorageCorrupt, ValueError, KeyError, TypeError, RecursionError):
             found.damaged.append(name)
     return found
 

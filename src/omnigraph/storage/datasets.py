@@ -31,6 +31,7 @@ from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.failures import translated
 from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
+from omnigraph.storage.graph_paths import is_file_in_copy, refused
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.lance_manifests import Home, bases, message, rewritten, without_indexes
 from omnigraph.storage.links import refuse_link, refuse_links
@@ -405,7 +406,10 @@ def _session(size: int | None = None) -> Any:
 
 
 def _transaction_name(made_by: Transaction) -> str:
-    return f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+    name = f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+    if not is_file_in_copy(name):
+        raise refused(name, "a transaction of Lance")
+    return name
 
 
 def branch_file(branch: str) -> str:

@@ -31,6 +31,7 @@ from omnigraph.storage.file_checks import (
     check_new_file,
     check_version_file,
 )
+from omnigraph.storage.graph_paths import is_file_in_copy
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.lance_manifests import IndexEntry, base_paths, index_entries
 from omnigraph.storage.objects import ObjectStore
@@ -335,6 +336,8 @@ class VersionGuard:
         if home is None:
             return False
         folder = f"_indices/{entry.uuid}"
+        if not all(is_file_in_copy(f"{folder}/{name}") for name, _ in entry.files):
+            return True
         files = [NamedFile(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
         root = self._reads.objects.root
         if any(not os.path.exists(root.path(each.path)) for each in files):

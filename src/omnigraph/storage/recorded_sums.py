@@ -105,7 +105,7 @@ class RecordedSums:
 def _all_sums(raw: bytes) -> dict[str, FileSum]:
     try:
         return sums_of_record(json.loads(raw)["files"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

@@ -25,6 +25,7 @@ PATH = f"{FOLDER}/removed.json"
 
 _VERSION = 1
 _ATTEMPTS = 50
+_MOST_VERSIONS = 10_000_000
 
 Ranges = tuple[tuple[int, int], ...]
 """Versions as first and last of each run, rising."""
@@ -53,6 +54,15 @@ def from_ranges(ranges: Iterable[Iterable[int]]) -> Iterator[int]:
         yield from range(first, last + 1)
 
 
+def checked_ranges(stored: Any) -> Ranges:
+    """Versions as they are stored; ``ValueError`` when these are none, or too many to be true."""
+    ranges = tuple((int(first), int(last)) for first, last in stored)
+    total = sum(last - first + 1 for first, last in ranges)
+    if any(not 0 <= first <= last for first, last in ranges) or total > _MOST_VERSIONS:
+        raise ValueError("no ranges of versions")
+    return ranges
+
+
 @dataclass(frozen=True, slots=True)
 class Fork:
     """Where a fork of a table was made, and what tells it from a later one of the same name."""
@@ -75,7 +85,7 @@ def read_fork(objects: ObjectStore, ref: TableRef) -> Fork | None:
         return Fork(parent, int(stored["parentVersion"]), life)
     except StorageMissing:
         return None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise StorageCorrupt(f"'{path}' does not describe a branch") from None
 
 
@@ -134,7 +144,7 @@ class RemovedVersions:
             if not all(map(is_copy, removed)):
                 raise ValueError("the record names what is no table")
             return cls({path: _copy(found) for path, found in removed.items()})
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StorageCorrupt(
                 f"the record of removed versions in '{PATH}' is damaged",
                 hint="the next cleanup writes it anew",
@@ -143,8 +153,7 @@ class RemovedVersions:
 
 def _copy(stored: Any) -> CopyRemovals:
     life = stored["life"]
-    ranges = tuple((int(first), int(last)) for first, last in stored["versions"])
-    return CopyRemovals(None if life is None else str(life), ranges)
+    return CopyRemovals(None if life is None else str(life), checked_ranges(stored["versions"]))
 
 
 def _digest(removed: object) -> str:

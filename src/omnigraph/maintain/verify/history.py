@@ -81,7 +81,7 @@ def _damaged_references(ground: Ground, references: set[str]) -> None:
             try:
                 branch_of_reference(path.rpartition("/")[2])
                 told = json.loads(ground.store.objects.read(path))
-            except (ValueError, StorageMissing, StorageCorrupt):
+            except (ValueError, StorageMissing, StorageCorrupt, RecursionError):
                 told = None
             if not isinstance(told, dict):
                 ground.findings.add(
@@ -306,7 +306,7 @@ def _look_at_marker(ground: Ground, file: str) -> None:
             return
         try:
             since = datetime.fromtimestamp(json.loads(text)["started_at"] / 1_000_000, UTC)
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             ground.findings.add(
                 Problem(
                     ProblemCode.MARKER_DAMAGED,

@@ -1,0 +1,197 @@
+"""Lists of files on S3 that lead out of their prefix, and pruning a backup there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph import Graph, backup_points, clone, prune_backup, restore, verify_graph
+from omnigraph.commit.publisher import Publication
+from omnigraph.commit.rows import TableRow, VersionRow
+from omnigraph.commit.store import Patience
+from omnigraph.commit.ulid import new_ulid
+from omnigraph.errors import Conflict, StorageCorrupt
+from omnigraph.maintain.backup_index import _sum
+from omnigraph.maintain.backup_prune import _MARK, alone
+from omnigraph.maintain.verify import ProblemCode
+from omnigraph.storage.copying import copy_file, files_below
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.removed_versions import PATH, CopyRemovals, RemovedVersions
+from tests.maintain.outside import HOSTILE_PATHS
+from tests.rotation import sample
+
+SCHEMA = "node P { name: String @key }"
+
+
+class Place:
+    """A graph and a backup in one prefix, a canary beside them, and what is asked of the server."""
+
+    def __init__(self, s3_root, proxy) -> None:
+        self._proxy = proxy
+        self.graph, self.backup, self.new = (
+            s3_root(name, proxy.endpoint) for name in ("g.omni", "b", "r.omni")
+        )
+        self.options = {"storage_options": dict(self.graph.options)}
+        self.canary = ObjectStore(s3_root("outside"))
+        self.canary.write("canary", "mine")
+        self.canary.write("data/canary", "mine")
+
+    def must_be_untouched(self) -> None:
+        asked = [request for request in self._proxy.log if "outside" in str(request)]
+        assert asked == []
+        assert files_below(self.canary) == {"canary": 4, "data/canary": 4}
+        self._proxy.reset()
+
+
+def row(name):
+    return [{"type": "P", "data": {"name": name}}]
+
+
+@pytest.fixture
+def place(s3_root, proxy):
+    place = Place(s3_root, proxy)
+    with Graph.init(place.graph.uri, SCHEMA, **place.options) as graph:
+        for name in ("a", "b"):
+            graph.load(row(name), mode="overwrite")
+            graph.maintenance.backup(place.backup.uri, **place.options)
+    proxy.reset()
+    return place
+
+
+def test_lists_on_s3_that_lead_out_are_refused(place):
+    objects, backup = ObjectStore(place.graph), ObjectStore(place.backup)
+    with Graph.open(place.graph.uri, "r", **place.options) as graph:
+        location = graph._store.manifest(None).current().pins["node:P"].location
+    table = location.partition("/")[2]
+    forms = sample([form for form in HOSTILE_PATHS if "\ud800" not in form], 12, "paths on S3")
+    paths = [form.replace("{t}", table).replace("{outside}", "/outside") for form in forms]
+    point = f"points/{backup_points(place.backup.uri, **place.options)[-1].point}.json"
+    good = json.loads(backup.read(point))
+    for path in paths:
+        for at in (0, 1):
+            told = json.loads(json.dumps(good))
+            told["files"][0][at] = path
+            del told["sum"]
+            told["sum"] = _sum(told)
+            backup.write(point, json.dumps(told))
+            with pytest.raises(StorageCorrupt):
+                restore(place.backup.uri, place.new.uri, **place.options)
+    with pytest.raises(StorageCorrupt):
+        prune_backup(place.backup.uri, points=[backup.list("points")[0][:-5]], **place.options)
+    assert files_below(ObjectStore(place.new)) == {}
+    for number, path in enumerate(paths):
+        name = f"__recovery/{new_ulid()}.cleanup"
+        about = {"location": path, "files": []} if number % 2 else {"files": [path]}
+        about = {"location": location, **about, "versions": [], "life": None, "branch": "main"}
+        about |= {"started_at": 1, "purpose": "cleanup", "table": "node:P"}
+        if about["location"] != location or about["files"]:
+            objects.write(name, json.dumps(about))
+    removed = RemovedVersions({"../outside/tree/x": CopyRemovals("life", ((1, 2),))})
+    objects.write(PATH, removed.to_text())
+    with Graph.open(place.graph.uri, **place.options) as graph:
+        graph.load(row("c"))
+        graph.maintenance.cleanup(1, min_age=0)
+        codes = {each.code for each in graph.maintenance.verify().problems}
+    assert codes == {ProblemCode.MARKER_DAMAGED}
+    place.must_be_untouched()
+
+
+@pytest.mark.parametrize("location", ["../outside", "nodes/../../outside", "s3://bucket/outside"])
+def test_a_manifest_on_s3_that_leads_out_is_refused(place, location):
+    with Graph.open(place.graph.uri, **place.options) as graph:
+        graph._store.publisher.publish(
+            graph._store.manifest(None),
+            Publication({}, [VersionRow("node:Q", 1, None, 1)], [TableRow("node:Q", location)]),
+        )
+    for call in (
+        lambda: Graph.open(place.graph.uri, **place.options),
+        lambda: clone(place.graph.uri, place.new.uri, **place.options),
+    ):
+        with pytest.raises(StorageCorrupt):
+            call()
+    assert not verify_graph(place.graph.uri, **place.options).is_sound
+    place.must_be_untouched()
+
+
+def test_no_request_is_made_for_a_path_that_leads_out(place, s3_root):
+    objects = ObjectStore(place.graph)
+    for path in ("../outside/canary", "nodes/../../outside/canary", "/outside/canary"):
+        for call in (
+            objects.read,
+            objects.read_bytes,
+            objects.head,
+            objects.exists,
+            objects.delete,
+            objects.delete_prefix,
+            lambda p: objects.delete_all(["x", p]),
+            lambda p: objects.write(p, "theirs"),
+            lambda p: objects.write_bytes(p, b"theirs"),
+            lambda p: objects.create(p, "theirs"),
+            lambda p: objects.replace(p, "theirs", "x"),
+            lambda p: objects.rename("_schema.pg", p),
+            lambda p: copy_file(objects, p, objects, "here"),
+            lambda p: copy_file(objects, "_schema.pg", objects, p),
+        ):
+            with pytest.raises(StorageCorrupt):
+                call(path)
+    place.must_be_untouched()
+
+
+# -- prune ----------------------------------------------------------------------------------------
+
+
+def needed(place: Place) -> set[str]:
+    points = backup_points(place.backup.uri, **place.options)
+    return {file.stored for point in points for file in point.files}
+
+
+def stored(place: Place) -> set[str]:
+    found = files_below(ObjectStore(place.backup))
+    return {path for path in found if path.startswith(("files/", "objects/"))}
+
+
+def test_points_of_a_backup_on_s3_are_pruned(place):
+    first, second = (each.point for each in backup_points(place.backup.uri, **place.options))
+    dry = prune_backup(place.backup.uri, points=[second], dry_run=True, **place.options)
+    assert dry.files > 0
+    before = sum(files_below(ObjectStore(place.backup)).values())
+    report = prune_backup(place.backup.uri, points=[second], **place.options)
+    assert (report.removed, report.kept, report.files) == ((second,), (first,), dry.files)
+    assert before - sum(files_below(ObjectStore(place.backup)).values()) > report.bytes > 0
+    assert stored(place) == needed(place)
+    restore(place.backup.uri, place.new.uri, **place.options)
+    assert verify_graph(place.new.uri, **place.options).problems == ()
+    with Graph.open(place.graph.uri, **place.options) as graph:
+        graph.maintenance.backup(place.backup.uri, **place.options)
+    left = {path.split("/")[0] for path in files_below(ObjectStore(place.backup))}
+    assert left <= {"files", "objects", "points", "omnigraph-backup.json"}
+
+
+def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(place, monkeypatch):
+    def die(self, paths):
+        raise KeyboardInterrupt
+
+    newest = backup_points(place.backup.uri, **place.options)[-1].point
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete_all", die)
+        with pytest.raises(KeyboardInterrupt):
+            prune_backup(place.backup.uri, points=[newest], **place.options)
+    assert stored(place) > needed(place)
+    assert ObjectStore(place.backup).head(_MARK) is not None
+    with Graph.open(place.graph.uri, **place.options) as graph:
+        graph.maintenance.backup(place.backup.uri, **place.options)
+    assert stored(place) == needed(place)
+    assert ObjectStore(place.backup).head(_MARK) is None
+
+
+def test_only_one_changes_a_backup_on_s3_at_a_time(place):
+    before = files_below(ObjectStore(place.backup))
+    with Graph.open(place.graph.uri, **place.options) as graph:
+        graph._store.patience = Patience(lease=0.0)
+        with (
+            alone(ObjectStore(place.backup), Patience()),
+            pytest.raises(Conflict, match="another backup"),
+        ):
+            graph.maintenance.backup(place.backup.uri, **place.options)
+    assert files_below(ObjectStore(place.backup)) == before
