@@ -240,6 +240,15 @@ def test_a_lease_is_not_taken_through_a_link(name, outside, tmp_path):
     outside.must_be_untouched()
 
 
+def test_a_directory_with_odd_names_can_be_removed(objects, tmp_path):
+    """They lead nowhere: who removes all that is there need not know its form."""
+    objects.write("t/own", "ours")
+    for name in ("a\\b", "line\nbreak", "..."):
+        (tmp_path / "g.omni/t" / name).write_text("x")
+    assert objects.delete_prefix("t") == 4
+    assert not (tmp_path / "g.omni/t").exists()
+
+
 def test_a_root_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -65,7 +65,7 @@ def applied_graphs(target: str, root: str) -> list[str]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"the ledger of cluster '{target}' cannot be read") from None
     for graph in graphs:
-        # A graph lies in one directory below the cluster, wherever its id says.
+        # The id becomes the name of a directory, so it must be a single plain segment.
         if "/" in graph or not is_branch(graph):
             raise InputError(
                 f"the ledger of cluster '{target}' names the graph {escaped(graph)}, "

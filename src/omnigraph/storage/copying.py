@@ -63,11 +63,10 @@ def files_below(objects: ObjectStore, path: str = "") -> dict[str, int]:
 
 
 def _local_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:
-    top = objects.root.uri
     with translated("list", objects.root.path(path)):
-        for entry in walk(top, path):
+        for name, entry in walk(objects.root.uri, path):
             with suppress(FileNotFoundError):
-                yield entry.path[len(top) + 1 :], entry.stat(follow_symlinks=False).st_size
+                yield name, entry.stat(follow_symlinks=False).st_size
 
 
 def _remote_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:

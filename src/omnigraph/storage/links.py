@@ -46,7 +46,22 @@ def no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
 
-def walk(top: str, path: str = "", on_link: OnLink = refuse_link) -> Iterator[os.DirEntry[str]]:
+def names_in(top: str, path: str) -> list[str]:
+    """The names of the regular files directly in a directory of a root; links are refused."""
+    refuse_links(top, path)
+    names = []
+    with os.scandir(f"{top}/{path}") as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                names.append(entry.name)
+            elif entry.is_symlink():
+                refuse_link(f"{path}/{entry.name}" if path else entry.name)
+    return names
+
+
+def walk(
+    top: str, path: str = "", on_link: OnLink = refuse_link
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every regular file at any depth below a directory of a root, in no order.
 
     Links and special files are handed to ``on_link``, which raises unless told otherwise.
@@ -68,6 +83,6 @@ def walk(top: str, path: str = "", on_link: OnLink = refuse_link) -> Iterator[os
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
             elif entry.is_file(follow_symlinks=False):
-                yield entry
+                yield entry.path[len(top) + 1 :], entry
             elif os.path.lexists(entry.path):
                 on_link(entry.path[len(top) + 1 :])

@@ -30,7 +30,7 @@ from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability, sync_directory, sync_file
 from omnigraph.storage.failures import translated
 from omnigraph.storage.graph_paths import refuse_unsafe
-from omnigraph.storage.links import OnLink, refuse_link, refuse_links, walk
+from omnigraph.storage.links import OnLink, names_in, refuse_link, refuse_links, walk
 from omnigraph.storage.roots import Root
 
 _TEMPORARY = ".tmp~"
@@ -378,7 +378,7 @@ class ObjectStore:
         with translated("delete", self.address(path), writes=True):
             for name in gone:
                 if self.root.is_local:
-                    self._local(name).unlink(missing_ok=True)
+                    Path(f"{self.root.uri}/{name}").unlink(missing_ok=True)
                 else:
                     self._store.delete(name)
             if self.root.is_local:
@@ -445,15 +445,7 @@ class ObjectStore:
     def _local_names(self, path: str) -> Sequence[str]:
         with translated("list", self.root.path(path)):
             try:
-                refuse_links(self.root.uri, path)
-                names = []
-                with os.scandir(self._local(path)) as entries:
-                    for entry in entries:
-                        if entry.is_file(follow_symlinks=False):
-                            names.append(entry.name)
-                        elif entry.is_symlink():
-                            refuse_link(f"{path}/{entry.name}" if path else entry.name)
-                return names
+                return names_in(self.root.uri, path)
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
@@ -468,12 +460,11 @@ class ObjectStore:
         return address
 
     def _local_files(self, path: str, on_link: OnLink) -> Iterator[tuple[str, ObjectInfo]]:
-        top = self.root.uri
-        for entry in walk(top, path, on_link):
+        for name, entry in walk(self.root.uri, path, on_link):
             if _UNFINISHED.search(entry.name) or _is_internal(entry.name):
                 continue
             with suppress(FileNotFoundError):
-                yield entry.path[len(top) + 1 :], _info(entry.stat(follow_symlinks=False))
+                yield name, _info(entry.stat(follow_symlinks=False))
 
     def _local(self, path: str) -> Path:
         refuse_unsafe(path)
@@ -502,10 +493,8 @@ class ObjectStore:
         self.traffic.lists += 1
         with translated("list", self.root.path(path)), _refusals():
             if self.root.is_local:
-                top = self.root.uri
-                for found in walk(top, path):
-                    if not _UNFINISHED.search(found.name):
-                        yield found.path[len(top) + 1 :]
+                found = walk(self.root.uri, path)
+                yield from (name for name, _ in found if not _UNFINISHED.search(name))
                 return
             for batch in self._store.list(f"{path}/" if path else None):
                 for entry in batch:
