@@ -82,7 +82,7 @@ def test_a_prune_that_dies_at_some_steps_leaves_whole_points(crash: Harness, bac
     many = steps(crash, operations.prune_to_one, prepared)
     # Its mark, two points with their files, the mark again.
     assert many > 10
-    for root in kills(crash, operations.prune_to_one, prepared, sample(range(1, many), 4, "prune")):
+    for root in kills(crash, operations.prune_to_one, prepared, sample(range(1, many), 3, "prune")):
         must_converge(root, told)
 
 
@@ -123,7 +123,7 @@ def test_a_backup_that_dies_while_it_finishes_a_prune_loses_nothing(
     _, told = backup
     many = steps(crash, operations.back_up, half_pruned)
     must_be_tidy(half_pruned.root)
-    for root in kills(crash, operations.back_up, half_pruned, sample(range(1, many), 3, "back up")):
+    for root in kills(crash, operations.back_up, half_pruned, sample(range(1, many), 2, "back up")):
         must_have_gone_on(root, told)
 
 
