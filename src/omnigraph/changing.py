@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.arguments import public
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
-from omnigraph.commit.schema_history import schema_at
+from omnigraph.commit.schema_history import identified_at
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import CommitNotFound, InputError, NotFound
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.blame import Blame, find_blame
-from omnigraph.merge.diff import ChangeFilter, Diff, State, find_diff
-from omnigraph.merge.feed import BEGINNING, ChangePage, Cursor, Feed, baseline_record
+from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.diff import Diff, State, find_diff
+from omnigraph.merge.feed import (
+    BEGINNING,
+    ChangePage,
+    Cursor,
+    Feed,
+    SchemaAt,
+    baseline_record,
+)
 from omnigraph.snapshots import GraphSnapshot
 from omnigraph.write.conform import find_type
 from omnigraph.write.export import Export
@@ -34,6 +42,8 @@ class Baseline:
 
     snapshot: GraphSnapshot
     cursor: str
+    schema: Mapping[str, Any]
+    """Its types and properties with their stable ids, as the events of the feed name them."""
     records: int = 0
     """How many nodes and edges were written out."""
 
@@ -57,16 +67,17 @@ class GraphChanges:
     ) -> Diff:
         """What differs between two states: branches, tags, commits or snapshots.
 
-        The net effect, with every row as it was and as it is; only numbers with ``summary``.
-        ``kinds`` (node, edge), ``types`` and ``ops`` (insert, update, delete) leave others out.
+        The net effect: what became of types and properties, then every row as it was and as it
+        is; rows only in numbers with ``summary``. ``kinds`` (node, edge), ``types`` and ``ops``
+        (insert, update, delete, schema) leave others out.
         """
         contract = self._graph._checked()
         store = self._graph._store
         one, other = (
-            State(found, schema_at(store, contract, found))
+            State(found, identified_at(store, contract, found))
             for found in (self._state(before), self._state(after))
         )
-        wanted = ChangeFilter.of(other.catalog, kinds, types, ops)
+        wanted = ChangeFilter.of(kinds, types, ops)
         return find_diff(store, one, other, wanted, summary=summary)
 
     @public
@@ -83,10 +94,11 @@ class GraphChanges:
     ) -> ChangePage:
         """The next changes of a branch in the order of its commits, at most ``limit``.
 
+        Those of the schema are events that come before the rows of their commit, and count too.
         Without a ``cursor`` it begins at ``start``: ``beginning``, ``now`` or
         ``after:<commit>``. The page says where to go on, and whether there was nothing more.
         """
-        feed = self._feed(branch, ChangeFilter.of(self._catalog(), kinds, types, ops))
+        feed = self._feed(branch, ChangeFilter.of(kinds, types, ops))
         place = feed.start(start) if cursor is None else Cursor.parse(cursor)
         return feed.page(place, limit)
 
@@ -106,7 +118,7 @@ class GraphChanges:
         The page has caught up when these are the last; if not, its cursor leads to the next.
         """
         found = History(self._graph._store).commit(commit)
-        feed = self._feed(found.branch, ChangeFilter.of(self._catalog(), kinds, types, ops))
+        feed = self._feed(found.branch, ChangeFilter.of(kinds, types, ops))
         start = Cursor(normal_branch(found.branch), found.parent)
         place = start if cursor is None else Cursor.parse(cursor)
         if (place.branch, place.commit) != (start.branch, start.commit):
@@ -122,21 +134,23 @@ class GraphChanges:
         """
         contract, store = self._graph._checked(), self._graph._store
         found = store.manifest(normal_branch(branch)).current()
-        catalog = schema_at(store, contract, found)
+        schema = identified_at(store, contract, found)
         commit = None if found.head is None else found.head.commit_id
         cursor = Cursor(normal_branch(branch), commit).text()
         records = 0
         if dest is not None:
-            last = json.dumps(baseline_record(commit, cursor))
-            records = Export(store, catalog, found).write_lines(Path(fspath(dest)), last)
-        return Baseline(GraphSnapshot(store, catalog, found), cursor, records)
+            last = json.dumps(baseline_record(commit, cursor, schema))
+            records = Export(store, schema.catalog, found).write_lines(Path(fspath(dest)), last)
+        return Baseline(
+            GraphSnapshot(store, schema.catalog, found), cursor, schema.to_json(), records
+        )
 
     @public
     def blame(self, type_name: str, entity_id: str, branch: str = "main") -> Blame:
         """Which commit, and so which actor, changed a node or an edge last."""
         kind = find_type(self._catalog(), type_name)
         chain = self._feed(branch, ChangeFilter()).chain()
-        return find_blame(self._graph._store, kind, entity_id, chain)
+        return find_blame(self._graph._store, self._schema(), kind, entity_id, chain)
 
     # -- parts ---------------------------------------------------------------------------
 
@@ -144,10 +158,11 @@ class GraphChanges:
         return self._graph._accepted().catalog
 
     def _feed(self, branch: str, wanted: ChangeFilter) -> Feed:
+        return Feed(self._graph._store, self._schema(), normal_branch(branch), wanted)
+
+    def _schema(self) -> SchemaAt:
         store, contract = self._graph._store, self._graph._checked()
-        return Feed(
-            store, lambda state: schema_at(store, contract, state), normal_branch(branch), wanted
-        )
+        return lambda state: identified_at(store, contract, state)
 
     def _state(self, ref: str | GraphSnapshot) -> Snapshot:
         """A state by what it is called: a branch, a tag or a commit, looked for in this order."""

@@ -189,7 +189,7 @@ def test_diff_shows_counts_and_then_every_row(place):
 
 def test_the_json_of_a_diff(place):
     told = ask_json(place, "diff", "v1", "work")
-    assert list(told) == ["from", "to", "stats", "tables", "changes"]
+    assert list(told) == ["from", "to", "stats", "tables", "schema_events", "changes"]
     assert told["from"]["ref"] == "v1"
     assert (told["to"]["ref"], told["to"]["branch"]) == ("work", "work")
     assert told["stats"] == {
@@ -224,7 +224,7 @@ def test_what_one_commit_changed_page_by_page(place):
         "~ node Person 'bo'  age: 33 → 34\n+ node Person 'dee' {\"name\": \"dee\"}\n"
     )
     first = ask_json(place, "commit", "changes", commit, "--limit", "1")
-    assert list(first) == ["cause", "changes", "next_page_token"]
+    assert list(first) == ["cause", "schema_events", "changes", "next_page_token"]
     assert list(first["cause"]) == COMMIT_KEYS
     assert (first["cause"]["graph_commit_id"], first["cause"]["actor_id"]) == (commit, "bo")
     assert [change["id"] for change in first["changes"]] == ["bo"]
@@ -256,7 +256,8 @@ def test_a_page_token_belongs_to_its_commit(place):
 
 def test_a_feed_is_read_page_by_page(place):
     """cli.md 7.6"""
-    page = ask_json(place, "changes", "poll", "--limit", "3")
+    start = ("--start", f"after:{place.ids[0]}")
+    page = ask_json(place, "changes", "poll", "--limit", "3", *start)
     assert list(page) == ["blocks", "cursor", "caught_up"]
     assert list(page["blocks"][0]) == [
         "commit_id",
@@ -264,6 +265,7 @@ def test_a_feed_is_read_page_by_page(place):
         "version",
         "created_at",
         "actor",
+        "schema_events",
         "changes",
         "is_complete",
     ]
@@ -287,6 +289,43 @@ def test_a_feed_for_people(place):
     assert lines[1] == "  ~ node Person 'bo'  age: 33 → 34"
     assert lines[-2].startswith("cursor: ")
     assert lines[-1] == "caught up"
+
+
+def test_the_schema_is_shown_before_the_rows(own):
+    with Graph.open(own.directory / "g.omni") as graph:
+        graph.branches.delete("work")
+        text = graph.schema.text()
+        graph.schema.apply(text.replace("age: I32?", 'years: I64? @rename_from("age")'))
+        apply = graph.commits()[0].commit_id
+        graph.load([person("eve")])
+    start = ("--start", f"after:{own.ids[3]}")
+    lines = ask(own, "changes", "poll", *start).splitlines()
+    assert lines[0].startswith(f"commit {apply}")
+    events = [
+        "! rename property 'Person.age' -> 'Person.years' on node 'Person'",
+        "! widen property 'Person.years' of node 'Person' from I32? to I64?",
+    ]
+    assert lines[1:3] == [f"  {event}" for event in events]
+    assert lines[4].startswith("  + node Person 'eve'")
+    assert ask(own, "commit", "changes", apply).splitlines() == events
+    assert ask(own, "diff", own.ids[3]).splitlines()[:3] == [*events, "node:Person +1 ~0 -0"]
+    assert ask(own, "diff", own.ids[3], apply).splitlines() == events
+    done = own.run("diff", own.ids[3], apply, "--uri", "g.omni", "--exit-code")
+    assert done.returncode == 1
+    told = ask_json(own, "changes", "poll", *start, "--op", "schema")
+    (event, _) = told["blocks"][0]["schema_events"]
+    assert event == {
+        "kind": "rename_property",
+        "type_kind": "node",
+        "type_name": "Person",
+        "from": "age",
+        "to": "years",
+        "type_id": event["type_id"],
+        "property_id": event["property_id"],
+    }
+    assert len(told["blocks"]) == 1
+    shown = own.run("log", "g.omni", "--type", "Person", "--oneline").stdout
+    assert apply in shown
 
 
 def test_a_baseline_holds_the_cursor_for_what_follows(place, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -34,6 +35,10 @@ def graph(tmp_path):
 
 def shown(changes):
     return [(change.type_name, change.id, change.op.value) for change in changes]
+
+
+def told(events):
+    return [event.describe() for event in events]
 
 
 # -- two states -----------------------------------------------------------------------------------
@@ -143,9 +148,15 @@ def test_the_feed_tells_every_commit_in_order(graph):
     graph.load([person("dee")], actor="second")
     graph.mutate('query q() { delete P where name = "dee" }')
     (page,) = follow(graph)
-    assert [block.commit.actor for block in page.blocks] == ["first", "second", None]
-    assert shown(page.blocks[1].changes) == [("P", "dee", "insert")]
-    assert shown(page.blocks[2].changes) == [("P", "dee", "delete")]
+    assert [block.commit.actor for block in page.blocks] == [None, "first", "second", None]
+    # The first commit made the types.
+    assert told(page.blocks[0].schema_events) == [
+        "add node type 'P'",
+        "add node type 'Q'",
+        "add edge type 'K'",
+    ]
+    assert shown(page.blocks[2].changes) == [("P", "dee", "insert")]
+    assert shown(page.blocks[3].changes) == [("P", "dee", "delete")]
     assert graph.changes.poll(cursor=page.cursor).blocks == ()
     graph.load([person("eve")])
     later = graph.changes.poll(cursor=page.cursor)
@@ -156,12 +167,15 @@ def test_the_feed_tells_every_commit_in_order(graph):
 def test_pages_are_bounded_and_put_together_they_are_everything(graph, limit):
     graph.load([person(f"p{n}") for n in range(5)])
     graph.load([person("p1", age=1), knows("p1", "p2")])
-    whole = graph.changes.poll(limit=1_000).changes
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?  more: Bool?"))
+    whole = graph.changes.poll(limit=1_000)
     pages = follow(graph, limit=limit)
-    assert [change for page in pages for change in page.changes] == list(whole)
-    assert max(len(page.changes) for page in pages) <= limit
+    assert [change for page in pages for change in page.changes] == list(whole.changes)
+    assert [e for page in pages for e in page.schema_events] == list(whole.schema_events)
+    assert len(whole.schema_events) == 5
+    assert max(len(page.changes) + len(page.schema_events) for page in pages) <= limit
     complete = [block for page in pages for block in page.blocks if block.is_complete]
-    assert len(complete) == 3
+    assert len(complete) == 5
 
 
 def test_the_feed_starts_where_it_is_told(graph):
@@ -181,7 +195,7 @@ def test_the_feed_of_a_branch_has_what_it_inherited_and_what_it_merged(graph):
     graph.load([person("dee")])
     graph.load([person("eve")], branch="work")
     graph.branches.merge("main", "work")
-    (page,) = follow(graph, branch="work")
+    (page,) = follow(graph, branch="work", ops=["insert", "update", "delete"])
     assert [shown(block.changes)[-1][:2] for block in page.blocks][1:] == [
         ("P", "eve"),
         ("P", "dee"),
@@ -241,8 +255,15 @@ def test_a_baseline_and_the_feed_behind_it_are_the_whole(graph, tmp_path):
         "baseline": {
             "snapshot_commit_id": graph.commits()[0].commit_id,
             "resume_cursor": base.cursor,
+            "schema": base.schema,
         }
     }
+    assert [entry["name"] for entry in base.schema["types"]] == ["P", "Q", "K"]
+    assert base.schema["types"][2]["from_type"] == "P"
+    properties = base.schema["types"][2]["properties"]
+    assert [(each["name"], each["property_type"]["scalar"]) for each in properties] == [
+        ("w", "I32")
+    ]
     graph.load([person("dee")])
     assert shown(graph.changes.poll(cursor=base.cursor).changes) == [("P", "dee", "insert")]
 
@@ -285,27 +306,32 @@ def test_blame_sees_through_a_merge(graph):
 # -- other schemas --------------------------------------------------------------------------------
 
 
+RENAMED = """
+node Human @rename_from("P") {
+    name: String @key
+    years: I32? @rename_from("age")
+    photo: Blob?
+    seen: DateTime?
+}
+node Q { note: String? }
+edge K: Human -> Human { w: I32? }
+"""
+
+
 def test_a_type_and_a_property_that_got_other_names(graph):
     before = graph.snapshot()
-    graph.schema.apply(
-        """
-        node Human @rename_from("P") {
-            name: String @key
-            years: I64? @rename_from("age")
-            photo: Blob?
-            seen: DateTime?
-        }
-        node Q { note: String? }
-        edge K: Human -> Human { w: I32? }
-        """.replace("I64", "I32")
-    )
+    graph.schema.apply(RENAMED)
     graph.load([{"type": "Human", "data": {"name": "ana", "years": 31}}])
     found = graph.changes.diff(before)
+    renames = ["rename node type 'P' -> 'Human'"]
+    renames += ["rename property 'Human.age' -> 'Human.years' on node 'Human'"]
+    assert told(found.schema_events) == renames
     assert shown(found.changes) == [("Human", "ana", "update")]
     assert found.changes[0].properties == ("years",)
     assert found.changes[0].before["years"] == 30
-    (page,) = follow(graph)
-    assert [len(block.changes) for block in page.blocks] == [4, 1]
+    page = graph.changes.poll(start=f"after:{graph.commits()[-1].commit_id}")
+    assert [len(block.changes) for block in page.blocks] == [4, 0, 1]
+    assert [told(block.schema_events) for block in page.blocks] == [[], renames, []]
     assert [change.type_name for change in page.changes] == ["P", "P", "P", "K", "Human"]
     assert graph.changes.blame("Human", "ben").commit.actor == "first"
     first = graph.commits()[-2].commit_id
@@ -315,17 +341,204 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     assert [change.id for change in only.changes] == ["ana", "ben", "cy", "ana"]
 
 
-def test_a_type_that_was_dropped_is_told_as_deletes(graph):
+def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
     graph.load([{"type": "Q", "data": {"id": "q1"}}])
     before = graph.snapshot()
+    start = graph.changes.poll(start="now").cursor
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
-    assert shown(graph.changes.diff(before).changes) == [("Q", "q1", "delete")]
-    assert [block.commit.commit_id for block in follow(graph)[-1].blocks][-1] == (
-        graph.commits()[0].commit_id
-    )
+    found = graph.changes.diff(before)
+    assert (told(found.schema_events), found.changes) == (["drop node type 'Q'"], ())
+    (block,) = graph.changes.poll(cursor=start).blocks
+    assert told(block.schema_events) == ["drop node type 'Q' (soft mode)"]
+    assert block.changes == ()
+    # The other way round they come back.
+    back = graph.changes.diff("main", before)
+    assert told(back.schema_events) == ["add node type 'Q'"]
+    assert shown(back.changes) == [("Q", "q1", "insert")]
 
 
 def test_wider_values_are_the_same_values(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?"))
-    assert graph.changes.diff(before).changes == ()
+    found = graph.changes.diff(before)
+    assert found.changes == ()
+    assert told(found.schema_events) == ["widen property 'P.age' of node 'P' from I32? to I64?"]
+
+
+def test_back_to_narrower_values_a_value_that_does_not_fit_is_shown_as_it_is(graph):
+    before = graph.snapshot()
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: F64?"))
+    graph.load([person("ana", age=2.5), person("ben", age=2**40)])
+    found = graph.changes.diff("main", before)
+    assert [event.kind for event in found.schema_events] == ["narrow_property"]
+    assert [(c.id, c.before["age"], c.after["age"]) for c in found.changes] == [
+        ("ana", 2.5, 30),
+        ("ben", float(2**40), 30),
+    ]
+    # Only what really differs is named.
+    assert found.changes[0].properties == ("age",)
+
+
+def test_values_for_existing_rows_are_told_by_the_event_and_differ_in_a_diff(graph):
+    before = graph.snapshot()
+    start = graph.changes.poll(start="now").cursor
+    graph.load([person("dee")])
+    values = {"P.city": "Bern", "P.age": 7}
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32  city: String"), values=values)
+    page = graph.changes.poll(cursor=start)
+    assert [len(block.changes) for block in page.blocks] == [1, 0]
+    assert {event.kind: event.step["value"] for event in page.schema_events} == {
+        "add_property": "Bern",
+        "change_nullability": 7,
+    }
+    found = graph.changes.diff(before)
+    assert [event.step.get("value") for event in found.schema_events] == [None, None]
+    assert [(c.id, c.op, c.properties) for c in found.changes] == [
+        ("ana", "update", ("city",)),
+        ("ben", "update", ("city",)),
+        ("cy", "update", ("city",)),
+        ("dee", "insert", ()),
+    ]
+    assert found.changes[-1].after["age"] == 7
+
+
+def test_rules_are_told_too(graph):
+    start = graph.changes.poll(start="now").cursor
+    graph.schema.apply(SCHEMA.replace("age: I32?", 'age: I32? @description("in years")'))
+    (event,) = graph.changes.poll(cursor=start).schema_events
+    assert (event.kind, event.type_kind, event.type_name) == (
+        "update_property_metadata",
+        "node",
+        "P",
+    )
+
+
+# -- a type that is followed ----------------------------------------------------------------------
+
+
+def test_a_type_stays_followed_under_its_new_name_and_its_old_one(graph):
+    start = graph.changes.poll(start="now", types=["P"]).cursor
+    graph.schema.apply(RENAMED)
+    graph.load([{"type": "Human", "data": {"name": "dee"}}, {"type": "Q"}])
+    again = RENAMED.replace(' @rename_from("P")', "") + "node P { name: String @key }"
+    graph.schema.apply(again)
+    graph.load([{"type": "Human", "data": {"name": "eve"}}, {"type": "P", "data": {"name": "p"}}])
+    base = graph.commits()[-1].commit_id
+    for options in (
+        {"cursor": start, "types": ["P"]},
+        {"cursor": start, "types": ["Human"]},
+        {"start": f"after:{base}", "types": ["P"]},
+    ):
+        page = graph.changes.poll(**options)
+        assert {event.type_id for event in page.schema_events} == {1}
+        assert [change.id for change in page.changes][-2:] == ["dee", "eve"]
+        later = graph.changes.poll(cursor=page.cursor, types=options["types"])
+        assert later.blocks == ()
+    # From the beginning, a name is what it is today.
+    assert [change.id for change in graph.changes.poll(types=["P"]).changes] == ["p"]
+    # In the middle of a commit the type may be called by either name.
+    inside = graph.changes.poll(start=f"after:{base}", types=["P"], limit=1).cursor
+    assert graph.changes.poll(cursor=inside, types=["Human"], limit=1).changes[0].id == "ben"
+
+
+def test_a_type_that_was_dropped_is_followed_to_its_end(graph):
+    graph.load([{"type": "Q", "data": {"id": "q1"}}])
+    start = graph.changes.poll(start="now", types=["Q"]).cursor
+    graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
+    page = graph.changes.poll(cursor=start, types=["Q"])
+    assert [event.kind for event in page.schema_events] == ["drop_type"]
+    assert graph.changes.poll(cursor=page.cursor, types=["Q"]).blocks == ()
+    assert [event.kind for event in graph.changes.poll(types=["Q"]).schema_events] == [
+        "add_type",
+        "drop_type",
+    ]
+
+
+def test_kinds_and_operations_choose_events(graph):
+    start = graph.changes.poll(start="now").cursor
+    graph.schema.apply(SCHEMA.replace("w: I32?", "w: I64?").replace("age: I32?", "age: I64?"))
+    graph.load([person("dee")])
+
+    def chosen(**options):
+        page = graph.changes.poll(cursor=start, **options)
+        return [event.type_name for event in page.schema_events], len(page.changes)
+
+    assert chosen() == (["P", "K"], 1)
+    assert chosen(kinds=["edge"]) == (["K"], 0)
+    assert chosen(ops=["schema"]) == (["P", "K"], 0)
+    assert chosen(ops=["insert"]) == ([], 1)
+
+
+def test_a_cursor_that_was_made_before_there_were_events_still_leads_on(graph):
+    commit = graph.commits()[0].commit_id
+    told = json.dumps([1, None, commit, 0, ""], separators=(",", ":")).encode()
+    old = base64.urlsafe_b64encode(told).decode().rstrip("=")
+    graph.load([person("dee")])
+    assert shown(graph.changes.poll(cursor=old).changes) == [("P", "dee", "insert")]
+
+
+# -- data that was dropped for good ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropped", ["age: I32?", "node Q { note: String? }\n"])
+def test_a_reader_that_was_up_to_date_is_led_through_a_hard_drop(graph, dropped):
+    graph.load([{"type": "Q", "data": {"id": "q1"}}])
+    earlier = graph.changes.poll(start=f"after:{graph.commits()[-1].commit_id}", limit=1).cursor
+    start = graph.changes.poll(start="now").cursor
+    graph.schema.apply(SCHEMA.replace(dropped, ""), allow_data_loss=True)
+    graph.load([person("dee")])
+    page = graph.changes.poll(cursor=start)
+    assert [event.step["mode"] for event in page.schema_events] == ["hard"]
+    assert shown(page.changes) == [("P", "dee", "insert")]
+    with pytest.raises(HistoryGone) as caught:
+        graph.changes.poll(cursor=earlier)
+    resumed = graph.changes.poll(cursor=caught.value.details["oldest_cursor"])
+    assert [event.kind for event in resumed.schema_events] == [page.schema_events[0].kind]
+
+
+def test_a_type_that_came_back_is_another_one(graph):
+    graph.load([{"type": "Q", "data": {"id": "q1", "note": "old"}}], actor="first life")
+    before = graph.snapshot()
+    graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
+    graph.schema.apply(SCHEMA)
+    graph.load([{"type": "Q", "data": {"id": "q1", "note": "old"}}, {"type": "Q"}])
+    found = graph.changes.diff(before)
+    assert told(found.schema_events) == ["drop node type 'Q'", "add node type 'Q'"]
+    assert [change.op for change in found.changes] == ["insert", "insert"]
+    assert graph.changes.blame("Q", "q1").commit.actor is None
+    graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
+    graph.schema.apply(SCHEMA)
+    with pytest.raises(EntityNotFound):
+        graph.changes.blame("Q", "q1")
+
+
+def test_a_property_that_came_back_is_another_one(graph):
+    before = graph.snapshot()
+    graph.schema.apply(SCHEMA.replace("age: I32?  ", ""))
+    graph.schema.apply(SCHEMA)
+    found = graph.changes.diff(before)
+    assert [event.kind for event in found.schema_events] == ["drop_property", "add_property"]
+    assert found.changes == ()
+    back = graph.changes.diff("main", before)
+    assert [(c.id, c.before["age"], c.after["age"]) for c in back.changes] == [
+        (name, None, 30) for name in ("ana", "ben", "cy")
+    ]
+
+
+def test_two_properties_that_exchanged_their_names(graph):
+    graph.schema.apply(SCHEMA.replace("w: I32?", "w: I32?  v: I32?"))
+    graph.load([knows("ana", "ben", id="k1", w=1, v=2)])
+    before = graph.snapshot()
+    for one, other in (("w", "x"), ("v", "w"), ("x", "v")):
+        fields = sorted(graph.catalog.edge("K").properties)
+        body = "  ".join(
+            f'{other}: I32? @rename_from("{one}")' if name == one else f"{name}: I32?"
+            for name in fields
+        )
+        graph.schema.apply(SCHEMA.replace("w: I32?", body))
+    found = graph.changes.diff(before)
+    assert sorted((event.step["from"], event.step["to"]) for event in found.schema_events) == [
+        ("v", "w"),
+        ("w", "v"),
+    ]
+    assert found.changes == ()

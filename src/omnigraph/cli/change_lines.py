@@ -11,6 +11,7 @@ from omnigraph.cli import terminal
 from omnigraph.cli.commands import UsageError
 
 if TYPE_CHECKING:
+    from omnigraph.commit.metadata import SchemaEvent
     from omnigraph.commit.receipts import TableCounts
     from omnigraph.merge.diff import Change
 
@@ -19,6 +20,7 @@ PAGE = 1_000
 
 _LONG = 80
 _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+_SCHEMA = ("!", "cyan")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--op",
         action="append",
-        choices=tuple(_SIGNS),
+        choices=(*_SIGNS, "schema"),
         help="only this operation; again for more",
     )
 
@@ -75,6 +77,12 @@ def change_text(change: Change) -> str:
     """One change as people read it."""
     sign, colour = _SIGNS[change.op.value]
     return f"{terminal.paint(sign, colour)} {change.kind} {change.type_name} {_rest(change)}"
+
+
+def event_text(event: SchemaEvent) -> str:
+    """One event of the schema as people read it."""
+    sign, colour = _SCHEMA
+    return f"{terminal.paint(sign, colour)} {event.describe()}"
 
 
 def _rest(change: Change) -> str:

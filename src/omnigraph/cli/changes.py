@@ -13,6 +13,7 @@ from omnigraph.cli.change_lines import (
     add_limit,
     change_text,
     check_limit,
+    event_text,
     filters,
     moment_text,
 )
@@ -137,18 +138,16 @@ def _follow(graph: Graph, arguments: argparse.Namespace, page: ChangePage) -> No
 
 def _show_lines(page: ChangePage) -> None:
     """One line for each block, each with the cursor behind it."""
-    from omnigraph.merge.feed import Cursor
-
-    branch = Cursor.parse(page.cursor).branch
     for block in page.blocks:
-        behind = Cursor(branch, block.commit.commit_id).text()
-        cursor = behind if block.is_complete else page.cursor
-        terminal.show(json.dumps({**block.to_json(), "cursor": cursor}, ensure_ascii=False))
+        told = {**block.to_json(), "cursor": block.cursor}
+        terminal.show(json.dumps(told, ensure_ascii=False))
 
 
 def _show_blocks(page: ChangePage) -> None:
     for block in page.blocks:
         terminal.show(_title(block))
+        for event in block.schema_events:
+            terminal.show(f"  {event_text(event)}")
         for change in block.changes:
             terminal.show(f"  {change_text(change)}")
 

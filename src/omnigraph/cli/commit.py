@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import terminal
-from omnigraph.cli.change_lines import add_filters, add_limit, change_text, check_limit, filters
+from omnigraph.cli.change_lines import (
+    add_filters,
+    add_limit,
+    change_text,
+    check_limit,
+    event_text,
+    filters,
+)
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command, family
 from omnigraph.cli.targets import opened
 from omnigraph.errors import InputError
@@ -45,7 +52,8 @@ def add(commands: Commands) -> None:
         run_changes,
         Capability.ANY,
         "show what a commit changed",
-        description="Shows what a commit changed against its first parent, row by row.",
+        description="Shows what a commit changed against its first parent: the schema, then row by "
+        "row.",
         label="commit",
     )
     add_uri(parser, positional=False)
@@ -98,11 +106,14 @@ def run_changes(arguments: argparse.Namespace) -> int:
         terminal.show_json(
             {
                 "cause": commit_json(commit),
+                "schema_events": [event.to_json() for event in page.schema_events],
                 "changes": [change.to_json() for change in page.changes],
                 "next_page_token": token,
             }
         )
         return terminal.OK
+    for event in page.schema_events:
+        terminal.show(event_text(event))
     for change in page.changes:
         terminal.show(change_text(change))
     if token is not None:

@@ -12,6 +12,7 @@ from omnigraph.cli.change_lines import (
     change_text,
     counts_json,
     counts_text,
+    event_text,
     filters,
 )
 from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
@@ -31,7 +32,7 @@ def add(commands: Commands) -> None:
         Capability.ANY,
         "show what differs between two states",
         description="Shows the net difference between two states, each a branch, a tag or a "
-        "commit: how many rows of each type, then every row.",
+        "commit: what became of the schema, how many rows of each type, then every row.",
     )
     parser.add_argument("before", metavar="BEFORE", help="a branch, a tag or a commit")
     parser.add_argument("after", nargs="?", default="main", metavar="AFTER", help="another")
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.show_json(_told(arguments, found))
     else:
         show_paged(_lines(found), is_wanted=not arguments.no_pager)
-    return terminal.FAILURE if arguments.exit_code and found.tables else terminal.OK
+    return terminal.FAILURE if arguments.exit_code and not found.is_empty else terminal.OK
 
 
 def _told(arguments: argparse.Namespace, found: Diff) -> dict[str, Any]:
@@ -68,13 +69,16 @@ def _told(arguments: argparse.Namespace, found: Diff) -> dict[str, Any]:
         },
         "stats": found.stats,
         "tables": {key: counts_json(each) for key, each in found.tables.items()},
+        "schema_events": [event.to_json() for event in found.schema_events],
         "changes": [change.to_json() for change in found.changes],
     }
 
 
 def _lines(found: Diff) -> Iterator[str]:
-    if not found.tables:
+    if found.is_empty:
         yield "no differences"
+    for event in found.schema_events:
+        yield event_text(event)
     for key, counts in found.tables.items():
         yield counts_text(key, counts)
     if found.changes:

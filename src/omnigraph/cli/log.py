@@ -199,11 +199,10 @@ def _touches(graph: Graph, commit: Commit, type_name: str) -> bool:
         moved = [key for key in keys if before.tables.get(key) != after.tables.get(key)]
         if not moved:
             return False
-        there = [key for key in moved if key in after.tables]
-        counts = graph.changes.diff(before, after, types=there or None, summary=True).tables
+        found = graph.changes.diff(before, after, types=moved, summary=True)
     except HistoryGone:
         return False
-    return any(key in counts for key in moved)
+    return not found.is_empty
 
 
 # -- showing --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ commit of a newer release can be read and written down again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -23,7 +24,8 @@ from omnigraph.commit.rows import (
     CommitRow,
     completed_ids,
 )
-from omnigraph.errors import StorageCorrupt
+from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.lang.schema.steps import DropMode, step_from_json
 
 LOAD = "load"
 """What a load was told beside its receipt."""
@@ -76,9 +78,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvent:
-    """A type or property that was added, renamed, widened or dropped, by its stable ids.
+    """What happened to a type or property, by its stable ids.
 
-    ``step`` is the migration step as data: ``kind``, ``type_kind``, names, and what else it says.
+    ``step`` is the migration step as data: ``kind``, ``type_kind``, names, and what else it says;
+    of a type that was added also its properties, and the ``value`` that existing rows got.
     """
 
     step: Mapping[str, Any]
@@ -89,6 +92,35 @@ class SchemaEvent:
     def kind(self) -> str:
         """What happened, such as ``rename_property``."""
         return str(self.step["kind"])
+
+    @property
+    def type_kind(self) -> str:
+        """``node``, ``edge`` or ``interface``."""
+        return str(self.step.get("type_kind", ""))
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type after the event; of one that was dropped, before it."""
+        step = self.step
+        named = "type_name" if "type_name" in step else "name" if "name" in step else "to"
+        return str(step.get(named, ""))
+
+    @property
+    def table_key(self) -> str:
+        return f"{self.type_kind}:{self.type_name}"
+
+    def describe(self) -> str:
+        """One line for people."""
+        try:
+            # The difference between two states does not say how something was dropped.
+            text = step_from_json({"mode": str(DropMode.SOFT), **self.step}).describe()
+        except InputError:
+            return f"{self.kind} of type {self.type_id}"
+        if "mode" not in self.step:
+            text = text.removesuffix(f" ({DropMode.SOFT} mode)")
+        if "value" not in self.step:
+            return text
+        return f"{text}, {json.dumps(self.step['value'], ensure_ascii=False)} in existing rows"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""

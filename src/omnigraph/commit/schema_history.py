@@ -11,6 +11,7 @@ for the schema that it replaces too, so files with a schema that no row knows ar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -21,9 +22,11 @@ from omnigraph.commit.rows import SchemaRow
 from omnigraph.commit.schema_files import STAGED_STATE, Contract, recorded_hash
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import SchemaDrift
+from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
 from omnigraph.lang.schema import Catalog, compile_schema
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.lang.schema.identity import Identity
 
 _KEPT = 16
 
@@ -44,11 +47,67 @@ def contract_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Co
             return contract
         # A graph of another program, from before the first schema was applied here.
         row = known[min(known)]
+    row = _recorded(known, row, snapshot)
     if row.schema_hash == contract.schema_hash:
         return contract
     if row.manifest_version < max(known, default=0):
         return _of_row(contract, row)
     return _newest(store, contract, snapshot, row, known)
+
+
+def identified_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> IdentifiedSchema:
+    """The schema of a snapshot with the stable ids of its types and properties."""
+    return identified(store, snapshot, contract_at(store, contract, snapshot).catalog)
+
+
+def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> IdentifiedSchema:
+    """The schema that a snapshot is known to have, with stable ids.
+
+    Where another program changed the schema they are derived from those of the newest row.
+    """
+    row = snapshot.schema
+    if row is None or row.schema_hash != catalog.schema_hash:
+        known = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
+        if row is None and not known:
+            return IdentifiedSchema.new(catalog)
+        row = _recorded(known, row or known[min(known)], snapshot)
+    if row.schema_hash == catalog.schema_hash:
+        return IdentifiedSchema(catalog, Identity.from_json(dict(row.identity)))
+    return recorded_schema(row).followed_by(catalog)
+
+
+def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
+    """The schema that a row of the manifest has."""
+    return IdentifiedSchema(_compiled(row.source), Identity.from_json(dict(row.identity)))
+
+
+def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> int:
+    """From which version of main on a schema holds that another program put in force.
+
+    The tables tell, where they got another shape; a change of rules leaves no trace before now.
+    """
+    row = snapshot.schema
+    if row is None:
+        return 1
+    manifest, before = store.manifest(None), _compiled(row.source)
+    versions = [commit.manifest_version for commit in manifest.commits()]
+    versions = sorted({each for each in versions if each > row.manifest_version})
+
+    def holds(version: int) -> bool:
+        try:
+            state = manifest.at_version(version)
+            return not _fits(store, state, before, catalog) and _fits(store, state, catalog, before)
+        except (HistoryGone, StorageMissing):
+            return False
+
+    first = bisect_left(versions, True, key=holds)
+    return versions[first] if first < len(versions) else snapshot.manifest_version
+
+
+def _recorded(known: Mapping[int, SchemaRow], row: SchemaRow, snapshot: Snapshot) -> SchemaRow:
+    """The row of a snapshot; that of another program's schema may have been written later."""
+    later = [each for each in known if row.manifest_version < each <= snapshot.manifest_version]
+    return known[max(later)] if later else row
 
 
 def _newest(
@@ -68,15 +127,15 @@ def _newest(
         contract = files.check(contract)
         if contract.schema_hash == row.schema_hash or _is_staged(store, row):
             return _of_row(contract, row)
-    if contract.schema_hash not in {each.schema_hash for each in known.values()}:
-        return contract
-    # The files have a schema that an apply of ours replaced. Either they were left behind, or
-    # another program went back to it: then the tables have its shape, or it published since.
     in_row = _of_row(contract, row)
     fits_row = _fits(store, snapshot, in_row.catalog, contract.catalog)
     fits_files = _fits(store, snapshot, contract.catalog, in_row.catalog)
     if fits_row != fits_files:
         return in_row if fits_row else contract
+    if contract.schema_hash not in {each.schema_hash for each in known.values()}:
+        return contract
+    # The files have a schema that an apply of ours replaced. Either they were left behind, or
+    # another program went back to it: then it published since.
     return in_row if snapshot.manifest_version <= row.manifest_version else contract
 
 

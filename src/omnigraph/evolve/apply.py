@@ -15,6 +15,7 @@ from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteV
 from omnigraph.commit.removal import Purpose, finish_removals, is_cleared
 from omnigraph.commit.rows import SchemaRow
 from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema_history import first_version_of, identified
 from omnigraph.commit.schema_lock import alone_with_the_schema, refuse_branches
 from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -26,7 +27,8 @@ from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.judge import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
-from omnigraph.lang.schema.identity import Identity, evolve_identity, initial_identity
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.lang.schema.identity import evolve_identity
 from omnigraph.lang.schema.steps import Step
 from omnigraph.write.validate.violations import Violation
 
@@ -134,8 +136,8 @@ class _Apply:
         )
         if not self.plan.supported:
             raise _unsupported(self.plan)
-        values = converted_values(self.desired, self.plan.steps, options.values)
-        self.changes = changes_of(contract.catalog, self.desired, self.plan.steps, values)
+        self._values = converted_values(self.desired, self.plan.steps, options.values)
+        self.changes = changes_of(contract.catalog, self.desired, self.plan.steps, self._values)
         self.hard_drops: tuple[HardDrop, ...] = ()
         """Known when it was prepared."""
 
@@ -145,7 +147,7 @@ class _Apply:
             raise _violated(violations)
         staged = stage_changes(store, view, self.changes)
         self.hard_drops = tuple(staged.hard_drops)
-        rows, events = self._rows(view.snapshot)
+        rows, events = self._rows(store, view.snapshot)
         return Prepared(
             staged.tables,
             staged.consulted,
@@ -158,24 +160,26 @@ class _Apply:
             extra=CommitMetadata(schema_events=tuple(events)).to_json(),
         )
 
-    def _rows(self, snapshot: Snapshot) -> tuple[list[SchemaRow], list[SchemaEvent]]:
+    def _rows(
+        self, store: GraphStore, snapshot: Snapshot
+    ) -> tuple[list[SchemaRow], list[SchemaEvent]]:
         """The schema that begins, and the one that ends where nobody has written it down.
 
         Beside them the events of the commit, since both need the stable ids.
         """
-        accepted, known = self._contract.catalog, snapshot.schema
-        rows = []
-        if known is not None and known.schema_hash == accepted.schema_hash:
-            identity = Identity.from_json(dict(known.identity))
-        else:
-            identity = initial_identity(accepted)
-            since = 1 if known is None else snapshot.manifest_version
-            rows.append(
-                SchemaRow(since, accepted.schema_hash, self._contract.source, identity.to_json())
-            )
-        evolved = evolve_identity(identity, self.plan.steps, self.desired)
-        rows.append(SchemaRow(0, self.desired.schema_hash, self._source.text, evolved.to_json()))
-        return rows, schema_events(identity, evolved, self.plan.steps)
+        known, accepted, rows = snapshot.schema, self._contract.catalog, []
+        before = identified(store, snapshot, accepted)
+        if known is None or known.schema_hash != accepted.schema_hash:
+            since = first_version_of(store, snapshot, accepted)
+            rows.append(_row(since, before, self._contract.source))
+        evolved = evolve_identity(before.identity, self.plan.steps, self.desired)
+        after = IdentifiedSchema(self.desired, evolved)
+        rows.append(_row(0, after, self._source.text))
+        return rows, schema_events(before, after, self.plan.steps, self._values)
+
+
+def _row(version: int, schema: IdentifiedSchema, source: str) -> SchemaRow:
+    return SchemaRow(version, schema.catalog.schema_hash, source, schema.identity.to_json())
 
 
 def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def _rules(change: TypeChange) -> _Rules:
         for rule in _constraints(change.new)
         if rule in added
         or not (change.filled | floats).isdisjoint(_columns(rule))
-        or (isinstance(rule, Key) and _spells_ids_anew(change))
+        or (isinstance(rule, Key) and _is_reordered(change))
     ]
     enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
     required = tuple(
@@ -172,12 +172,13 @@ def _rules(change: TypeChange) -> _Rules:
     return _Rules(kind, required, key, counts and _is_bounded(change.new))
 
 
-def _spells_ids_anew(change: TypeChange) -> bool:
-    """Whether a rename puts the parts of a composite key into another order, and so in the ids."""
-    assert isinstance(change.old, NodeType)
-    assert isinstance(change.new, NodeType)
-    names = {step.old: step.new for step in change.steps if isinstance(step, RenameProperty)}
-    return tuple(names.get(name, name) for name in change.old.key or ()) != change.new.key
+def _is_reordered(change: TypeChange) -> bool:
+    """Whether a rename changes the order of key columns, by which ids are spelled."""
+    old, new = change.old, change.new
+    if not isinstance(old, NodeType) or not isinstance(new, NodeType):
+        return False
+    renamed = {step.old: step.new for step in change.steps if isinstance(step, RenameProperty)}
+    return tuple(renamed.get(name, name) for name in old.key) != new.key
 
 
 def _is_bounded(kind: Kind) -> bool:

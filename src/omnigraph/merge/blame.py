@@ -11,7 +11,11 @@ from omnigraph.commit.history import Commit, History
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import CommitNotFound, EntityNotFound, HistoryGone
+from omnigraph.errors import CommitNotFound, EntityNotFound, HistoryGone, StorageMissing
+from omnigraph.lang.schema.steps import AddProperty
+from omnigraph.merge.change_filter import type_id
+from omnigraph.merge.events import recorded_events
+from omnigraph.merge.feed import SchemaAt
 from omnigraph.storage.tables import KEY
 from omnigraph.write.delta import Kind
 
@@ -29,25 +33,41 @@ class Blame:
     """Where a commit that merged it took it from, if that can still be seen."""
 
 
-def find_blame(store: GraphStore, kind: Kind, row_id: str, chain: Sequence[CommitRow]) -> Blame:
-    """Along the commits of a branch, oldest first."""
-    seen = _Seen(store, kind)
+def find_blame(
+    store: GraphStore,
+    schema: SchemaAt,
+    kind: Kind,
+    row_id: str,
+    chain: Sequence[CommitRow],
+) -> Blame:
+    """Along the commits of a branch, oldest first; the type is one of the newest of them."""
+    seen = _Seen(store, schema, kind, chain[-1])
     pin = seen.pin(chain[-1])
     stamp = None if pin is None else seen.stamp(pin, row_id)
     if stamp is None:
         return Blame(Commit.of(_deletion(seen, row_id, chain)), "delete")
     found = _first_with(seen, stamp, chain)
+    while not seen.is_changed_by(found, row_id):
+        chain = chain[: chain.index(found)]
+        earlier = seen.known_stamp(chain[-1], row_id)
+        if earlier is None:
+            break
+        found = _first_with(seen, earlier, chain)
     return Blame(Commit.of(found), "write", _origin(store, seen, found, row_id))
 
 
 class _Seen:
     """States of one table."""
 
-    def __init__(self, store: GraphStore, kind: Kind) -> None:
+    def __init__(self, store: GraphStore, schema: SchemaAt, kind: Kind, newest: CommitRow) -> None:
         self._store = store
+        self._schema = schema
         self._kind = kind
         self._history = History(store)
-        self._location: str | None = None
+        state = self.state(newest.commit_id)
+        self._type_id = type_id(schema(state), kind)
+        pin = state.pin(kind.table_key)
+        self._location = None if pin is None else pin.location
 
     @property
     def what(self) -> str:
@@ -57,15 +77,46 @@ class _Seen:
         return self.pin_in(self.state(row.commit_id))
 
     def pin_in(self, state: Snapshot) -> Pin | None:
-        """The table in a state, whatever the type was called then; the newest is asked first."""
-        pin = state.pin(self._kind.table_key)
-        if self._location is None:
-            self._location = None if pin is None else pin.location
-            return pin
-        return next((p for p in state.pins.values() if p.location == self._location), None)
+        """The table in a state, whatever the type was called then."""
+        entry = self._schema(state).types.get(self._type_id)
+        pin = None if entry is None else state.pin(f"{entry.kind}:{entry.type.name}")
+        # Another program moves a table that it renames: its versions count anew.
+        return pin if pin is not None and pin.location == self._location else None
 
     def state(self, commit_id: str) -> Snapshot:
         return self._history.snapshot_of(commit_id)
+
+    def is_changed_by(self, row: CommitRow, row_id: str) -> bool:
+        """Whether a commit that wrote a row changed it: an apply also writes wider values."""
+        events = [event for event in recorded_events(row) if event.type_id == self._type_id]
+        filled = [event for event in events if "value" in event.step]
+        if not events or row.parent is None:
+            return True
+        if any(event.kind == AddProperty.kind for event in filled):
+            return True
+        return self._had_null(row.parent, row_id, {event.property_id for event in filled})
+
+    def _had_null(self, commit_id: str, row_id: str, properties: set[int | None]) -> bool:
+        """Whether a row had no value of some properties; also when nobody can tell any more."""
+        try:
+            state = self.state(commit_id)
+            pin = self.pin_in(state)
+            if pin is None:
+                return True
+            known = self._schema(state).types[self._type_id].identity.properties
+            names = [name for name, number in known.items() if number in properties]
+            rows = self._store.table(pin).read([KEY, *names], pc.field(KEY) == row_id)
+        except (HistoryGone, StorageMissing, CommitNotFound):
+            return True
+        return not rows.num_rows or any(rows[name].null_count for name in names)
+
+    def known_stamp(self, row: CommitRow, row_id: str) -> int | None:
+        """The same as ``stamp`` in the state of a commit; none when that is gone."""
+        try:
+            pin = self.pin(row)
+            return None if pin is None else self.stamp(pin, row_id)
+        except (HistoryGone, StorageMissing, CommitNotFound):
+            return None
 
     def stamp(self, pin: Pin, row_id: str) -> int | None:
         """The version of the table that changed a row last; none when there is no row."""
@@ -98,10 +149,10 @@ def _deletion(seen: _Seen, row_id: str, chain: Sequence[CommitRow]) -> CommitRow
     for row in reversed(chain[:-1]):
         try:
             pin = seen.pin(row)
-        except (HistoryGone, CommitNotFound):
+            if pin is not None and pin != was and seen.stamp(pin, row_id) is not None:
+                return later
+        except (HistoryGone, StorageMissing, CommitNotFound):
             break
-        if pin is not None and pin != was and seen.stamp(pin, row_id) is not None:
-            return later
         later, was = row, pin
     raise EntityNotFound(
         f"there is no {seen.what} '{row_id}', and the history that is kept knows of none",

@@ -7,7 +7,7 @@ came from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,8 +18,18 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
-from omnigraph.storage.deltas import ROW_ID, all_rows, gone_since, rows_of, touched_since
+from omnigraph.storage.blobs import is_blob
+from omnigraph.storage.deltas import (
+    ROW_ID,
+    all_rows,
+    column_names,
+    gone_since,
+    rows_of,
+    rows_where,
+    touched_since,
+)
 from omnigraph.storage.inline import BranchInfo
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
@@ -80,12 +90,43 @@ class TableChanges:
         return TableChanges(self.after, self.before)
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """A type as it was in the state before, when the schema has changed since."""
+
+    kind: NodeType | EdgeType
+    names: Mapping[str, str]
+    """What its columns were called, by their names now; those that are new are not there."""
+
+    def schema(self, kind: NodeType | EdgeType) -> pa.Schema:
+        """Columns that hold the values of both states."""
+        old = self.kind.arrow_schema()
+        fields = []
+        for now in kind.arrow_schema():
+            was = old.field(self.names[now.name]) if now.name in self.names else now
+            if was.type != now.type and not self._is_wider(kind, now.name):
+                now = now.with_type(was.type)
+            fields.append(now)
+        return pa.schema(fields)
+
+    def _is_wider(self, kind: NodeType | EdgeType, name: str) -> bool:
+        now, was = kind.properties[name].type, self.kind.properties[self.names[name]].type
+        return is_wider(was, now.as_nullable(was.nullable))
+
+    def added(self, kind: NodeType | EdgeType) -> list[pa.Field]:
+        """The columns that are new, as they are now."""
+        return [field for field in kind.arrow_schema() if field.name not in self.names]
+
+
 def find_changes(
-    store: GraphStore, kind: NodeType | EdgeType, before: Pin | None, after: Pin | None
+    store: GraphStore,
+    kind: NodeType | EdgeType,
+    before: Pin | None,
+    after: Pin | None,
+    earlier: Earlier | None = None,
 ) -> TableChanges:
     """What differs between two states of the table of a type; none is a table without rows."""
-    key = kind.key if isinstance(kind, NodeType) else ()
-    return _Comparison(store, kind.arrow_schema(), {KEY, *key}).between(before, after)
+    return _Comparison(store, kind, before, earlier).between(before, after)
 
 
 def apart(kind: NodeType | EdgeType, one: TableChanges, other: TableChanges) -> TableChanges:
@@ -146,26 +187,45 @@ class _State:
 
 
 class _Comparison:
-    def __init__(self, store: GraphStore, schema: pa.Schema, fixed: Collection[str]) -> None:
-        """``fixed`` are columns in which a row always has the value that it began with."""
+    def __init__(
+        self,
+        store: GraphStore,
+        kind: NodeType | EdgeType,
+        before: Pin | None,
+        earlier: Earlier | None,
+    ) -> None:
         self._store = store
-        self._schema = schema
-        self._fixed = fixed
+        self._kind = kind
+        self._before = before
+        self._earlier = earlier
+        self._schema = kind.arrow_schema() if earlier is None else earlier.schema(kind)
+        self._fixed = {KEY, *_lasting_key(kind, earlier)}
+        """Columns in which a row always has the value that it began with."""
         self._like: Table | None = None
         """A version in which the columns have the names of the schema."""
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
-            self._like = self._store.table(after)
             if (before.branch, before.version) == (after.branch, after.version):
+                # Not even opened: it may be gone, which changes nothing here.
                 return TableChanges(self._nothing(), self._nothing(), is_straight=True)
+            self._like = self._store.table(after)
             return self._related(before, after)
         return _settled(self._schema, self._all(before), self._all(after))
 
     def _all(self, pin: Pin | None) -> pa.Table:
         if pin is None:
             return self._nothing()
-        return all_rows(self._store.table(pin), self._schema, self._like)
+        table = self._store.table(pin)
+        return all_rows(table, self._schema, self._names(table))
+
+    def _names(self, table: Table) -> Mapping[str, str]:
+        """What the columns are called in a table, those that it has."""
+        pin = self._before
+        if self._earlier is None or pin is None or not _is_at(table, pin):
+            return column_names(table, self._schema, self._like)
+        there = set(table.schema.names)
+        return {name: was for name, was in self._earlier.names.items() if was in there}
 
     def _nothing(self) -> pa.Table:
         return _row_schema(self._schema).empty_table()
@@ -191,18 +251,42 @@ class _Comparison:
         if met == _State(pin.branch, pin.version):
             return TableChanges(self._nothing(), self._nothing())
         table = self._store.table(pin)
-        touched = touched_since(table, met.version, self._schema, self._like)
+        touched = touched_since(table, met.version, self._schema, self._names(table))
         row_ids = touched.rows[ROW_ID].to_numpy()
-        changed = np.setdiff1d(row_ids, touched.created)
+        now, before = [touched.rows], []
+        before.append(self._kept(there, np.setdiff1d(row_ids, touched.created), now[0], table))
+        refilled = np.setdiff1d(self._refilled(there, table), row_ids)
+        if len(refilled):
+            now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
+            before.append(self._kept(there, refilled, now[1], None))
         gone = self._gone(met, pin, path)
-        before = [self._kept(there, changed, touched.rows, table)]
-        before.append(rows_of(there, gone, self._schema, table, self._like))
-        return TableChanges(pa.concat_tables(before), touched.rows)
+        before.append(rows_of(there, gone, self._schema, table, self._names(there)))
+        return TableChanges(pa.concat_tables(before), pa.concat_tables(now))
 
-    def _kept(self, there: Table, row_ids: np.ndarray, now: pa.Table, table: Table) -> pa.Table:
+    def _refilled(self, there: Table, table: Table) -> np.ndarray:
+        """Rows of both states that have values in columns which only the later one knows.
+
+        Lance says of values that were put in when they were written. Those that come back on the
+        way to a state from before a column was dropped were never written in between.
+        """
+        earlier, pin = self._earlier, self._before
+        if earlier is None or pin is None:
+            return np.empty(0, np.int64)
+        old, new = (there, table) if _is_at(there, pin) else (table, there)
+        found = [
+            rows_where(new, None if is_blob(field) else pc.field(field.name).is_valid())
+            for field in earlier.added(self._kind)
+        ]
+        if not any(len(some) for some in found):
+            return np.empty(0, np.int64)
+        return np.intersect1d(np.concatenate(found), rows_where(old, None))
+
+    def _kept(
+        self, there: Table, row_ids: np.ndarray, now: pa.Table, table: Table | None
+    ) -> pa.Table:
         """Rows as they were that still are there; what never changes is not read again."""
         wanted = pa.schema([field for field in self._schema if field.name not in self._fixed])
-        rows = rows_of(there, row_ids, wanted, table, self._like)
+        rows = rows_of(there, row_ids, wanted, table, self._names(there))
         where = pc.index_in(rows[ROW_ID].combine_chunks(), value_set=_one(now[ROW_ID]))
         columns = [
             now[field.name].take(where) if field.name in self._fixed else rows[field.name]
@@ -222,13 +306,30 @@ class _Comparison:
                 table = self._table(pin.location, step)
                 found.append(np.setdiff1d(gone_since(table, start), born))
                 if step is not steps[0]:
-                    touched = touched_since(table, start, pa.schema([self._schema.field(KEY)]))
+                    touched = touched_since(table, start, _KEY_ONLY, {KEY: KEY})
                     born = np.concatenate([born, touched.created])
             start = step.version
         return np.concatenate(found)
 
     def _table(self, location: str, state: _State) -> Table:
         return self._store.tables.open(TableRef(location, state.branch), state.version)
+
+
+_KEY_ONLY = pa.schema([(KEY, pa.string())])
+
+
+def _is_at(table: Table, pin: Pin) -> bool:
+    return bool(table.ref == pin.ref and table.version == pin.version)
+
+
+def _lasting_key(kind: NodeType | EdgeType, earlier: Earlier | None) -> tuple[str, ...]:
+    """The key of a type, if it was the key in both states."""
+    if not isinstance(kind, NodeType):
+        return ()
+    if earlier is not None and isinstance(earlier.kind, NodeType):
+        was = tuple(earlier.names.get(name, "") for name in kind.key)
+        return kind.key if was == earlier.kind.key else ()
+    return kind.key
 
 
 def _row_schema(schema: pa.Schema) -> pa.Schema:

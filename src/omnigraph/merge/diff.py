@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.receipts import TableCounts
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.merge.changes import TableChanges, find_changes
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation, type_id
+from omnigraph.merge.changes import Earlier, TableChanges, find_changes
 from omnigraph.merge.conflicts import as_json
-from omnigraph.merge.images import images
+from omnigraph.merge.events import events_between
 from omnigraph.storage.tables import KEY
-from omnigraph.write.conform import find_type
 from omnigraph.write.delta import NO_IDS, Kind
-
-KINDS = ("node", "edge")
-
-
-class Operation(StrEnum):
-    """What happened to a row."""
-
-    INSERT = "insert"
-    UPDATE = "update"
-    DELETE = "delete"
+from omnigraph.write.images import images
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,75 +64,59 @@ class Change:
         return found if self.endpoints is None else {**found, "endpoints": self.endpoints}
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeFilter:
-    """Which changes are wanted; nothing said is everything."""
-
-    kinds: frozenset[str] | None = None
-    types: frozenset[str] | None = None
-    """By the keys of their tables."""
-    ops: frozenset[Operation] | None = None
-    locations: frozenset[str] = frozenset()
-    """Where those tables lie: a type keeps its place when it gets another name."""
-
-    @staticmethod
-    def of(
-        catalog: Catalog,
-        kinds: Collection[str] | None = None,
-        types: Collection[str] | None = None,
-        ops: Collection[str] | None = None,
-    ) -> ChangeFilter:
-        """From what a caller says."""
-        for kind in kinds or ():
-            if kind not in KINDS:
-                raise InputError(f"'{kind}' is no kind of change", hint="use node or edge")
-        for op in ops or ():
-            if op not in tuple(Operation):
-                known = ", ".join(Operation)
-                raise InputError(f"'{op}' is no operation", hint=f"use one of {known}")
-        keys = None if types is None else {find_type(catalog, name).table_key for name in types}
-        return ChangeFilter(
-            None if kinds is None else frozenset(kinds),
-            None if keys is None else frozenset(keys),
-            None if ops is None else frozenset(map(Operation, ops)),
-        )
-
-    def within(self, snapshot: Snapshot) -> ChangeFilter:
-        """The same for states in which the types of a snapshot had other names."""
-        pins = [snapshot.pin(key) for key in self.types or ()]
-        return replace(self, locations=frozenset(pin.location for pin in pins if pin is not None))
-
-    def takes(self, kind: Kind, pin: Pin | None) -> bool:
-        if self.kinds is not None and kind_name(kind) not in self.kinds:
-            return False
-        if self.types is None or kind.table_key in self.types:
-            return True
-        return pin is not None and pin.location in self.locations
-
-    def text(self) -> str:
-        """The same for the same filter."""
-        parts = (self.kinds, self.types, self.ops)
-        return ";".join("*" if part is None else ",".join(sorted(part)) for part in parts)
-
-
 _SCHEMA = pa.schema(
     [
         (name, pa.string())
         for name in ("table_key", "kind", "type_name", "id", "op", "before", "after")
     ]
+    + [("schema_event", pa.string())]
 )
+
+
+def plain_rows(
+    events: Iterable[SchemaEvent], changes: Iterable[Change]
+) -> Iterator[dict[str, str | None]]:
+    """Events and changes in columns of text: images and events as JSON."""
+    for event in events:
+        yield {
+            "table_key": event.table_key,
+            "kind": event.type_kind,
+            "type_name": event.type_name,
+            "id": None,
+            "op": Operation.SCHEMA.value,
+            "before": None,
+            "after": None,
+            "schema_event": as_json(event.to_json()),
+        }
+    for change in changes:
+        yield {
+            "table_key": change.table_key,
+            "kind": change.kind,
+            "type_name": change.type_name,
+            "id": change.id,
+            "op": change.op.value,
+            "before": None if change.before is None else as_json(change.before),
+            "after": None if change.after is None else as_json(change.after),
+            "schema_event": None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The net effect between two states, nodes before edges, by type and id."""
+    """The net effect between two states: the schema first, then nodes before edges."""
 
     from_version: int
     to_version: int
     branch: str
     changes: tuple[Change, ...]
-    """Empty when only numbers were asked for."""
+    """By type and id, in the names of the later state; empty when only numbers were asked for."""
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    schema_events: tuple[SchemaEvent, ...] = ()
+    """What became of types and properties; rows of a type that was dropped are no changes."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.tables and not self.schema_events
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -155,13 +130,8 @@ class Diff:
         }
 
     def to_arrow(self) -> pa.Table:
-        """One row for each change; the states as JSON."""
-        rows = []
-        for change in self.changes:
-            told = change.to_json()
-            for side in ("before", "after"):
-                told[side] = None if told[side] is None else as_json(told[side])
-            rows.append({name: told[name] for name in _SCHEMA.names})
+        """One row for each event and change; images and events as JSON."""
+        rows = list(plain_rows(self.schema_events, self.changes))
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
@@ -170,7 +140,7 @@ class State:
     """A state of the graph and the schema that it is read under."""
 
     snapshot: Snapshot
-    catalog: Catalog
+    schema: IdentifiedSchema
 
 
 def find_diff(
@@ -179,50 +149,74 @@ def find_diff(
     """What differs between two states, of whatever branches."""
     changes: list[Change] = []
     tables: dict[str, TableCounts] = {}
-    for kind, found in table_changes(store, before, after, wanted.within(after.snapshot)):
+    wanted = wanted.resolve([after.schema, before.schema])
+    for kind, found in table_changes(store, before, after, wanted):
         counts = _counts(found, wanted)
         if counts.affected:
             tables[kind.table_key] = counts
         if not summary:
             changes += changes_of(kind, found, wanted)
+    events = filter(wanted.takes_event, events_between(before.schema, after.schema))
     return Diff(
         before.snapshot.manifest_version,
         after.snapshot.manifest_version,
         branch_label(after.snapshot.branch),
         tuple(changes),
         tables,
+        tuple(events),
     )
 
 
 def table_changes(
     store: GraphStore, before: State | None, after: State, wanted: ChangeFilter
 ) -> Iterator[tuple[Kind, TableChanges]]:
-    """What differs in every type that is wanted, nodes before edges, each by name."""
-    for kind, old, new in _pairs(before, after):
-        if wanted.takes(kind, new or old):
-            found = find_changes(store, kind, old, new)
-            if not found.is_empty:
-                yield kind, found
+    """What differs in every type that is wanted, nodes before edges, each by name.
+
+    A type is compared with itself, whatever it was called before. One that is not there any more
+    has no changes: all that is to say is that it was dropped.
+    """
+    for kind in kinds_of(after.schema.catalog):
+        number = type_id(after.schema, kind)
+        if not wanted.takes(kind_name(kind), number):
+            continue
+        old = None if before is None else _kind_of(before.schema, number)
+        new = after.snapshot.pin(kind.table_key)
+        if old is None or before is None:
+            found = find_changes(store, kind, None, new)
+        else:
+            pin = before.snapshot.pin(old.table_key)
+            earlier = earlier_of(before.schema, after.schema, old, kind)
+            found = find_changes(store, kind, pin, new, earlier)
+        if not found.is_empty:
+            yield kind, found
 
 
-def _pairs(before: State | None, after: State) -> Iterator[tuple[Kind, Pin | None, Pin | None]]:
-    """Every type with its table in both states, whatever it was called before."""
-    known = {} if before is None else {p.location: p for p in before.snapshot.pins.values()}
-    found: list[tuple[Kind, Pin | None, Pin | None]] = []
-    for kind in _kinds(after.catalog):
-        pin = after.snapshot.pin(kind.table_key)
-        old = None if pin is None else known.pop(pin.location, None)
-        found.append((kind, old, pin))
-    gone = [] if before is None else _kinds(before.catalog)
-    for kind in gone:
-        old = before.snapshot.pin(kind.table_key) if before is not None else None
-        if old is not None and old.location in known:
-            found.append((kind, old, None))
-    yield from sorted(found, key=lambda each: (isinstance(each[0], EdgeType), each[0].name))
-
-
-def _kinds(catalog: Catalog) -> list[Kind]:
+def kinds_of(catalog: Catalog) -> list[Kind]:
+    """Every type that has rows, nodes before edges, each by name."""
     return [*catalog.node_types.values(), *catalog.edge_types.values()]
+
+
+def _kind_of(schema: IdentifiedSchema, number: int) -> Kind | None:
+    entry = schema.types.get(number)
+    if entry is None:
+        return None
+    catalog, name = schema.catalog, entry.type.name
+    return catalog.node_types.get(name) if entry.kind == "node" else catalog.edge_types.get(name)
+
+
+def earlier_of(
+    before: IdentifiedSchema, after: IdentifiedSchema, old: Kind, new: Kind
+) -> Earlier | None:
+    """How the columns of a type were called in another schema; none when they are the same."""
+    then = before.identity.types[old.table_key].properties
+    now = after.identity.types[new.table_key].properties
+    # A property that was dropped and added again looks the same, and is another.
+    if old == new and then == now:
+        return None
+    was = {number: name for name, number in then.items()}
+    own = [name for name in new.arrow_schema().names if name not in new.properties]
+    names = {name: was[number] for name, number in now.items() if number in was}
+    return Earlier(old, {**{name: name for name in own}, **names})
 
 
 def kind_name(kind: Kind) -> str:
@@ -241,7 +235,7 @@ def _ids(found: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Array]
 
 def _counts(found: TableChanges, wanted: ChangeFilter) -> TableCounts:
     counts = {op: len(ids) for op, ids in _ids(found, wanted).items()}
-    return TableCounts(*(counts.get(op, 0) for op in Operation))
+    return TableCounts(*(counts.get(op, 0) for op in ROW_OPERATIONS))
 
 
 def changes_of(
@@ -252,11 +246,11 @@ def changes_of(
     most: int | None = None,
 ) -> list[Change]:
     """Some of the changes of a table, in the order of their ids."""
-    names = kind.arrow_schema().names
+    schema = kind.arrow_schema()
     ids = pa.concat_arrays([NO_IDS, *_ids(found, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
-    old = {row[KEY]: row for row in images(_rows(found.before, page), names)}
-    new = {row[KEY]: row for row in images(_rows(found.after, page), names)}
+    old = {row[KEY]: row for row in images(_rows(found.before, page), schema)}
+    new = {row[KEY]: row for row in images(_rows(found.after, page), schema)}
     return [
         Change(
             kind.table_key,

@@ -10,22 +10,30 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.history import Commit, History
+from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.schema_history import recorded_schema
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.merge.change_filter import ChangeFilter, known_types
 from omnigraph.merge.changes import TableChanges
-from omnigraph.merge.diff import Change, ChangeFilter, State, changes_of, count_of, table_changes
+from omnigraph.merge.diff import Change, State, changes_of, count_of, table_changes
+from omnigraph.merge.events import events_between, recorded_events
 from omnigraph.write.delta import Kind
 
-SchemaAt = Callable[[Snapshot], Catalog]
-"""The schema that a state is read under."""
+SchemaAt = Callable[[Snapshot], IdentifiedSchema]
+"""The schema that a state is read under, with its stable ids."""
+
+Told = tuple[int, tuple[SchemaEvent, ...], list[Change]]
+"""A part of a commit: where it begins, its events and its changes."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 _VERSION = 1
@@ -39,9 +47,9 @@ class Cursor:
     commit: str | None
     """The last that was told completely; none before the first."""
     offset: int = 0
-    """How many changes of the next one were told."""
+    """How many events and changes of the next one were told."""
     filter: str = ""
-    """What the offset counts."""
+    """What the offset counts, and which types the names of the filter stand for."""
 
     def text(self) -> str:
         """The form in which it is handed out."""
@@ -84,6 +92,10 @@ class ChangeBlock:
     changes: tuple[Change, ...]
     is_complete: bool = True
     """Whether these are the last changes of the commit."""
+    schema_events: tuple[SchemaEvent, ...] = ()
+    """What the commit did to types and properties, before its changes of rows."""
+    cursor: str = ""
+    """Where to go on behind this block."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,6 +104,7 @@ class ChangeBlock:
             "version": self.commit.version,
             "created_at": self.commit.created_at,
             "actor": self.commit.actor,
+            "schema_events": [event.to_json() for event in self.schema_events],
             "changes": [change.to_json() for change in self.changes],
             "is_complete": self.is_complete,
         }
@@ -110,6 +123,35 @@ class ChangePage:
     def changes(self) -> tuple[Change, ...]:
         return tuple(change for block in self.blocks for change in block.changes)
 
+    @property
+    def schema_events(self) -> tuple[SchemaEvent, ...]:
+        return tuple(event for block in self.blocks for event in block.schema_events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """All that is wanted of a commit, in order: events of the schema, then changes by type."""
+
+    events: tuple[SchemaEvent, ...]
+    tables: tuple[tuple[Kind, TableChanges], ...]
+    wanted: ChangeFilter
+
+    @property
+    def size(self) -> int:
+        return len(self.events) + sum(count_of(each, self.wanted) for _, each in self.tables)
+
+    def some(self, offset: int, most: int) -> tuple[tuple[SchemaEvent, ...], list[Change]]:
+        """At most so many of them, after those that were told."""
+        events = self.events[offset : offset + most]
+        offset, most = max(0, offset - len(self.events)), most - len(events)
+        changes: list[Change] = []
+        for kind, each in self.tables:
+            size = count_of(each, self.wanted)
+            if offset < size and len(changes) < most:
+                changes += changes_of(kind, each, self.wanted, offset, most - len(changes))
+            offset = max(0, offset - size)
+        return events, changes
+
 
 class Feed:
     """The changes of one branch."""
@@ -120,8 +162,10 @@ class Feed:
         self._store = store
         self._schema = schema
         self._branch = branch
-        self._wanted = wanted.within(store.manifest(branch).current())
         self._history = History(store)
+        self._wanted = wanted
+        # A type that no schema ever had is a slip of the pen, wherever the feed is read from.
+        wanted.resolve(self._schemas(None))
 
     def start(self, where: str) -> Cursor:
         """A cursor at ``beginning``, ``now`` or ``after:<commit>``."""
@@ -139,33 +183,42 @@ class Feed:
         )
 
     def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
-        """The next changes, at most so many; a commit without any that is wanted is passed over.
+        """The next events and changes, at most so many; a commit without any is passed over.
 
         ``until`` is the last commit that is told.
         """
         if limit < 1:
             raise InputError("a page has at least one change", hint="pass a limit of 1 or more")
         self._check(cursor)
+        wanted = self._resolved(cursor)
         blocks: list[ChangeBlock] = []
         left, place = limit, cursor
         for row, parent in self._behind(cursor):
             if not left:
                 return ChangePage(tuple(blocks), place.text(), False)
-            found = self._changes(row, parent)
-            total = sum(count_of(each, self._wanted) for _, each in found)
-            told = self._some(found, place.offset, left)
-            left -= len(told)
-            done = place.offset + len(told) >= total
+            content = self._content(row, parent, wanted)
+            events, changes = content.some(place.offset, left)
+            told = len(events) + len(changes)
+            left -= told
+            offset = place.offset + told
+            done = offset >= content.size
+            if done:
+                place = self._end(row, wanted)
+            else:
+                place = Cursor(self._branch, place.commit, offset, wanted.text())
             if told:
-                blocks.append(ChangeBlock(Commit.of(row), tuple(told), done))
+                commit = Commit.of(row)
+                blocks.append(ChangeBlock(commit, tuple(changes), done, events, place.text()))
             if not done:
-                offset = place.offset + len(told)
-                place = Cursor(self._branch, place.commit, offset, self._wanted.text())
                 return ChangePage(tuple(blocks), place.text(), False)
-            place = Cursor(self._branch, row.commit_id)
             if row.commit_id == until:
                 break
         return ChangePage(tuple(blocks), place.text(), True)
+
+    def _end(self, row: CommitRow, wanted: ChangeFilter) -> Cursor:
+        """The place behind a commit; a filter by types is kept with the types that it means."""
+        text = "" if wanted.types is None else wanted.text()
+        return Cursor(self._branch, row.commit_id, 0, text)
 
     def _check(self, cursor: Cursor) -> None:
         if cursor.branch != self._branch:
@@ -173,30 +226,52 @@ class Feed:
                 f"the cursor is one of branch '{branch_label(cursor.branch)}'",
                 hint="ask for that branch, or start anew",
             )
-        if cursor.offset and cursor.filter != self._wanted.text():
+        if cursor.offset and not self._resolved(cursor).wants_same(cursor.filter):
             raise InputError(
                 "the cursor stands inside a commit that was told by another filter",
                 hint="read that commit to its end with the same filter first",
             )
 
-    def behind(self, cursor: Cursor) -> list[CommitRow]:
-        """The commits behind a cursor, oldest first."""
-        self._check(cursor)
-        return [row for row, _ in self._behind(cursor)]
+    # -- which types are meant -----------------------------------------------------------
 
-    def told(self, commit_id: str, most: int) -> tuple[CommitRow, Iterator[list[Change]]]:
-        """All changes of one commit of the branch, in pieces of at most so many."""
+    def _resolved(self, cursor: Cursor) -> ChangeFilter:
+        """The filter with the types that it means at a place.
+
+        A name stands for the type that it stood for when the cursor was made; else for the one
+        that has it there, that has it now, or that had it last.
+        """
+        return self._wanted.resolve(self._schemas(cursor), known_types(cursor.filter))
+
+    def _schemas(self, cursor: Cursor | None) -> Iterator[IdentifiedSchema]:
+        manifest = self._store.manifest(self._branch)
+        if cursor is not None and cursor.commit is not None:
+            # The commit may be gone, which is for others to say.
+            with suppress(CommitNotFound, HistoryGone, StorageMissing):
+                yield self._schema(self._history.snapshot_of(cursor.commit))
+        newest = manifest.current()
+        yield self._schema(newest)
+        rows = manifest.with_state(lambda state, _: dict(state.schemas))
+        for version in sorted(rows, reverse=True):
+            yield recorded_schema(rows[version])
+
+    # -- for whoever reads commit by commit ----------------------------------------------
+
+    def behind(self, cursor: Cursor) -> list[Cursor]:
+        """The places behind each commit after a cursor, oldest first."""
+        self._check(cursor)
+        wanted = self._resolved(cursor)
+        return [self._end(row, wanted) for row, _ in self._behind(cursor)]
+
+    def told(self, end: Cursor, most: int) -> tuple[CommitRow, Iterator[Told]]:
+        """All of the commit before a place that ``behind`` gave, in pieces of at most so many."""
         parent: CommitRow | None = None
         for row in self.chain():
-            if row.commit_id == commit_id:
-                return row, self._pieces(self._changes(row, parent), most)
+            if row.commit_id == end.commit:
+                content = self._content(row, parent, self._resolved(end))
+                starts = range(0, content.size, most)
+                return row, ((start, *content.some(start, most)) for start in starts)
             parent = row
-        raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
-
-    def _pieces(self, found: list[tuple[Kind, TableChanges]], most: int) -> Iterator[list[Change]]:
-        for kind, each in found:
-            for start in range(0, count_of(each, self._wanted), most):
-                yield changes_of(kind, each, self._wanted, start, most)
+        raise CommitNotFound(f"commit '{end.commit}' not found", details={"commit_id": end.commit})
 
     # -- commits -------------------------------------------------------------------------
 
@@ -235,23 +310,44 @@ class Feed:
     def _oldest(self, chain: list[CommitRow]) -> str | None:
         """The first place from which every commit can still be told."""
         oldest: Cursor | None = None
-        for row in reversed(chain):
+        for position in range(len(chain) - 1, -1, -1):
+            row, parent = chain[position], chain[position - 1] if position else None
             try:
                 self._state(row)
+                oldest = Cursor(self._branch, row.commit_id)
+                if not self._is_readable(row, parent):
+                    break
             except (HistoryGone, StorageMissing, CommitNotFound):
                 break
-            oldest = Cursor(self._branch, row.commit_id)
         else:
             oldest = Cursor(self._branch, None)
         return None if oldest is None else oldest.text()
 
+    def _is_readable(self, row: CommitRow, parent: CommitRow | None) -> bool:
+        """Whether the tables that a commit changed are there as it left and as it found them.
+
+        An apply that dropped data for good removed them, however young they were.
+        """
+        if recorded_events(row):
+            return True
+        after = self._state(row).pins
+        before = {} if parent is None else self._state(parent).pins
+        moved = [key for key, pin in after.items() if _version(before.get(key)) != _version(pin)]
+        pins = [pins[key] for pins in (before, after) for key in moved if key in pins]
+        return all(self._store.tables.info(pin.ref, pin.version) is not None for pin in pins)
+
     # -- changes -------------------------------------------------------------------------
 
-    def _changes(self, row: CommitRow, parent: CommitRow | None) -> list[tuple[Kind, TableChanges]]:
+    def _content(self, row: CommitRow, parent: CommitRow | None, wanted: ChangeFilter) -> _Content:
+        events = recorded_events(row)
+        if events:
+            # They say everything that an apply does to rows, also where those are gone.
+            return _Content(tuple(filter(wanted.takes_event, events)), (), wanted)
         try:
             before = None if parent is None else self._under_schema(parent)
             after = self._under_schema(row)
-            return list(table_changes(self._store, before, after, self._wanted))
+            events = events_between(None if before is None else before.schema, after.schema)
+            tables = tuple(table_changes(self._store, before, after, wanted))
         except (HistoryGone, StorageMissing) as error:
             raise HistoryGone(
                 f"the changes of commit '{row.commit_id}' are not there any more",
@@ -262,6 +358,7 @@ class Feed:
                     "oldest_cursor": self._oldest(self.chain()),
                 },
             ) from error
+        return _Content(tuple(filter(wanted.takes_event, events)), tables, wanted)
 
     def _under_schema(self, row: CommitRow) -> State:
         found = self._state(row)
@@ -270,16 +367,19 @@ class Feed:
     def _state(self, row: CommitRow) -> Snapshot:
         return self._history.snapshot_of(row.commit_id)
 
-    def _some(self, found: list[tuple[Kind, TableChanges]], offset: int, most: int) -> list[Change]:
-        told: list[Change] = []
-        for kind, each in found:
-            size = count_of(each, self._wanted)
-            if offset < size and len(told) < most:
-                told += changes_of(kind, each, self._wanted, offset, most - len(told))
-            offset = max(0, offset - size)
-        return told
+
+def _version(pin: Pin | None) -> tuple[str, str | None, int] | None:
+    return None if pin is None else (pin.location, pin.branch, pin.version)
 
 
-def baseline_record(commit_id: str | None, cursor: str) -> Mapping[str, Any]:
+def baseline_record(
+    commit_id: str | None, cursor: str, schema: IdentifiedSchema
+) -> Mapping[str, Any]:
     """The last line of a baseline: without it, a copy is not whole."""
-    return {"baseline": {"snapshot_commit_id": commit_id, "resume_cursor": cursor}}
+    return {
+        "baseline": {
+            "snapshot_commit_id": commit_id,
+            "resume_cursor": cursor,
+            "schema": schema.to_json(),
+        }
+    }

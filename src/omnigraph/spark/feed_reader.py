@@ -1,7 +1,8 @@
 """The change feed as a stream of Spark: one partition for each commit.
 
 Where a stream is, is a cursor of the feed; Spark keeps it in its checkpoint. Between two cursors
-there are always the same changes, so a batch that is read again is the same batch.
+there are always the same changes, so a batch that is read again is the same batch. Spark knows no
+order of rows: ``position`` numbers those of a commit, events of the schema first.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import pyarrow as pa
 
 from omnigraph.commit.history import Commit
 from omnigraph.commit.names import normal_branch
-from omnigraph.merge.conflicts import as_json
-from omnigraph.merge.diff import ChangeFilter
+from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.diff import plain_rows
 from omnigraph.merge.feed import BEGINNING, Cursor, Feed
 from omnigraph.spark.opening import opened
 
 COLUMNS = (
-    "commit_id string, version long, created_at timestamp, actor string, table_key string, "
-    "kind string, type_name string, id string, op string, before string, after string"
+    "commit_id string, version long, created_at timestamp, actor string, position long, "
+    "table_key string, kind string, type_name string, id string, op string, before string, "
+    "after string, schema_event string"
 )
 _SCHEMA = pa.schema(
     [
@@ -30,9 +32,11 @@ _SCHEMA = pa.schema(
         ("version", pa.int64()),
         ("created_at", pa.timestamp("us", tz="UTC")),
         ("actor", pa.string()),
+        ("position", pa.int64()),
         *((name, pa.string()) for name in ("table_key", "kind", "type_name", "id", "op")),
         ("before", pa.string()),
         ("after", pa.string()),
+        ("schema_event", pa.string()),
     ]
 )
 _ROWS = 4_096
@@ -61,46 +65,45 @@ class FeedPlan:
 
     def latest(self, start: Place) -> Place:
         """How far a batch goes that begins at a place."""
-        feed, cursor = self._feed(), _cursor(start)
-        behind = feed.behind(cursor)
+        behind = self._feed().behind(_cursor(start))
         if self.max_commits is not None:
             behind = behind[: self.max_commits]
-        return _place(Cursor(cursor.branch, behind[-1].commit_id)) if behind else start
+        return _place(behind[-1]) if behind else start
 
     def commits(self, start: Place, end: Place) -> list[str]:
-        """The commits of a batch."""
+        """The commits of a batch, each by the cursor behind it."""
         last = _cursor(end).commit
         found: list[str] = []
-        for row in self._feed().behind(_cursor(start)):
-            if found and found[-1] == last:
+        if start == end:
+            return found
+        for cursor in self._feed().behind(_cursor(start)):
+            found.append(cursor.text())
+            if cursor.commit == last:
                 break
-            found.append(row.commit_id)
-        return [] if start == end else found
+        return found
 
-    def read(self, commit_id: str) -> Iterator[pa.RecordBatch]:
-        """The changes of one commit."""
-        feed = self._feed()
-        row, pieces = feed.told(commit_id, _ROWS)
+    def read(self, end: str) -> Iterator[pa.RecordBatch]:
+        """The events and changes of one commit."""
+        row, pieces = self._feed().told(Cursor.parse(end), _ROWS)
         commit = Commit.of(row)
-        for changes in pieces:
+        for start, events, changes in pieces:
             rows: list[dict[str, Any]] = [
                 {
-                    **change.to_json(),
+                    **plain,
                     "commit_id": commit.commit_id,
                     "version": commit.version,
                     "created_at": commit.created_at,
                     "actor": commit.actor,
-                    "before": None if change.before is None else as_json(change.before),
-                    "after": None if change.after is None else as_json(change.after),
+                    "position": start + number,
                 }
-                for change in changes
+                for number, plain in enumerate(plain_rows(events, changes))
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
     def _feed(self) -> Feed:
         here = opened(self.uri, self.storage)
-        wanted = ChangeFilter.of(here.catalog, self.kinds, self.types, self.ops)
-        return Feed(here.store, here.catalog_at, normal_branch(self.branch), wanted)
+        wanted = ChangeFilter.of(self.kinds, self.types, self.ops)
+        return Feed(here.store, here.schema_at, normal_branch(self.branch), wanted)
 
 
 def _place(cursor: Cursor) -> Place:

@@ -13,12 +13,13 @@ from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_history import schema_at
+from omnigraph.commit.schema_history import identified_at, schema_at
 from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.settings import Settings
 from omnigraph.storage.roots import parse_root
 
@@ -37,6 +38,10 @@ class Opened:
     def catalog_at(self, snapshot: Snapshot) -> Catalog:
         """The schema that a state of the graph had."""
         return schema_at(self.store, self.contract, snapshot)
+
+    def schema_at(self, snapshot: Snapshot) -> IdentifiedSchema:
+        """The same with its stable ids."""
+        return identified_at(self.store, self.contract, snapshot)
 
 
 def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool = False) -> Opened:

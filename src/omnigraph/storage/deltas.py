@@ -6,6 +6,7 @@ of deletion; parts of a table that did not change are not read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +35,11 @@ class Touched:
 
 
 def touched_since(
-    table: Table, version: int, schema: pa.Schema, like: Table | None = None
+    table: Table, version: int, schema: pa.Schema, names: Mapping[str, str]
 ) -> Touched:
     """The rows of a table that were made or changed after a version.
 
-    ``like`` is a version of the table in which the columns have the names of the schema.
+    ``names`` says what the columns of the schema are called in the table, those that it has.
     """
     dataset = table._dataset
     with lance_call("compare versions of", table.ref.path):
@@ -48,7 +49,7 @@ def touched_since(
     rows = pa.concat_tables([new, changed])
     row_ids = rows[ROW_ID].to_numpy().astype(np.int64)
     created = new[ROW_ID].to_numpy().astype(np.int64)
-    return Touched(_whole(table, rows, row_ids, schema, like), created)
+    return Touched(_whole(table, rows, row_ids, schema, names), created)
 
 
 def gone_since(table: Table, version: int) -> np.ndarray:
@@ -63,22 +64,25 @@ def rows_of(
     table: Table,
     row_ids: np.ndarray,
     schema: pa.Schema,
-    later: Table,
-    like: Table | None = None,
+    later: Table | None,
+    names: Mapping[str, str],
 ) -> pa.Table:
-    """Columns of some rows that a later version has changed or not any more, and ``_rowid``.
+    """Columns of some rows, and ``_rowid``; those that the table has not are null.
 
-    Columns that the table has not are null. Only the parts that changed until then are looked at.
+    When a later version has changed or deleted all of them, only the parts that changed until
+    then are looked at.
     """
-    known = _plain(table, schema, like)
+    known = _plain(schema, names)
     if not len(row_ids):
-        return _whole(table, table.read(known, limit=0), row_ids, schema, like)
-    same = {part.signature for part in later.fragments()}
-    parts = [part.number for part in table.fragments() if part.signature not in same]
+        return _whole(table, table.read(known, limit=0), row_ids, schema, names)
+    parts = None
+    if later is not None:
+        same = {part.signature for part in later.fragments()}
+        parts = [part.number for part in table.fragments() if part.signature not in same]
     rows = find_rows(table, row_ids, known, parts)
     if rows.num_rows != len(row_ids):
         raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, like)
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
 
 
 def find_rows(
@@ -120,14 +124,23 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
         )
 
 
-def all_rows(table: Table, schema: pa.Schema, like: Table | None = None) -> pa.Table:
+def all_rows(table: Table, schema: pa.Schema, names: Mapping[str, str]) -> pa.Table:
     """Every row in all columns, and ``_rowid``."""
-    rows = table.read(_plain(table, schema, like), row_ids=True)
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, like)
+    rows = table.read(_plain(schema, names), row_ids=True)
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
 
 
-def _names(table: Table, schema: pa.Schema, like: Table | None) -> dict[str, str]:
-    """What the columns of a schema are called in a table, those that it has."""
+def rows_where(table: Table, condition: pc.Expression | None) -> np.ndarray:
+    """The row ids of the rows that fulfil a condition."""
+    found: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
+    return found.astype(np.int64)
+
+
+def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> dict[str, str]:
+    """What the columns of a schema are called in a table, those that it has.
+
+    ``like`` is a version of the table in which the columns have the names of the schema.
+    """
     there = dict(table.layout)
     names = {number: name for name, number in table.layout}
     numbers = dict((table if like is None else like).layout)
@@ -142,17 +155,15 @@ def _names(table: Table, schema: pa.Schema, like: Table | None) -> dict[str, str
     return found
 
 
-def _plain(table: Table, schema: pa.Schema, like: Table | None) -> list[str]:
-    names = _names(table, schema, like)
+def _plain(schema: pa.Schema, names: Mapping[str, str]) -> list[str]:
     return [names[field.name] for field in schema if field.name in names and not is_blob(field)]
 
 
 def _whole(
-    table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema, like: Table | None
+    table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema, names: Mapping[str, str]
 ) -> pa.Table:
     """Rows under a schema, with what it says and they lack: blobs as bytes, nulls for others."""
     columns = []
-    names = _names(table, schema, like)
     for field in schema:
         name = names.get(field.name)
         if name is None:

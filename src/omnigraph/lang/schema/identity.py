@@ -7,13 +7,15 @@ back starts a new life with new ids. The data is pure; the manifest stores its J
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.errors import InputError, InternalError
 from omnigraph.lang.schema.ast import TypeKind
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Interface, NodeType
+from omnigraph.lang.schema.ir import EdgeIR, InterfaceIR, NodeIR
+from omnigraph.lang.schema.migrate import enum_change, is_wider, match_names
 from omnigraph.lang.schema.steps import (
     AddProperty,
     AddType,
@@ -23,6 +25,7 @@ from omnigraph.lang.schema.steps import (
     RenameType,
     Step,
 )
+from omnigraph.lang.types import PropType
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,78 @@ def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> 
     if {key: set(entry.properties) for key, entry in evolved.types.items()} != expected:
         raise InternalError("the migration steps do not lead to the new schema")
     return evolved
+
+
+def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identity:
+    """The identity after a change of which only both schemas are known.
+
+    Types and properties go on by their names or by ``@rename_from``. A property whose new type
+    cannot hold the old values is another one.
+    """
+    allocator = _Allocator(identity)
+    kept = {interface.name for interface in new.ir.interfaces}
+    for interface in old.ir.interfaces:
+        if interface.name not in kept:
+            allocator.drop_type(TypeKind.INTERFACE, interface.name)
+    interfaces = {interface.name: interface for interface in old.ir.interfaces}
+    for interface in new.ir.interfaces:
+        before = interfaces.get(interface.name)
+        if before is None:
+            names = [prop.name for prop in interface.properties]
+            allocator.add_type(TypeKind.INTERFACE, interface.name, names)
+        else:
+            _continue_properties(allocator, TypeKind.INTERFACE, before, interface)
+    _continue_types(allocator, TypeKind.NODE, old.ir.nodes, new.ir.nodes)
+    _continue_types(allocator, TypeKind.EDGE, old.ir.edges, new.ir.edges)
+    return allocator.result()
+
+
+def _continue_types(
+    allocator: _Allocator,
+    kind: TypeKind,
+    old: Sequence[NodeIR] | Sequence[EdgeIR],
+    new: Sequence[NodeIR] | Sequence[EdgeIR],
+) -> None:
+    match = match_names([*old], [*new], "type")
+    by_name: dict[str, NodeIR | EdgeIR] = {entry.name: entry for entry in old}
+    for entry in old:
+        if entry.name not in match.kept:
+            allocator.drop_type(kind, entry.name)
+    for entry in new:
+        before = by_name.get(match.pairs.get(entry.name, ""))
+        if before is None:
+            allocator.add_type(kind, entry.name, [prop.name for prop in entry.properties])
+            continue
+        if before.name != entry.name:
+            allocator.rename_type(kind, before.name, entry.name)
+        _continue_properties(allocator, kind, before, entry)
+
+
+def _continue_properties(
+    allocator: _Allocator,
+    kind: TypeKind,
+    old: InterfaceIR | NodeIR | EdgeIR,
+    new: InterfaceIR | NodeIR | EdgeIR,
+) -> None:
+    match = match_names(old.properties, new.properties, "property")
+    by_name = {prop.name: prop for prop in old.properties}
+    for name in by_name:
+        if name not in match.kept:
+            allocator.drop_property(kind, new.name, name)
+    for prop in new.properties:
+        before = by_name.get(match.pairs.get(prop.name, ""))
+        if before is not None and _goes_on(before.type, prop.type):
+            if before.name != prop.name:
+                allocator.rename_property(kind, new.name, before.name, prop.name)
+            continue
+        if before is not None:
+            allocator.drop_property(kind, new.name, before.name)
+        allocator.add_property(kind, new.name, prop.name)
+
+
+def _goes_on(old: PropType, new: PropType) -> bool:
+    kept = new.as_nullable(old.nullable)
+    return kept == old or is_wider(old, kept) or any(enum_change(old, kept))
 
 
 def _declared(catalog: Catalog) -> list[tuple[TypeKind, str, list[str]]]:

@@ -7,7 +7,7 @@ annotation in place after the rename is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -116,18 +116,20 @@ def _ir(schema: Catalog | SchemaIR) -> SchemaIR:
     return schema.ir if isinstance(schema, Catalog) else schema
 
 
-class _Named(Protocol):
+class Named(Protocol):
+    """What has a name and annotations: a type or a property."""
+
     @property
     def name(self) -> str: ...
     @property
     def annotations(self) -> tuple[Annotation, ...]: ...
 
 
-_T = TypeVar("_T", bound=_Named)
+_T = TypeVar("_T", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class NameMatch:
     """Which accepted name each desired name continues; ``refused`` says why one cannot."""
 
     pairs: Mapping[str, str]
@@ -144,7 +146,8 @@ class _Match:
         return frozenset(self.pairs.values())
 
 
-def _match(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> _Match:
+def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> NameMatch:
+    """Which of two sets of types or properties are the same thing."""
     known = {thing.name for thing in accepted}
     pairs = {thing.name: thing.name for thing in desired if thing.name in known}
     taken = set(pairs)
@@ -160,10 +163,10 @@ def _match(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> _Match:
         else:
             pairs[thing.name] = old
             taken.add(old)
-    return _Match(pairs, refused)
+    return NameMatch(pairs, refused)
 
 
-def _rename_from(thing: _Named) -> str | None:
+def _rename_from(thing: Named) -> str | None:
     return next((a.value for a in thing.annotations if a.name == "rename_from" and a.value), None)
 
 
@@ -179,9 +182,9 @@ class _Planner:
 
     def run(self) -> None:
         self._interfaces()
-        nodes = _match(self._accepted.nodes, self._desired.nodes, "node type")
+        nodes = match_names(self._accepted.nodes, self._desired.nodes, "node type")
         self._types(TypeKind.NODE, self._accepted.nodes, self._desired.nodes, nodes, {})
-        edges = _match(self._accepted.edges, self._desired.edges, "edge type")
+        edges = match_names(self._accepted.edges, self._desired.edges, "edge type")
         self._types(TypeKind.EDGE, self._accepted.edges, self._desired.edges, edges, nodes.renames)
 
     # -- types ---------------------------------------------------------------------------
@@ -204,7 +207,7 @@ class _Planner:
         kind: TypeKind,
         accepted: Sequence[NodeIR] | Sequence[EdgeIR],
         desired: Sequence[NodeIR] | Sequence[EdgeIR],
-        match: _Match,
+        match: NameMatch,
         node_renames: Mapping[str, str],
     ) -> None:
         by_name: dict[str, NodeIR | EdgeIR] = {thing.name: thing for thing in accepted}
@@ -238,7 +241,7 @@ class _Planner:
             self._edge_shape(entity, old, new, node_renames)
         self._type_annotations(kind, old, new)
         columns = self._properties(kind, old, new)
-        self._constraints(kind, new.name, old.constraints, new.constraints, columns)
+        self.steps += constraint_steps(kind, new.name, old.constraints, new.constraints, columns)
 
     def _edge_shape(
         self, entity: str, old: EdgeIR, new: EdgeIR, node_renames: Mapping[str, str]
@@ -254,12 +257,10 @@ class _Planner:
             step = ChangeCardinality(TypeKind.EDGE, new.name, old.cardinality, new.cardinality)
             self.steps.append(step)
 
-    def _type_annotations(self, kind: TypeKind, old: _Named, new: _Named) -> None:
+    def _type_annotations(self, kind: TypeKind, old: Named, new: Named) -> None:
         entity = f"{kind}:{new.name}"
         self._other_annotations(entity, old.annotations, new.annotations, _TYPE_METADATA, {})
-        metadata = _only(new.annotations, _TYPE_METADATA)
-        if metadata != _only(old.annotations, _TYPE_METADATA):
-            self.steps.append(UpdateTypeMetadata(kind, new.name, metadata))
+        self.steps += type_metadata_steps(kind, old, new)
 
     # -- properties ----------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class _Planner:
         new: InterfaceIR | NodeIR | EdgeIR,
     ) -> dict[str, str]:
         """Plan the properties of one type; returns how columns are renamed."""
-        match = _match(old.properties, new.properties, "property")
+        match = match_names(old.properties, new.properties, "property")
         by_name = {prop.name: prop for prop in old.properties}
         for prop in new.properties:
             entity = f"{kind}:{new.name}.{prop.name}"
@@ -314,9 +315,7 @@ class _Planner:
         self._other_annotations(
             entity, old.annotations, new.annotations, _PROPERTY_METADATA, renames
         )
-        metadata = _only(new.annotations, _PROPERTY_METADATA)
-        if metadata != _only(old.annotations, _PROPERTY_METADATA):
-            self.steps.append(UpdatePropertyMetadata(kind, owner, new.name, metadata))
+        self.steps += property_metadata_steps(kind, owner, old, new)
 
     def _property_type(
         self,
@@ -328,13 +327,13 @@ class _Planner:
     ) -> None:
         owner = of.name
         kept = new.as_nullable(old.nullable)
-        added, removed = _enum_change(old, kept)
+        added, removed = enum_change(old, kept)
         if added:
             self.steps.append(ExtendEnum(kind, owner, name, added))
         if removed:
             self.steps.append(NarrowEnum(kind, owner, name, removed))
         if kept != old and not (added or removed):
-            if not _is_wider(old, kept) or (name in _key_of(of) and kept.scalar.is_float):
+            if not is_wider(old, kept) or (name in _key_of(of) and kept.scalar.is_float):
                 change = f"'{owner}.{name}' from {human_type(old)} to {human_type(new)}"
                 reason = f"changing the type of {change} is not supported"
                 self._refuse(f"{kind}:{owner}.{name}", reason, "OG-MF-106")
@@ -343,26 +342,7 @@ class _Planner:
         if new.nullable != old.nullable:
             self.steps.append(ChangeNullability(kind, owner, name, new.nullable))
 
-    # -- constraints and annotations -----------------------------------------------------
-
-    def _constraints(
-        self,
-        kind: TypeKind,
-        owner: str,
-        old: Sequence[Constraint],
-        new: Sequence[Constraint],
-        renames: Mapping[str, str],
-    ) -> None:
-        # Compared by their text: as numbers, the bounds 0 and 0.0 would be the same.
-        renamed = canonical_constraints(_renamed(constraint, renames) for constraint in old)
-        before = {constraint_key(constraint): constraint for constraint in renamed}
-        after = {constraint_key(constraint): constraint for constraint in new}
-        for key, constraint in after.items():
-            if key not in before:
-                self.steps.append(AddConstraint(kind, owner, constraint))
-        for key, constraint in before.items():
-            if key not in after:
-                self.steps.append(DropConstraint(kind, owner, constraint))
+    # -- annotations ---------------------------------------------------------------------
 
     def _other_annotations(
         self,
@@ -385,7 +365,39 @@ class _Planner:
         self.steps.append(UnsupportedChange(entity, reason, code))
 
 
-def _enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def constraint_steps(
+    kind: TypeKind,
+    owner: str,
+    old: Sequence[Constraint],
+    new: Sequence[Constraint],
+    renames: Mapping[str, str],
+) -> Iterator[Step]:
+    """The rules that a type gets and loses, apart from those whose columns were renamed."""
+    # Compared by their text: as numbers, the bounds 0 and 0.0 would be the same.
+    renamed = canonical_constraints(_renamed(constraint, renames) for constraint in old)
+    before = {constraint_key(constraint): constraint for constraint in renamed}
+    after = {constraint_key(constraint): constraint for constraint in new}
+    for key, constraint in after.items():
+        if key not in before:
+            yield AddConstraint(kind, owner, constraint)
+    for key, constraint in before.items():
+        if key not in after:
+            yield DropConstraint(kind, owner, constraint)
+
+
+def type_metadata_steps(kind: TypeKind, old: Named, new: Named) -> Iterator[Step]:
+    metadata = _only(new.annotations, _TYPE_METADATA)
+    if metadata != _only(old.annotations, _TYPE_METADATA):
+        yield UpdateTypeMetadata(kind, new.name, metadata)
+
+
+def property_metadata_steps(kind: TypeKind, owner: str, old: Named, new: Named) -> Iterator[Step]:
+    metadata = _only(new.annotations, _PROPERTY_METADATA)
+    if metadata != _only(old.annotations, _PROPERTY_METADATA):
+        yield UpdatePropertyMetadata(kind, owner, new.name, metadata)
+
+
+def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The values that an enum gets and loses; none where one of the types is no enum."""
     if old.enum_values is None or new.enum_values is None:
         return (), ()
@@ -393,7 +405,7 @@ def _enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[s
     return tuple(sorted(after - before)), tuple(sorted(before - after))
 
 
-def _is_wider(old: PropType, new: PropType) -> bool:
+def is_wider(old: PropType, new: PropType) -> bool:
     """Whether a type holds every value of another, and differs from it in nothing else."""
     return replace(old, scalar=new.scalar) == new and new.scalar in _WIDER.get(old.scalar, ())
 

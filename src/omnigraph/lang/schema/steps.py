@@ -164,6 +164,25 @@ class WidenProperty:
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowProperty:
+    """The reverse of ``WidenProperty``: a difference between two states, never part of a plan."""
+
+    kind: ClassVar[str] = "narrow_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    old: PropType
+    new: PropType
+
+    def to_json(self) -> Json:
+        return {**_property_head(self), "from": self.old.to_json(), "to": self.new.to_json()}
+
+    def describe(self) -> str:
+        change = f"from {human_type(self.old)} to {human_type(self.new)}"
+        return f"narrow property '{_dotted(self)}' of {_owner(self)} {change}"
+
+
+@dataclass(frozen=True, slots=True)
 class AddConstraint:
     kind: ClassVar[str] = "add_constraint"
     type_kind: TypeKind
@@ -306,6 +325,7 @@ Step = (
     | NarrowEnum
     | ChangeNullability
     | WidenProperty
+    | NarrowProperty
     | AddConstraint
     | DropConstraint
     | ChangeCardinality
@@ -384,9 +404,10 @@ def _property_step(kind: str, type_kind: TypeKind, owner: str, name: str, value:
         return NarrowEnum(type_kind, owner, name, tuple(value["removed_values"]))
     if kind == ChangeNullability.kind:
         return ChangeNullability(type_kind, owner, name, bool(value["nullable"]))
-    if kind == WidenProperty.kind:
+    if kind in (WidenProperty.kind, NarrowProperty.kind):
         old, new = (PropType.from_json(value[at]) for at in ("from", "to"))
-        return WidenProperty(type_kind, owner, name, old, new)
+        of = WidenProperty if kind == WidenProperty.kind else NarrowProperty
+        return of(type_kind, owner, name, old, new)
     if kind == UpdatePropertyMetadata.kind:
         annotations = tuple(annotation_from_json(a) for a in value["annotations"])
         return UpdatePropertyMetadata(type_kind, owner, name, annotations)
@@ -401,6 +422,7 @@ _OfProperty = (
     | NarrowEnum
     | ChangeNullability
     | WidenProperty
+    | NarrowProperty
     | UpdatePropertyMetadata
     | DropProperty
 )

@@ -12,10 +12,22 @@ import pyarrow as pa
 from omnigraph.write.moments import to_timestamp
 
 
-def images(rows: pa.Table, names: list[str]) -> list[dict[str, Any]]:
-    """Every row as a dict."""
-    columns = [_values(rows[name].combine_chunks()) for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+def images(rows: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
+    """Every row as a dict of the columns of a schema.
+
+    A value of a wider type than the schema has, which it cannot hold, is shown as it is.
+    """
+    columns = [_narrowed(rows[field.name].combine_chunks(), field.type) for field in schema]
+    return [dict(zip(schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _narrowed(column: pa.Array, wanted: pa.DataType) -> list[Any]:
+    values = _values(column)
+    if column.type == wanted:
+        return values
+    narrow = column.cast(wanted, safe=False)
+    pairs = zip(_values(narrow), values, strict=True)
+    return [small if small == value else value for small, value in pairs]
 
 
 def image(columns: Mapping[str, pa.Array], row: int) -> dict[str, Any]:

@@ -1,0 +1,228 @@
+"""A schema together with its stable ids: what survives renames, and what two schemas differ in.
+
+The difference is found by the ids and never by names, so it is right across any number of
+changes and in both directions. Its order is one in which every step can be applied after those
+before it, apart from renames: those of one difference happen at once, since names may be swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from omnigraph.lang.schema.ast import TypeKind
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.identity import (
+    Identity,
+    TypeIdentity,
+    continue_identity,
+    initial_identity,
+)
+from omnigraph.lang.schema.ir import EdgeIR, InterfaceIR, NodeIR, PropertyIR
+from omnigraph.lang.schema.migrate import (
+    constraint_steps,
+    enum_change,
+    is_wider,
+    property_metadata_steps,
+    type_metadata_steps,
+)
+from omnigraph.lang.schema.steps import (
+    AddProperty,
+    AddType,
+    ChangeCardinality,
+    ChangeNullability,
+    DropMode,
+    DropProperty,
+    DropType,
+    ExtendEnum,
+    NarrowEnum,
+    NarrowProperty,
+    RenameProperty,
+    RenameType,
+    Step,
+    WidenProperty,
+)
+from omnigraph.lang.types import PropType
+
+TypeIR = InterfaceIR | NodeIR | EdgeIR
+
+# Where a step comes among those of one change; all others come after these, as they are.
+_PHASES = tuple(
+    step.kind for step in (DropType, RenameType, AddType, DropProperty, RenameProperty, AddProperty)
+)
+
+
+def phase(kind: str) -> int:
+    """The rank of a kind of step among the steps of one change.
+
+    >>> sorted(["add_property", "rename_type", "widen_property"], key=phase)
+    ['rename_type', 'add_property', 'widen_property']
+    """
+    return _PHASES.index(kind) if kind in _PHASES else len(_PHASES)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedType:
+    """One type with its ids."""
+
+    kind: TypeKind
+    type: TypeIR
+    identity: TypeIdentity
+
+    @property
+    def properties(self) -> dict[int, PropertyIR]:
+        """By their ids, in the order of their names."""
+        return {self.identity.properties[prop.name]: prop for prop in self.type.properties}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, keys in a fixed order."""
+        found: dict[str, Any] = {"type_kind": str(self.kind), "name": self.type.name}
+        return {**found, **self.shape_json(), "type_id": self.identity.id}
+
+    def shape_json(self) -> dict[str, Any]:
+        """What a type is beside its name: the ends of an edge, and the properties."""
+        ends: dict[str, Any] = {}
+        if isinstance(self.type, EdgeIR):
+            ends = {"from_type": self.type.from_type, "to_type": self.type.to_type}
+        properties = [
+            {"name": prop.name, "property_type": prop.type.to_json(), "property_id": number}
+            for number, prop in self.properties.items()
+        ]
+        return {**ends, "properties": properties}
+
+
+@dataclass(frozen=True)
+class IdentifiedSchema:
+    """A schema and the ids of its types and properties."""
+
+    catalog: Catalog
+    identity: Identity
+
+    @staticmethod
+    def new(catalog: Catalog) -> IdentifiedSchema:
+        """A schema that no other came before."""
+        return IdentifiedSchema(catalog, initial_identity(catalog))
+
+    def followed_by(self, catalog: Catalog) -> IdentifiedSchema:
+        """A schema that another program put in the place of this one."""
+        if catalog.schema_hash == self.catalog.schema_hash:
+            return self
+        identity = continue_identity(self.identity, self.catalog, catalog)
+        return IdentifiedSchema(catalog, identity)
+
+    @cached_property
+    def types(self) -> Mapping[int, IdentifiedType]:
+        """Every type by its id: interfaces, nodes, edges, each in the order of their names."""
+        ir = self.catalog.ir
+        groups: tuple[tuple[TypeKind, Iterable[TypeIR]], ...] = (
+            (TypeKind.INTERFACE, ir.interfaces),
+            (TypeKind.NODE, ir.nodes),
+            (TypeKind.EDGE, ir.edges),
+        )
+        found: dict[int, IdentifiedType] = {}
+        for kind, types in groups:
+            for entry in types:
+                identity = self.identity.types[f"{kind}:{entry.name}"]
+                found[identity.id] = IdentifiedType(kind, entry, identity)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, keys in a fixed order."""
+        return {"types": [entry.to_json() for entry in self.types.values()]}
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedStep:
+    """A step of a difference, with the ids of the type and the property that it is about."""
+
+    step: Step
+    type_id: int
+    property_id: int | None = None
+
+
+def schema_difference(
+    before: IdentifiedSchema | None, after: IdentifiedSchema
+) -> list[IdentifiedStep]:
+    """What has to happen to get from one schema to another; before none there were no types.
+
+    >>> from omnigraph.lang.schema import compile_schema
+    >>> old = IdentifiedSchema.new(compile_schema("node A { x: I32? }"))
+    >>> new = old.followed_by(compile_schema('node B @rename_from("A") { x: I64? }'))
+    >>> [found.step.describe() for found in schema_difference(old, new)]
+    ["rename node type 'A' -> 'B'", "widen property 'B.x' of node 'B' from I32? to I64?"]
+    >>> [found.step.kind for found in schema_difference(new, old)]
+    ['rename_type', 'narrow_property']
+    """
+    was = {} if before is None else before.types
+    found: list[IdentifiedStep] = []
+    for number, entry in was.items():
+        if number not in after.types:
+            step = DropType(entry.kind, entry.type.name, DropMode.SOFT)
+            found.append(IdentifiedStep(step, number))
+    for number, entry in after.types.items():
+        old = was.get(number)
+        if old is None:
+            found.append(IdentifiedStep(AddType(entry.kind, entry.type.name), number))
+        else:
+            found += _type_steps(old, entry)
+    return sorted(found, key=lambda each: phase(each.step.kind))
+
+
+def _type_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[IdentifiedStep]:
+    kind, name, number = new.kind, new.type.name, new.identity.id
+    if old.type.name != name:
+        yield IdentifiedStep(RenameType(kind, old.type.name, name), number)
+    was, now = old.properties, new.properties
+    for prop_id, prop in was.items():
+        if prop_id not in now:
+            step = DropProperty(kind, name, prop.name, DropMode.SOFT)
+            yield IdentifiedStep(step, number, prop_id)
+    for prop_id, prop in now.items():
+        if prop_id not in was:
+            added = AddProperty(kind, name, prop.name, prop.type)
+            yield IdentifiedStep(added, number, prop_id)
+            continue
+        if was[prop_id].name != prop.name:
+            renamed = RenameProperty(kind, name, was[prop_id].name, prop.name)
+            yield IdentifiedStep(renamed, number, prop_id)
+        for changed in _value_steps(kind, name, prop.name, was[prop_id].type, prop.type):
+            yield IdentifiedStep(changed, number, prop_id)
+        for changed in property_metadata_steps(kind, name, was[prop_id], prop):
+            yield IdentifiedStep(changed, number, prop_id)
+    for rule in _rule_steps(old, new):
+        yield IdentifiedStep(rule, number)
+
+
+def _value_steps(
+    kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
+) -> Iterator[Step]:
+    kept = new.as_nullable(old.nullable)
+    added, removed = enum_change(old, kept)
+    if added:
+        yield ExtendEnum(kind, owner, name, added)
+    if removed:
+        yield NarrowEnum(kind, owner, name, removed)
+    if kept != old and not (added or removed):
+        change = WidenProperty if is_wider(old, kept) else NarrowProperty
+        yield change(kind, owner, name, old, kept)
+    if new.nullable != old.nullable:
+        yield ChangeNullability(kind, owner, name, new.nullable)
+
+
+def _rule_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[Step]:
+    one, other = old.type, new.type
+    if isinstance(one, InterfaceIR) or isinstance(other, InterfaceIR):
+        return
+    if isinstance(one, EdgeIR) and isinstance(other, EdgeIR):
+        yield from _cardinality_steps(new.kind, one, other)
+    yield from type_metadata_steps(new.kind, one, other)
+    now = new.properties
+    renames = {prop.name: now[key].name for key, prop in old.properties.items() if key in now}
+    yield from constraint_steps(new.kind, other.name, one.constraints, other.constraints, renames)
+
+
+def _cardinality_steps(kind: TypeKind, old: EdgeIR, new: EdgeIR) -> Iterator[Step]:
+    if old.cardinality != new.cardinality:
+        yield ChangeCardinality(kind, new.name, old.cardinality, new.cardinality)
