@@ -12,7 +12,6 @@ from omnigraph import Graph
 from omnigraph.spark import SparkEngine, register
 from tests.merge.followers import Copy
 from tests.merge.random_histories import RandomHistory
-from tests.sampling import rotating
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P"
 
@@ -90,7 +89,8 @@ def test_a_stream_tells_every_change_once_also_after_a_restart(
     }
 
 
-@pytest.mark.parametrize("seed", rotating(list(range(6)), 1, "streamed histories"))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_a_copy_that_follows_a_stream_has_what_the_graph_has(
     seed: int, spark: SparkEngine, tmp_path: Path
 ):

@@ -11,7 +11,7 @@ import binascii
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.commit.history import Commit, History
@@ -169,6 +169,9 @@ class Feed:
 
     def start(self, where: str) -> Cursor:
         """A cursor at ``beginning``, ``now`` or ``after:<commit>``."""
+        return self._end(self._start(where))
+
+    def _start(self, where: str) -> Cursor:
         if where == BEGINNING:
             return Cursor(self._branch, None)
         if where == NOW:
@@ -203,7 +206,7 @@ class Feed:
             offset = place.offset + told
             done = offset >= content.size
             if done:
-                place = self._end(row, wanted)
+                place = self._end(Cursor(self._branch, row.commit_id), wanted)
             else:
                 place = Cursor(self._branch, place.commit, offset, wanted.text())
             if told:
@@ -215,10 +218,11 @@ class Feed:
                 break
         return ChangePage(tuple(blocks), place.text(), True)
 
-    def _end(self, row: CommitRow, wanted: ChangeFilter) -> Cursor:
-        """The place behind a commit; a filter by types is kept with the types that it means."""
-        text = "" if wanted.types is None else wanted.text()
-        return Cursor(self._branch, row.commit_id, 0, text)
+    def _end(self, cursor: Cursor, wanted: ChangeFilter | None = None) -> Cursor:
+        """A place between commits; a filter by types is kept with the types that it means."""
+        if self._wanted.types is None:
+            return cursor
+        return replace(cursor, filter=(wanted or self._resolved(cursor)).text())
 
     def _check(self, cursor: Cursor) -> None:
         if cursor.branch != self._branch:
@@ -260,7 +264,8 @@ class Feed:
         """The places behind each commit after a cursor, oldest first."""
         self._check(cursor)
         wanted = self._resolved(cursor)
-        return [self._end(row, wanted) for row, _ in self._behind(cursor)]
+        places = [Cursor(self._branch, row.commit_id) for row, _ in self._behind(cursor)]
+        return [self._end(place, wanted) for place in places]
 
     def told(self, end: Cursor, most: int) -> tuple[CommitRow, Iterator[Told]]:
         """All of the commit before a place that ``behind`` gave, in pieces of at most so many."""
