@@ -224,6 +224,34 @@ def test_a_null_satisfies_no_condition(graph, condition):
     assert "d" in things(graph, f"({condition}) is null")
 
 
+SINGLE = [name for name in THINGS if name not in ("tags", "numbers")]
+NULLS = ["[null]", "[null, null]", "[$x]", "[$x, null]", "$y"]
+
+
+@pytest.mark.parametrize("options", NULLS)
+@pytest.mark.parametrize("name", SINGLE)
+def test_membership_in_a_list_of_nulls_is_unknown(graph, name, options):
+    """Of a value of any type, whether the nulls are written or come as parameters."""
+    scalar = graph.catalog.node_types["Thing"].properties[name].type.scalar
+    params = {"x": (f"{scalar}?", None), "y": (f"[{scalar}]?", None)}
+    condition = f"$t.{name} in {options}"
+    assert things(graph, condition, params) == ""
+    assert things(graph, f"not ({condition})", params) == ""
+    assert things(graph, f"({condition}) is null", params) == "abcde"
+
+
+@pytest.mark.parametrize("item", ["null", "1", "1.5", '"a"', "true", 'date("2024-02-29")'])
+def test_membership_of_a_literal_in_a_list_of_nulls_is_unknown(graph, item):
+    assert things(graph, f"({item} in [null]) is null") == "abcde"
+    assert things(graph, f"({item} in []) is null") == ""
+
+
+def test_a_null_in_a_list_makes_only_the_misses_unknown(graph):
+    assert things(graph, "$t.count in [1, null]") == "a"
+    assert things(graph, "not ($t.count in [1, null])") == ""
+    assert things(graph, "($t.count in [1, null]) is null") == "bcde"
+
+
 def test_a_wrong_date_is_an_error(graph):
     with pytest.raises(QueryError):
         things(graph, '$t.day = date("2023-02-29")')

@@ -137,6 +137,19 @@ def test_values_of_every_type_have_the_same_order(values: Graph, session: Any):
     assert len(same(values, session, f"match {{ $t: Thing }} return {{ {ends} }}")) == 1
 
 
+def test_membership_in_a_list_of_nulls(values: Graph, session: Any):
+    names = [name for name in THINGS if name not in ("tags", "numbers")]
+    unknown = " ".join(f"($t.{name} in [null]) is null" for name in names)
+    shown = ", ".join(f"$t.{name} in [null] as x{name}" for name in names)
+    texts = [
+        f"match {{ $t: Thing {unknown} }} return {{ $t.slug, {shown} }}",
+        "match { $t: Thing $t.count in [null] } return { $t.slug }",
+        "match { $t: Thing not ($t.count in [1, null]) } return { $t.slug }",
+        "match { $t: Thing ($t.count in [1, null]) is null } return { $t.slug }",
+    ]
+    assert all_same(values, session, texts) == [5, 0, 0, 4]
+
+
 def test_conditions_of_every_kind(values: Graph, session: Any):
     conditions = (
         "$t.big > 5",

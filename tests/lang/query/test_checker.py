@@ -254,6 +254,7 @@ RIGHT: list[tuple[str, str]] = [
         read("$p: Person $p.age in [1, 2.5, null] $p.age in [] $p.age in $l", params="$l: [F64]"),
     ),
     ("T7", read("$p: Person $p.name in $p.tags $p.age = null null = null")),
+    ("T7", read("$p: Person $p.age in [null] $p.seen in [null, null] 1 in [null] null in [null]")),
     ("T8", read("$p: Person", "sum($p.age) as a avg($p.ratio) as b min($p.name) as c")),
     ("T8", read("$p: Person", "max($p.born) as d max($p.seen) as e min($p.kind) as f")),
     ("T8", read("$p: Person", "count($p.tags) as a count(distinct $p.kind) as b count(1) as c")),

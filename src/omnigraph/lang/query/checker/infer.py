@@ -286,12 +286,22 @@ def _member(
     if item.type.is_blob or options.type.is_blob:
         at.error("T7", "Blobs cannot be compared", span)
         return None
-    empty = isinstance(options, typed.Constant) and options.value in ((), None)
-    if not (is_null(item) or empty or comparable(item.type, options.type.element)):
+    options = _of_any_type(item, options)
+    if not (is_null(item) or is_null(options) or comparable(item.type, options.type.element)):
         message = f"cannot look for {describe(item)} in {describe(options)}"
         at.error(_mismatch_code(at, item, options), message, span)
         return None
     return typed.Membership(item, options)
+
+
+def _of_any_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.TypedExpr:
+    """A list literal without values, ``[]`` or ``[null]``, has the type that it is asked for."""
+    if not isinstance(options, typed.Constant) or not isinstance(options.value, tuple):
+        return options
+    if is_null(item) or any(value is not None for value in options.value):
+        return options
+    type_ = PropType(item.type.scalar, nullable=options.type.nullable, is_list=True)
+    return typed.Constant(options.value, type_)
 
 
 @rule(ast.In)
