@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph import Graph, MaintenancePolicy, prune_backup
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
 from omnigraph.spark.load import shared_reading
@@ -29,6 +30,7 @@ edge Knows: Person -> Person
 edge WorksAt: Person -> Company
 """
 BRANCH = "feat"
+NEW = "review/new"
 TALL = SCHEMA.replace("age: I32?", "age: I32?  height: F64?")
 PAIR = SCHEMA.replace("age: I32?", "age: I32  city: String?")
 HUMAN = SCHEMA.replace("Person", "Human").replace("node Human", 'node Human @rename_from("Person")')
@@ -166,19 +168,47 @@ def merge_in_shares_on_branch(root: Path, durability: str = "disk") -> Iterator[
     _load_in_shares(graph, file, BRANCH)
 
 
+def load_on_new_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """Onto a branch that the load creates for itself."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    new_branch_load(graph)
+
+
+def new_branch_load(graph: Graph) -> LoadReceipt:
+    """The load, and its repeat."""
+    return graph.load(_MERGED, branch=NEW, from_branch="main", idempotency_key="once")
+
+
+def load_in_shares_on_new_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+    """The same as many processes do it."""
+    graph, file = _with_file(root, durability)
+    yield
+    _load_in_shares(graph, file, NEW, "main")
+
+
+def new_branch_load_in_shares(graph: Graph) -> LoadReceipt:
+    """The load, and its repeat, from the file that is there."""
+    file = str(Path(graph.uri).with_suffix(".ndjson"))
+    return _load_in_shares(graph, file, NEW, "main")
+
+
 def _with_file(root: Path, durability: str) -> tuple[Graph, str]:
     file = root.with_suffix(".ndjson")
     file.write_text("".join(f"{json.dumps(record)}\n" for record in _MERGED))
     return Graph.open(root, durability=durability), str(file)
 
 
-def _load_in_shares(graph: Graph, file: str, branch: str) -> None:
+def _load_in_shares(graph: Graph, file: str, branch: str, base: str | None = None) -> LoadReceipt:
     def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
         return [work(share) for share in shares]
 
     reader = shared_reading(run, split_bytes=150)
-    target = LoadTarget(branch, actor="ana")
-    load_into(graph._store, graph.catalog, [file], LoadMode.MERGE, LoadOptions(), target, reader)
+    key = None if base is None else "once"
+    target = LoadTarget(branch, base, actor="ana", idempotency_key=key)
+    return load_into(
+        graph._store, graph.catalog, [file], LoadMode.MERGE, LoadOptions(), target, reader
+    )
 
 
 # -- other writes, through the protocol -----------------------------------------------------------

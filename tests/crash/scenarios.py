@@ -331,6 +331,7 @@ WRITERS = (
     Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
     Scenario("merge in shares", operations.merge_in_shares, befriended, ALL),
     Scenario("shares on a branch", operations.merge_in_shares_on_branch, branched, ALL),
+    Scenario("shares over an orphan", operations.merge_in_shares_on_branch, with_an_orphan, ALL),
     Scenario("three-way merge", operations.merge_branch, diverged, ALL),
     Scenario("fast-forward", operations.merge_branch, ahead, ALL),
     Scenario("merge into a branch", operations.merge_into_branch, behind, ALL),

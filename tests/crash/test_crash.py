@@ -10,7 +10,7 @@ import pytest
 from omnigraph.commit.failpoints import Failpoint
 from tests.crash import operations
 from tests.crash.harness import Harness, Prepared
-from tests.crash.scenarios import RECOVERIES, SCENARIOS, WRITERS, Ready, Scenario
+from tests.crash.scenarios import RECOVERIES, SCENARIOS, WRITERS, Ready, Scenario, plain
 from tests.crash.survival import State
 from tests.crash.test_crash_init import INITS
 from tests.rotation import rotation, sample
@@ -110,6 +110,9 @@ def test_every_failpoint_is_crossed_by_a_scenario(crash: Harness, ready: Get, tm
     for number, operation in enumerate(INITS):
         for point in crash.crossings(operation, tmp_path / str(number)):
             crossed[point].append(operation.__name__)
+    plain(tmp_path / "plain", crash)
+    for point in crash.crossings(operations.load_on_new_branch, tmp_path / "plain"):
+        crossed[point].append(operations.load_on_new_branch.__name__)
     for point, names in crossed.items():
         print(f"{point}: {', '.join(names)}")
     assert [str(point) for point, names in crossed.items() if not names] == []

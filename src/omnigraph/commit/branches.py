@@ -8,8 +8,11 @@ until the moment it is gone, whatever its tables' forks look like.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
+from omnigraph.commit.branch_claims import BranchClaim, claims, delete_claim, write_claim
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.forks import reclaim_fork
 from omnigraph.commit.manifest import MANIFEST, branch_reference
@@ -17,14 +20,16 @@ from omnigraph.commit.names import (
     BRANCHES_LEASE,
     SCHEMA_LOCK,
     check_new_branch,
+    claim_lease,
     normal_branch,
     publish_lease,
     table_lease,
 )
-from omnigraph.commit.rows import MAIN
+from omnigraph.commit.rows import MAIN, ROLLED_BACK
 from omnigraph.commit.schema_lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
     AlreadyExists,
     BranchExists,
@@ -58,14 +63,29 @@ class Branches:
 
     def create(self, name: str, source: str | None) -> None:
         """Fork a branch from the newest state of another."""
+        self._create(name, source, is_claimed=False)
+
+    def create_for_load(self, name: str, source: str | None) -> BranchClaim:
+        """The same for a load, which holds the lease of the claim that this writes."""
+        claim = self._create(name, source, is_claimed=True)
+        assert claim is not None
+        return claim
+
+    def _create(self, name: str, source: str | None, *, is_claimed: bool) -> BranchClaim | None:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
         with store.leases.held([BRANCHES_LEASE], store.patience.lease) as held:
             refuse_while_schema_changes(store, "branch create")
+            self._end_claims(branch, is_held=is_claimed)
             known = self._known()
             _check_name_is_free(branch, known)
             version = store.manifest(origin).current().manifest_version
+            claim = None
+            if is_claimed:
+                claim = BranchClaim(new_ulid(), branch, origin, version, now_micros())
+                write_claim(store, claim)
+                reached(Failpoint.BRANCH_AFTER_CLAIM)
             # Files without a reference are what a crash left of an earlier attempt.
             store.inline.delete_branch(MANIFEST, branch)
             try:
@@ -80,6 +100,71 @@ class Branches:
             reached(Failpoint.BRANCH_AFTER_CREATE)
             store.datasets.checksums.record()
             store.manifests.forget(branch)
+            if claim is not None:
+                claim = replace(claim, identity=store.manifest(branch).identity())
+                write_claim(store, claim)
+            return claim
+
+    def remove_abandoned(self, name: str | None = None) -> None:
+        """Remove the branches of loads that died before they, or anybody, committed to them.
+
+        With a name only that branch, by the load itself, which holds the lease of its claim.
+        """
+        store = self._store
+        if claims(store):
+            with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+                self._end_claims(name, is_held=name is not None)
+
+    def _end_claims(self, branch: str | None, *, is_held: bool) -> None:
+        for claim in claims(self._store):
+            if branch is not None and claim.branch != branch:
+                continue
+            if is_held:
+                self._end_claim(claim, self._store.patience.lease)
+                continue
+            # Who cannot have the leases leaves the load, or the writer of its branch, alone.
+            with (
+                suppress(Conflict),
+                self._store.leases.held([claim_lease(claim.branch)], timeout=0.0),
+            ):
+                if claim.operation in {each.operation for each in claims(self._store)}:
+                    self._end_claim(claim, timeout=0.0)
+
+    def _end_claim(self, claim: BranchClaim, timeout: float) -> None:
+        """Remove a branch on which nothing was committed, and the claim on it in any case."""
+        store, branch = self._store, claim.branch
+        known = self._known()
+        if branch in known and claim.is_of(known[branch], self._identity(branch)):
+            with store.leases.held(self._writers(branch), timeout):
+                if self._has_sidecars(branch):
+                    # What they stand for may still be committed: recovery decides first.
+                    return
+                owned: Sequence[Pin] = ()
+                if self._is_untouched(claim):
+                    with suppress(BranchInUse):
+                        owned = self._delete(branch, known)
+                        _LOG.warning("removed branch '%s' of a load that did not end", branch)
+            self._remove_forks(branch, owned)
+        reached(Failpoint.BRANCH_BEFORE_UNCLAIM)
+        delete_claim(store, claim)
+
+    def _identity(self, branch: str) -> str | None:
+        with suppress(BranchNotFound):
+            return self._store.manifest(branch).identity()
+        return None
+
+    def _is_untouched(self, claim: BranchClaim) -> bool:
+        """Whether nobody committed to a branch, but for recoveries that took a write back."""
+        commits = self._store.manifest(claim.branch).commits()
+        own = [commit for commit in commits if commit.manifest_version > claim.base_version]
+        return all(ROLLED_BACK in commit.extra for commit in own)
+
+    def _has_sidecars(self, branch: str) -> bool:
+        return any(
+            sidecar.branch == branch or entry.table_branch == branch
+            for sidecar in self._store.sidecars.load_all()
+            for entry in sidecar.tables
+        )
 
     def delete(self, name: str) -> None:
         """Remove a branch that nobody depends on."""
@@ -91,16 +176,24 @@ class Branches:
             known = self._known()
             if branch not in known:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
-            # A writer that is under way would publish into the next branch of that name.
-            writers = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
-            with store.leases.held([*writers, publish_lease(branch)], store.patience.lease):
-                self._refuse_dependents(branch, known)
-                owned = [pin for pin in self._pins(branch) if pin.branch == branch]
-                reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
-                self._delete_manifest(branch)
-                store.manifests.forget(branch)
+            with store.leases.held(self._writers(branch), store.patience.lease):
+                owned = self._delete(branch, known)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
             self._remove_forks(branch, owned)
+
+    def _writers(self, branch: str) -> Sequence[str]:
+        """Leases without which a writer under way would publish into the next branch of a name."""
+        tables = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
+        return [*tables, publish_lease(branch)]
+
+    def _delete(self, branch: str, known: dict[str, BranchInfo]) -> Sequence[Pin]:
+        """Remove a branch whose writers are kept out; its own copies of tables are left over."""
+        self._refuse_dependents(branch, known)
+        owned = [pin for pin in self._pins(branch) if pin.branch == branch]
+        reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
+        self._delete_manifest(branch)
+        self._store.manifests.forget(branch)
+        return owned
 
     def _delete_manifest(self, branch: str) -> None:
         """The reference is the branch: once it is gone, files that stay are only left over."""

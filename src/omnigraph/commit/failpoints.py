@@ -57,8 +57,12 @@ class Failpoint(StrEnum):
     UNDO_AFTER_PUBLISH = "undo.after_publish"
     """The restored heads are published; the sidecar still stands."""
 
+    BRANCH_AFTER_CLAIM = "branch.after_claim"
+    """A load has announced the branch that it is about to create for itself."""
     BRANCH_AFTER_CREATE = "branch.after_create"
     """The branch of the manifest exists; the caller has not been told."""
+    BRANCH_BEFORE_UNCLAIM = "branch.before_unclaim"
+    """A load's branch is committed to, or removed; the claim on it still exists."""
     BRANCH_BEFORE_REF_DELETE = "branch.before_ref_delete"
     """A branch passed every refusal and is about to lose its name."""
     BRANCH_BEFORE_TABLE_CLEANUP = "branch.before_table_cleanup"

@@ -26,6 +26,18 @@ def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:
         return store.inline.create_branch(pin.ref, pin.version, branch)
 
 
+def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
+    """Remove what a dead writer left of a fork, before files are written that belong to the next.
+
+    Whoever forks the table later would remove those files with it.
+    """
+    if branch is None or pin.branch == branch or branch not in store.inline.branches(pin.location):
+        return
+    with store.leases.held([table_lease(pin.table_key, branch)], store.patience.lease):
+        if not _shows_its_fork(store, pin.table_key, branch):
+            reclaim_fork(store, pin.table_key, pin.location, branch)
+
+
 def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) -> None:
     """Remove a fork that no manifest names, after the forks that were made from it.
 

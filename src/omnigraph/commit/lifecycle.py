@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
@@ -136,11 +137,13 @@ def table_location(kind: NodeType | EdgeType) -> str:
 
 
 def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
-    """Finish or take back what dead writers left: sidecars, then staging files without one."""
+    """Finish or take back what dead writers left: sidecars, staging files, branches of loads."""
     recovered = Recovery(store).heal(full=full)
     if SchemaStaging(store.objects).present():
         _reconcile(store)
     _remove_abandoned_lock(store)
+    with suppress(Conflict):
+        Branches(store).remove_abandoned()
     return recovered
 
 

@@ -81,6 +81,11 @@ def publish_lease(branch: str | None) -> str:
     return f"publish@{branch_label(branch)}"
 
 
+def claim_lease(branch: str) -> str:
+    """The right to create a branch for a load, until the load has ended."""
+    return f"load@{branch}"
+
+
 BRANCHES_LEASE = "branches"
 """The right to create or delete a branch."""
 

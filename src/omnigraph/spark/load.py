@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omnigraph.commit.forks import clear_orphan
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
@@ -265,6 +266,7 @@ def places_for(
             ref = TableRef(pin.location, branch)
             found[kind.table_key] = parts_place(store.datasets, store.table(pin), ref)
     return found
+            clear_orphan(store, pin, branch)
 
 
 def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner:

@@ -8,13 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omnigraph.commit.branch_claims import delete_claim
 from omnigraph.commit.branches import Branches
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
-from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.names import branch_label, check_new_branch, claim_lease, normal_branch
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
-from omnigraph.commit.rows import FINGERPRINT, CommitRow
+from omnigraph.commit.rows import FINGERPRINT
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
@@ -58,6 +61,9 @@ def load_into(
 ) -> LoadReceipt:
     """Read, judge and commit. A load that is refused leaves no trace, not even its branch."""
     base = branch = normal_branch(target.branch)
+    if target.from_branch is not None:
+        # An earlier load that died may have left the branch, on a base that has moved on.
+        settle(store, full=False)
     is_new = target.from_branch is not None and branch_label(branch) not in Branches(store).list()
     if is_new:
         Branches(store).check_new(target.branch)
@@ -116,31 +122,26 @@ def _known_as(store: GraphStore, branch: str | None, target: LoadTarget) -> str 
 
 @contextmanager
 def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
-    """A branch for one write; it goes again when the write fails and nothing is on it."""
-    branches, branch = Branches(store), normal_branch(target.branch)
-    branches.create(target.branch, target.from_branch)
-    before = store.manifest(branch).current().head
-    try:
-        yield branch
-    except OutcomePending:
-        raise
-    except BaseException:
-        # Whatever goes wrong here, what stopped the load is what the caller must hear of.
+    """A branch for one write; it is removed when the write fails and nothing is on it.
+
+    A load that dies leaves its claim on the branch, and the next writer removes both.
+    """
+    branches, branch = Branches(store), check_new_branch(target.branch)
+    with store.leases.held([claim_lease(branch)], store.patience.lease):
+        try:
+            claim = branches.create_for_load(branch, target.from_branch)
+            yield branch
+        except OutcomePending:
+            raise
+        except BaseException:
+            # Whatever goes wrong here, what stopped the load is what the caller must hear of.
+            with suppress(OmniGraphError):
+                branches.remove_abandoned(branch)
+            raise
+        reached(Failpoint.BRANCH_BEFORE_UNCLAIM)
+        # The load is committed, so a claim that stays says nothing about its branch.
         with suppress(OmniGraphError):
-            if not _is_used(store, branch, before):
-                branches.delete(target.branch)
-        raise
-
-
-def _is_used(store: GraphStore, branch: str | None, before: CommitRow | None) -> bool:
-    """Whether a branch has a commit of its own, or an interrupted write that may become one."""
-    if store.manifest(branch).current().head != before:
-        return True
-    return any(
-        entry.table_branch == branch
-        for sidecar in store.sidecars.load_all()
-        for entry in sidecar.tables
-    )
+            delete_claim(store, claim)
 
 
 def _told(

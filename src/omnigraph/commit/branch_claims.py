@@ -1,0 +1,106 @@
+"""Claims of loads on the branches that they create for themselves.
+
+``__recovery/<ULID>.branch`` is written before such a branch is created and removed when the load
+has ended; the load holds ``claim_lease`` meanwhile. Whoever gets that lease while the claim exists
+knows that the load died, and the claim says which branch is its own: the reference that it made,
+or, if it died before it could record that, one from the version and the time that it announced.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+
+from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.storage.inline import BranchInfo
+
+FOLDER = "__recovery"
+ENDING = ".branch"
+# Creating a branch takes milliseconds; a slow store may take longer.
+_CREATION_SECONDS = 600
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchClaim:
+    """A branch that a load creates: from which version of which branch, and since when.
+
+    ``started_at`` is in microseconds; ``identity`` is that of the manifest's branch, once made.
+    """
+
+    operation: str
+    branch: str
+    base_branch: str | None
+    base_version: int
+    started_at: int
+    identity: str | None = None
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        content = {
+            "operation_id": self.operation,
+            "started_at": self.started_at,
+            "branch": self.branch,
+            "base_branch": branch_label(self.base_branch),
+            "base_version": self.base_version,
+            "branch_identity": self.identity,
+        }
+        return json.dumps(content, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> BranchClaim:
+        """The inverse of ``to_json``; ``ValueError`` when it is something else."""
+        try:
+            content = json.loads(text)
+            identity = content["branch_identity"]
+            return BranchClaim(
+                str(content["operation_id"]),
+                str(content["branch"]),
+                normal_branch(str(content["base_branch"])),
+                int(content["base_version"]),
+                int(content["started_at"]),
+                None if identity is None else str(identity),
+            )
+        except (ValueError, KeyError, TypeError, OmniGraphError) as error:
+            raise ValueError("not a claim on a branch") from error
+
+    def is_of(self, made: BranchInfo, identity: str | None) -> bool:
+        """Whether an existing branch of that name is the one that the load created."""
+        if self.identity is not None:
+            return identity == self.identity
+        age = made.created_at - self.started_at // 1_000_000
+        origin = (made.parent, made.parent_version)
+        return origin == (self.base_branch, self.base_version) and 0 <= age <= _CREATION_SECONDS
+
+
+def write_claim(store: GraphStore, claim: BranchClaim) -> None:
+    """Write or replace a claim; it is durable when this returns."""
+    store.objects.write(_path(claim.operation), claim.to_json())
+
+
+def delete_claim(store: GraphStore, claim: BranchClaim) -> None:
+    """The load has ended; a claim that is gone is fine."""
+    store.objects.delete(_path(claim.operation))
+
+
+def claims(store: GraphStore) -> list[BranchClaim]:
+    """Every claim, oldest first; one that goes meanwhile, or cannot be read, is left out."""
+    found = []
+    for name in store.objects.list(FOLDER):
+        if not name.endswith(ENDING):
+            continue
+        with suppress(StorageMissing):
+            try:
+                found.append(BranchClaim.from_json(store.objects.read(f"{FOLDER}/{name}")))
+            except (ValueError, StorageCorrupt):
+                _LOG.warning("'%s/%s' is not a claim on a branch, and ignored", FOLDER, name)
+    return found
+
+
+def _path(operation: str) -> str:
+    return f"{FOLDER}/{operation}{ENDING}"
