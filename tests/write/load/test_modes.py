@@ -235,6 +235,25 @@ def test_merge_replaces_whole_rows_adds_new_ones_and_leaves_the_rest(filled):
     assert (counts.inserted, counts.updated) == (1, 1)
 
 
+@pytest.mark.parametrize("form", ["records", "csv", "table"])
+def test_a_property_that_a_merge_leaves_out_is_null_afterwards(filled, tmp_path, form):
+    """A row is replaced whole, whatever its new version comes as; edges too, by their ids."""
+    filled.load([node("Person", name="Zed", age=3), edge("Knows", "Zed", "Zed", id="k", weight=1)])
+    (tmp_path / "Person.csv").write_text("name\nZed\n")
+    (tmp_path / "Knows.csv").write_text("id,from,to\nk,Zed,Zed\n")
+    data = {
+        "records": [node("Person", name="Zed"), edge("Knows", "Zed", "Zed", id="k")],
+        "csv": [tmp_path / "Person.csv", tmp_path / "Knows.csv"],
+        "table": {
+            "Person": pa.table({"name": ["Zed"]}),
+            "Knows": pa.table({"id": ["k"], "from": ["Zed"], "to": ["Zed"]}),
+        },
+    }
+    filled.load(data[form])
+    assert ("Zed", None) in rows(filled, "Person", "id", "age")
+    assert ("k", None) in rows(filled, "Knows", "id", "weight")
+
+
 def test_merges_repeat_also_over_indexes(filled):
     """137, 159: no branch and no other trace is left by a load."""
     for age in (1, 2):
