@@ -390,11 +390,13 @@ class Graph(GraphParts):
         *,
         if_commit: str | None = None,
         idempotency_key: str | None = None,
+        allow_local_files: bool = False,
     ) -> Receipt:
         """Run a mutation: all of its statements in one commit, or none.
 
         ``source`` is ``.gq`` text or a path. With ``if_commit`` it only happens on top of that
         commit; with an ``idempotency_key`` it happens once, and a repeat gets the first receipt.
+        A Blob that names a local file is refused unless ``allow_local_files`` is set.
         """
         from omnigraph.commit.protocol import commit_write
         from omnigraph.write.mutating import mutation_request
@@ -410,6 +412,7 @@ class Graph(GraphParts):
             actor or self._actor,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
+            allow_local_files=allow_local_files,
         )
         return commit_write(self._store, request)
 
@@ -428,6 +431,7 @@ class Graph(GraphParts):
         rejects: str | PathLike[str] | None = None,
         max_rejects: int | None = None,
         strict_properties: bool = False,
+        allow_local_files: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
         actor: str | None = None,
@@ -442,6 +446,7 @@ class Graph(GraphParts):
         does not. ``mode`` is merge, append or overwrite. A missing branch is made from
         ``from_branch`` once the data is found good. Bad records refuse the load, unless
         ``max_rejects`` allows some: they are set aside and written to the file ``rejects``.
+        A Blob that names a local file is such a record unless ``allow_local_files`` is set.
         ``dry_run`` only checks.
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
@@ -455,7 +460,9 @@ class Graph(GraphParts):
             raise InputError("max_rejects cannot be negative")
         contract = self._writable()
         allowed = max_rejects if max_rejects is not None else (0 if rejects is None else 2**63)
-        options = LoadOptions(format, types or {}, rejects, allowed, strict_properties, progress)
+        options = LoadOptions(
+            format, types or {}, rejects, allowed, strict_properties, progress, allow_local_files
+        )
         target = LoadTarget(
             branch, from_branch, actor or self._actor, if_commit, idempotency_key, dry_run
         )

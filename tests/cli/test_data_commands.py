@@ -373,6 +373,30 @@ def test_bad_records_refuse_a_load_or_are_set_aside(place):
     assert "name" in (place.directory / "r.jsonl").read_text("utf-8")
 
 
+def test_local_files_are_read_by_a_flag(place):
+    place.write("b.pg", "node Doc { slug: String @key  body: Blob? }")
+    place.run("init", "--schema", "b.pg", "b.omni")
+    place.write("secret", "hi")
+    uri = (place.directory / "secret").as_uri()
+    place.write("b.jsonl", json.dumps({"type": "Doc", "data": {"slug": "a", "body": uri}}))
+    add = 'query add($b: Blob) { insert Doc { slug: "a", body: $b } }'
+    params = json.dumps({"b": uri})
+    for call in (
+        ("load", "b.omni", "--data", "b.jsonl", "--mode", "merge", "--quiet"),
+        ("ingest", "b.omni", "--data", "b.jsonl", "--quiet"),
+        ("mutate", "-e", add, "--store", "b.omni", "--params", params, "--quiet"),
+    ):
+        done = place.run(*call)
+        assert done.returncode == 1
+        assert "a Blob that names a local file is not read\nhint: pass --allow-local-files" in (
+            done.stderr
+        )
+        assert place.run(*call, "--allow-local-files").returncode == 0
+        with Graph.open(place.directory / "b.omni") as graph:
+            assert graph.read_blob("Doc", "a", "body") == b"hi"
+            graph.mutate('query q() { delete Doc where slug = "a" }')
+
+
 def test_the_old_form_of_load_still_works(place):
     """cli.md 6.3"""
     done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--json")

@@ -142,6 +142,13 @@ def test_what_a_server_cannot_change_yet_is_refused(desk, server, option):
     assert server.asked == []
 
 
+def test_a_served_write_reads_no_local_file(desk, server):
+    desk.run("mutate", "close", *KB, "--allow-local-files").fails(
+        "`--allow-local-files` is not allowed on a served write"
+    )
+    assert server.asked == []
+
+
 def test_a_served_write_has_no_other_actor(desk, server):
     """cli.md 3.4"""
     desk.run("mutate", "close", "--server", "lab", "--as", "bo").fails(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import EntityNotFound, InputError, LoadError, ValueConversionError
-from omnigraph.write.blobs import blob_bytes, blob_size
+from omnigraph.spark.load import shared_reading
+from omnigraph.write.blobs import LocalFiles, blob_bytes, blob_size
+from omnigraph.write.load.run import LoadMode, LoadOptions
+from omnigraph.write.load.target import LoadTarget, load_into
 
 SCHEMA = """\
 node Doc { slug: String @key  body: Blob?  cover: Blob?  title: String? }
@@ -64,10 +68,12 @@ def test_the_content_of_a_file(graph, tmp_path, name):
             doc("path", path),
             doc("uri", address),
             doc("host", address.replace("//", "//localhost", 1)),
-        ]
+            doc("case", address.replace("file", "FiLE", 1)),
+        ],
+        allow_local_files=True,
     )
     path.unlink()
-    for slug in ("path", "uri", "host"):
+    for slug in ("path", "uri", "host", "case"):
         assert graph.read_blob("Doc", slug, "body") == BYTES
 
 
@@ -92,7 +98,8 @@ def test_arrow_tables_and_edges(graph):
 def test_mutations_take_bytes_and_paths(graph, tmp_path, kind):
     (tmp_path / "ä b").write_bytes(BYTES)
     query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""
-    graph.mutate(query, None, {"b": kind(b"hi"), "c": tmp_path / "ä b"})
+    params = {"b": kind(b"hi"), "c": tmp_path / "ä b"}
+    graph.mutate(query, None, params, allow_local_files=True)
     assert graph.read_blob("Doc", "a", "body") == b"hi"
     assert graph.read_blob("Doc", "a", "cover") == BYTES
 
@@ -111,7 +118,8 @@ def test_tables_take_bytes_and_base64(graph):
 def test_mutations_take_base64_and_files(graph, tmp_path):
     (tmp_path / "x").write_bytes(BYTES)
     query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""
-    graph.mutate(query, None, {"b": text(b"hi"), "c": (tmp_path / "x").as_uri()})
+    params = {"b": text(b"hi"), "c": (tmp_path / "x").as_uri()}
+    graph.mutate(query, None, params, allow_local_files=True)
     assert graph.read_blob("Doc", "a", "body") == b"hi"
     assert graph.read_blob("Doc", "a", "cover") == BYTES
 
@@ -129,29 +137,152 @@ def test_a_merge_replaces_a_blob(graph):
     assert graph.read_blob("Doc", "b", "body") == b"two"
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["hi", "base64:?", "base64:aGk", "file:///no/such", "file://host/x", "http://x", 7, ["a"], {}],
-)
-def test_what_stands_for_no_bytes(value):
-    with pytest.raises(ValueConversionError):
-        blob_bytes(value)
+ADDRESSES = [
+    "hi",
+    "",
+    "base64:?",
+    "base64:aGk",
+    "BASE64:aGk=",
+    "/etc/passwd",
+    "./passwd",
+    "../../etc/passwd",
+    "~/x",
+    "http://x",
+    "https://example.org/x",
+    "s3://bucket/x",
+    "file:/etc/passwd",
+    "file:etc/passwd",
+    "file:%2F%2F/etc/passwd",
+    "file%3A///etc/passwd",
+    " file:///etc/passwd",
+    "jar:file:///etc/passwd",
+    7,
+    ["a"],
+    {},
+]
+"""What is refused whatever the call allows."""
+FILES = ["file:///no/such", "file://host/x", "file://", "FILE:///etc/passwd", "file:///%00"]
+
+
+@pytest.mark.parametrize("files", LocalFiles)
+@pytest.mark.parametrize("value", ADDRESSES)
+def test_what_stands_for_no_bytes(value, files):
+    with pytest.raises(ValueConversionError) as caught:
+        blob_bytes(value, files)
+    assert "allow_local_files" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("value", [*FILES[:3], FILES[4]])
+def test_files_that_cannot_be_read(value):
+    with pytest.raises(ValueConversionError, match="cannot be read"):
+        blob_bytes(value, LocalFiles.READ)
+
+
+@pytest.mark.parametrize("value", [*FILES, Path("/etc/passwd"), Path("relative")])
+def test_no_file_is_read_unless_the_call_allows_it(value):
+    for files, names_the_flag in ((LocalFiles.NEVER, False), (LocalFiles.REFUSED, True)):
+        with pytest.raises(ValueConversionError, match="names a local file") as caught:
+            blob_bytes(value, files)
+        assert ("allow_local_files=True" in (caught.value.hint or "")) is names_the_flag
+        assert blob_size(value, files) == 0
 
 
 def test_only_files_are_read(tmp_path):
-    """A pipe or a device might never end."""
+    """A pipe or a device might never end, and files of the kernel do not say how long they are."""
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    odd = (Path("/dev/zero"), Path("/proc/self/environ"), Path("/proc/kcore"), Path("/dev/stdin"))
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path, *odd):
         with pytest.raises(ValueConversionError, match="cannot be read"):
-            blob_bytes(path)
+            blob_bytes(path, LocalFiles.READ)
+
+
+def test_a_link_is_what_it_leads_to(tmp_path):
+    (tmp_path / "x").write_bytes(BYTES)
+    (tmp_path / "link").symlink_to("x")
+    assert blob_bytes((tmp_path / "link").as_uri(), LocalFiles.READ) == BYTES
 
 
 def test_sizes_are_known_without_reading(tmp_path):
     (tmp_path / "x").write_bytes(BYTES)
-    assert blob_size((tmp_path / "x").as_uri()) == len(BYTES)
-    assert blob_size(tmp_path / "x") == len(BYTES)
+    assert blob_size((tmp_path / "x").as_uri(), LocalFiles.READ) == len(BYTES)
+    assert blob_size(tmp_path / "x", LocalFiles.READ) == len(BYTES)
     assert blob_size(BYTES) == len(BYTES)
-    assert [blob_size(value) for value in (None, 7, "file:///no/such", "file://h/x")] == [0] * 4
+    for value in (None, 7, "file:///no/such", "file://h/x"):
+        assert blob_size(value, LocalFiles.READ) == 0
+
+
+HINT = "pass allow_local_files=True to store the content of files that the data names"
+
+
+def by_record(graph, place, value, **how):
+    graph.load([doc("a", value)], **how)
+
+
+def by_file(graph, place, value, **how):
+    (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
+    graph.load(place / "x.ndjson", **how)
+
+
+def by_csv(graph, place, value, **how):
+    (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
+    graph.load(place / "Doc.csv", **how)
+
+
+def by_shares(graph, place, value, **how):
+    """As a load on Spark does it."""
+    (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
+    reader = shared_reading(lambda work, shares, label: [work(share) for share in shares])
+    target = LoadTarget("main")
+    data, options = [str(place / "x.ndjson")], LoadOptions(**how)
+    load_into(graph._store, graph.catalog, data, LoadMode.MERGE, options, target, reader)
+
+
+def by_parameter(graph, place, value, **how):
+    query = """query q($b: Blob) { insert Doc { slug: "a", body: $b } }"""
+    graph.mutate(query, None, {"b": value}, **how)
+
+
+def by_literal(graph, place, value, **how):
+    query = f"""query q() {{ insert Doc {{ slug: "a", body: "{value}" }} }}"""
+    graph.mutate(query, **how)
+
+
+WAYS = [by_record, by_file, by_csv, by_shares, by_parameter, by_literal]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_reads_a_local_file_only_by_its_flag(graph, tmp_path, way):
+    secret = tmp_path / "secret"
+    secret.write_bytes(BYTES)
+    for value in (secret.as_uri(), f"FILE://{secret}"):
+        with pytest.raises(InputError, match="a Blob that names a local file") as caught:
+            way(graph, tmp_path, value)
+        assert caught.value.hint == HINT
+        assert graph.snapshot().count("Doc") == 0
+    way(graph, tmp_path, secret.as_uri(), allow_local_files=True)
+    assert graph.read_blob("Doc", "a", "body") == BYTES
+
+
+def test_a_record_that_names_a_file_can_be_set_aside(graph, tmp_path):
+    """With max_rejects it is a bad record like others."""
+    data = [doc("a", "file:///etc/hosts"), doc("b", b"hi")]
+    receipt = graph.load(data, rejects=tmp_path / "rejects.ndjson")
+    assert (receipt.rejected, receipt.affected_nodes) == (1, 1)
+    assert "names a local file" in (tmp_path / "rejects.ndjson").read_text()
+
+
+def test_a_choice_in_a_merge_names_no_file(graph):
+    """Nor does anything else that takes a value: no flag is offered there."""
+    graph.load([doc("a", b"one")])
+    graph.branches.create("side")
+    graph.load([doc("a", b"two")], branch="side")
+    graph.load([doc("a", b"three")])
+    (conflict,) = graph.branches.merge("side", dry_run=True).conflicts
+    choice = {conflict.conflict_id: {"body": "file:///etc/hosts"}}
+    with pytest.raises(InputError, match="names a local file") as caught:
+        graph.branches.merge("side", resolve=choice)
+    assert caught.value.hint is None
 
 
 # -- reading ----------------------------------------------------------------------------------

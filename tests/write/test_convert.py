@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.write.blobs import LocalFiles
 from omnigraph.write.convert import convert_column, show
 
 INTEGERS = {
@@ -31,9 +32,9 @@ DAY = 19_844
 ZONE = timezone(timedelta(hours=2))
 
 
-def converted(type_, *values):
+def converted(type_, *values, files=LocalFiles.NEVER):
     """The stored values, moments as numbers, and what was said about the others."""
-    column, problems = convert_column("p", type_, list(values))
+    column, problems = convert_column("p", type_, list(values), files=files)
     assert column.type == arrow_type(type_)
     assert {problem.field for problem in problems} <= {"p"}
     return stored(column, type_), {problem.row: problem.message for problem in problems}
@@ -187,7 +188,8 @@ def test_a_blob_is_read_from_a_file(tmp_path):
     path = tmp_path / "with space.bin"
     path.write_bytes(b"content")
     for value in (path, path.as_uri()):
-        assert converted(PropType(Scalar.BLOB, True), value) == ([b"content"], {})
+        found = converted(PropType(Scalar.BLOB, True), value, files=LocalFiles.READ)
+        assert found == ([b"content"], {})
 
 
 def test_every_bad_row_is_named_and_the_good_ones_are_kept():

@@ -197,3 +197,11 @@ def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None
 
 def add_json(parser: Any, text: str = "print one JSON document") -> None:
     parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_local_files(parser: Any) -> None:
+    parser.add_argument(
+        "--allow-local-files",
+        action="store_true",
+        help="store the content of local files that Blob values name (file:///...)",
+    )

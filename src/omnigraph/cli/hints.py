@@ -12,6 +12,7 @@ _WORDS = {
     "allow_empty=True also": "--allow-empty also",
     "omnigraph.backup_points": "`omnigraph backup --list`",
     "pass dest": "pass --out",
+    "pass allow_local_files=True": "pass --allow-local-files",
     "resolve='ours' or 'theirs', or one for each conflict by its id": "--resolve ours or theirs, "
     "or a file that --conflicts FILE wrote, with a choice for each",
     "engine='spark'": "--engine spark",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
+from omnigraph.cli.commands import Capability, Commands, add_json, add_local_files, add_uri, command
 from omnigraph.cli.load import MODES
 from omnigraph.cli.targets import echo, find_target, opened
 
@@ -28,6 +28,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--branch", default="main", metavar="B", help="where to")
     parser.add_argument("--from", dest="base", default="main", metavar="BASE", help="its base")
+    add_local_files(parser)
     add_json(parser)
 
 
@@ -37,7 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     target = find_target(arguments)
     echo(arguments, target)
     with opened(arguments, "rw", target) as (graph, _):
-        receipt = graph.load(arguments.data, arguments.mode, arguments.branch, arguments.base)
+        receipt = graph.load(
+            arguments.data,
+            arguments.mode,
+            arguments.branch,
+            arguments.base,
+            allow_local_files=arguments.allow_local_files,
+        )
     tables = [
         {"table_key": key, "rows_loaded": counts.affected}
         for key, counts in sorted(receipt.tables.items())

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files, terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, add_uri, command
+from omnigraph.cli.commands import Capability, Commands, add_json, add_local_files, add_uri, command
 from omnigraph.cli.engines import add_engine, chosen_spark
 from omnigraph.cli.progress import Bar, bar
 from omnigraph.cli.targets import consent, echo, find_target, opened
@@ -66,6 +66,7 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict-properties", action="store_true", help="refuse properties the schema lacks"
     )
+    add_local_files(parser)
     parser.add_argument("--dry-run", action="store_true", help="only check; write nothing")
     parser.add_argument(
         "--if-commit", metavar="ID", help="only if this is the newest commit; exit 4 otherwise"
@@ -123,6 +124,7 @@ def load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             rejects=arguments.rejects,
             max_rejects=arguments.max_rejects,
             strict_properties=arguments.strict_properties,
+            allow_local_files=arguments.allow_local_files,
             dry_run=arguments.dry_run,
             progress=lambda told: _draw(line, told),
             if_commit=arguments.if_commit,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, Commands, add_json, command
+from omnigraph.cli.commands import Capability, Commands, add_json, add_local_files, command
 from omnigraph.cli.queries import add_params, add_source, given_params, needs_server, source_text
 from omnigraph.cli.scopes import Server
 from omnigraph.cli.targets import Target, echo, find_target, opened
+from omnigraph.errors import InputError
 
 
 def add(commands: Commands) -> None:
@@ -31,6 +32,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--idempotency-key", metavar="KEY", help="do it once; a repeat gets the first answer"
     )
+    add_local_files(parser)
     add_json(parser)
 
 
@@ -52,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.branch,
             if_commit=arguments.if_commit,
             idempotency_key=arguments.idempotency_key,
+            allow_local_files=arguments.allow_local_files,
         )
         name = graph.explain(source, arguments.name).to_json()["name"]
     told = {
@@ -85,6 +88,11 @@ def _ask_server(arguments: argparse.Namespace, target: Target, server: Server) -
     for option in ("if_commit", "idempotency_key"):
         if getattr(arguments, option) is not None:
             target.storage(f"mutate --{option.replace('_', '-')}")
+    if arguments.allow_local_files:
+        raise InputError(
+            "`--allow-local-files` is not allowed on a served write: no server reads local files",
+            hint="pass the content as text that starts with 'base64:'",
+        )
     body = {"branch": arguments.branch}
     params = given_params(arguments)
     if params:

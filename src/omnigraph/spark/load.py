@@ -76,6 +76,7 @@ class SharedIntake:
         *,
         strict_properties: bool = False,
         allowed: int = 0,
+        allow_local_files: bool = False,
         digest: FilesDigest | None = None,
         split_bytes: int = SPLIT_BYTES,
         joins: KeyJoins | None = None,
@@ -88,7 +89,9 @@ class SharedIntake:
         self._catalog = catalog
         self._run = run
         self._places = places
-        self._reading = Reading(text_of(catalog), places, strict_properties, allowed)
+        self._reading = Reading(
+            text_of(catalog), places, strict_properties, allowed, allow_local_files
+        )
         self._splits = splits_of(files, split_bytes)
         self._done: list[Done] = []
         self._offsets: list[Offset] = []
@@ -263,10 +266,10 @@ def places_for(
     for kind in kinds:
         pin = base.pin(kind.table_key)
         if pin is not None:
+            clear_orphan(store, pin, branch)
             ref = TableRef(pin.location, branch)
             found[kind.table_key] = parts_place(store.datasets, store.table(pin), ref)
     return found
-            clear_orphan(store, pin, branch)
 
 
 def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner:
@@ -314,6 +317,7 @@ def shared_reading(
                 places_for(store, catalog, base, goal.branch),
                 strict_properties=options.strict_properties,
                 allowed=options.max_rejects,
+                allow_local_files=options.allow_local_files,
                 digest=FilesDigest([f.path for f in files]) if options.is_keyed else None,
                 split_bytes=split_bytes,
                 joins=joins,

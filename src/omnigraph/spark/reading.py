@@ -7,7 +7,7 @@ of the share; whoever put the shares in order moves them to where they stand in 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,9 +23,15 @@ from omnigraph.spark.splits import Split
 from omnigraph.storage.parts import Part, PartsPlace, write_parts
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.csv_files import read_csv
-from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.intake import Intake, Sink
 from omnigraph.write.load.ndjson import read_records
-from omnigraph.write.load.rejects import CollectedRejects, Enough, Reject, file_and_line
+from omnigraph.write.load.rejects import (
+    CollectedRejects,
+    Enough,
+    Reject,
+    Rejects,
+    file_and_line,
+)
 from omnigraph.write.load.spool import PLACE
 from omnigraph.write.load.streams import opened
 from omnigraph.write.load.tables import read_parquet
@@ -45,6 +51,18 @@ class Reading:
     strict_properties: bool = False
     allowed: int = 0
     """How many records may be refused in the whole load."""
+    allow_local_files: bool = False
+    """Whether a Blob may name a file of the machine that reads the share."""
+
+    def intake(self, sinks: Callable[[Kind], Sink], rejects: Rejects) -> Intake:
+        """What takes the records of a share in."""
+        return Intake(
+            known_catalog(self.catalog),
+            sinks,
+            rejects,
+            strict_properties=self.strict_properties,
+            allow_local_files=self.allow_local_files,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +132,13 @@ def read_share(share: Share) -> Done | Failed:
 
 def _taken(share: Share, sinks: dict[str, PartSink]) -> Done:
     reading, split = share.reading, share.split
-    catalog = known_catalog(reading.catalog)
 
     def sink(kind: Kind) -> PartSink:
         found = sinks[kind.table_key] = PartSink(kind, reading.places[kind.table_key])
         return found
 
     rejects = CollectedRejects(reading.allowed)
-    intake = Intake(catalog, sink, rejects, strict_properties=reading.strict_properties)
+    intake = reading.intake(sink, rejects)
     position = _read(intake, split)
     tables = {
         key: Taken(tuple(each.close()), key in intake.given_ids, each.key_bytes)
@@ -161,9 +178,7 @@ def locate_rows(locating: Locating) -> list[int]:
         def add(self, batch: pa.RecordBatch) -> None:
             self._kept.append(batch.column(PLACE).to_numpy())
 
-    rejects = CollectedRejects(reading.allowed)
-    catalog = known_catalog(reading.catalog)
-    intake = Intake(catalog, Places, rejects, strict_properties=reading.strict_properties)
+    intake = reading.intake(Places, CollectedRejects(reading.allowed))
     _read(intake, locating.share.split)
     places = np.concatenate(found[locating.table_key])
     return [file_and_line(int(places[row]))[1] for row in locating.rows]
@@ -222,8 +237,18 @@ def _lines_of(split: Split) -> Iterator[BinaryIO]:
         if start:
             # The line that the place before belongs to begins in the share before.
             file.seek(start - 1)
-            start += len(file.readline()) - 1
+            start += _line_length(file) - 1
         yield io.BufferedReader(_Range(file, start, split.end), _READ)
+
+
+def _line_length(file: BinaryIO) -> int:
+    """How long the rest of a line is; it is read in pieces, so that its length costs no memory."""
+    length = 0
+    while piece := file.readline(_READ):
+        length += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return length
 
 
 class _Range(io.RawIOBase):
@@ -233,6 +258,7 @@ class _Range(io.RawIOBase):
         self._file = file
         self._left = None if end is None else max(end - start, 0)
         self._is_done = self._left == 0
+        self._is_last_line = False
         self._rest = b""
 
     def readable(self) -> bool:
@@ -250,12 +276,13 @@ class _Range(io.RawIOBase):
             return b""
         if self._left is None:
             return self._file.read(size)
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        if not self._left:
-            self._is_done = True
-            if data and not data.endswith(b"\n"):
-                data += self._file.readline()
+        if self._is_last_line:
+            data = self._file.readline(size)
+        else:
+            data = self._file.read(min(size, self._left))
+            self._left -= len(data)
+            self._is_last_line = not self._left
+        self._is_done = self._is_last_line and (not data or data.endswith(b"\n"))
         return data
 
 

@@ -23,7 +23,7 @@ from omnigraph.lang.query.checker.literals import TooFine, parse_date, parse_dat
 from omnigraph.lang.query.params import python_value
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
-from omnigraph.write.blobs import blob_bytes
+from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.moments import from_millis
 
 _NONE = type(None)
@@ -42,15 +42,21 @@ class Problem(NamedTuple):
     field: str
     value: str
     message: str
+    hint: str | None = None
 
 
 def convert_column(
-    name: str, type_: PropType, values: Sequence[Any], *, is_typed: bool = False
+    name: str,
+    type_: PropType,
+    values: Sequence[Any],
+    *,
+    is_typed: bool = False,
+    files: LocalFiles = LocalFiles.NEVER,
 ) -> tuple[pa.Array, list[Problem]]:
     """A column of exactly its type, with null where a value does not fit.
 
     ``is_typed`` says that a strict decoder gave the values, so that none needs a look for its
-    Python type.
+    Python type; ``files`` what becomes of Blobs that name local files.
 
     >>> convert_column("age", PropType(Scalar.I32), [1, None, 2.5])[1][0].message
     '2.5 is not an I32'
@@ -59,7 +65,7 @@ def convert_column(
     fast = _whole_column(type_, values, target, is_typed)
     if fast is not None:
         return fast, []
-    convert = _item_converter(type_)
+    convert = _item_converter(type_, files)
     problems: list[Problem] = []
     converted: list[Any] = []
     for row, value in enumerate(values):
@@ -68,8 +74,10 @@ def convert_column(
             converted.append(None if plain is None else convert(plain))
         except (ValueError, ValueConversionError) as error:
             converted.append(None)
-            said = error.message if isinstance(error, ValueConversionError) else str(error)
-            problems.append(Problem(row, name, show(value), said))
+            said, hint = str(error), None
+            if isinstance(error, ValueConversionError):
+                said, hint = error.message, error.hint
+            problems.append(Problem(row, name, show(value), said, hint))
     return _to_arrow(converted, type_, target), problems
 
 
@@ -218,7 +226,9 @@ _EXPECTED: dict[Scalar, set[type]] = {
 # -- value by value -----------------------------------------------------------------------------
 
 
-def _item_converter(type_: PropType) -> Callable[[Any], Any]:
+def _item_converter(type_: PropType, files: LocalFiles) -> Callable[[Any], Any]:
+    if type_.scalar is Scalar.BLOB:
+        return lambda value: blob_bytes(value, files)
     if type_.scalar is Scalar.VECTOR:
         return lambda value: _vector(type_, value)
     convert = _ITEMS[type_.scalar]
@@ -340,10 +350,6 @@ def _datetime(scalar: Scalar, value: Any) -> int:
     raise ValueError(f"{show(value)} is not a DateTime; write 2024-05-01T10:00:00Z")
 
 
-def _blob(scalar: Scalar, value: Any) -> bytes | None:
-    return blob_bytes(value)
-
-
 _ITEMS: dict[Scalar, Callable[[Scalar, Any], Any]] = {
     Scalar.STRING: _text,
     Scalar.BOOL: _bool,
@@ -355,7 +361,6 @@ _ITEMS: dict[Scalar, Callable[[Scalar, Any], Any]] = {
     Scalar.F64: _float,
     Scalar.DATE: _date,
     Scalar.DATETIME: _datetime,
-    Scalar.BLOB: _blob,
 }
 
 

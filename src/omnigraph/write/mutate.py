@@ -28,7 +28,7 @@ from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.table import Table
 from omnigraph.storage.tables import KEY
-from omnigraph.write.blobs import blob_bytes
+from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
 from omnigraph.write.moments import to_timestamp
@@ -43,10 +43,18 @@ _ENDS = {"from": "src", "to": "dst"}
 class Mutation:
     """One bound mutation, ready to be run on a snapshot, more than once if need be."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, plan: MutationPlan) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        plan: MutationPlan,
+        *,
+        allow_local_files: bool = False,
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._plan = plan
+        self._files = LocalFiles.by_flag(allow_local_files)
         _refuse_mixed_blobs(catalog, plan)
 
     @property
@@ -66,7 +74,7 @@ class Mutation:
         return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
 
     def prepare(self, view: WriteView) -> Prepared:
-        run = _Run(self._store, self._catalog, view.snapshot)
+        run = _Run(self._store, self._catalog, view.snapshot, self._files)
         for step in self._plan.statements:
             run.execute(step, _kind(self._catalog, step))
         deltas = run.deltas()
@@ -81,8 +89,11 @@ class Mutation:
 class _Run:
     """One execution: what is pending, what is deleted, what was counted."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> None:
+    def __init__(
+        self, store: GraphStore, catalog: Catalog, snapshot: Snapshot, files: LocalFiles
+    ) -> None:
         self._store = store
+        self._files = files
         self._catalog = catalog
         self._snapshot = snapshot
         self._pending: dict[str, PendingTable] = {}
@@ -132,7 +143,8 @@ class _Run:
 
     def _insert(self, step: CheckedStatement, kind: Kind) -> None:
         values = {
-            _ENDS.get(name, name): _assigned(kind, name, expr) for name, expr in step.assignments
+            _ENDS.get(name, name): _assigned(kind, name, expr, self._files)
+            for name, expr in step.assignments
         }
         for prop in kind.properties.values():
             if not prop.type.nullable and prop.name not in values:
@@ -153,7 +165,9 @@ class _Run:
         names = [name for name in pending.schema.names if name not in blobs]
         matched = self._matching(kind, names, step.where, pending)
         self._count(kind, matched.num_rows)
-        values = [(name, _assigned(kind, name, expr)) for name, expr in step.assignments]
+        values = [
+            (name, _assigned(kind, name, expr, self._files)) for name, expr in step.assignments
+        ]
         if not matched.num_rows:
             return
         self._updated.add(kind.table_key)
@@ -247,7 +261,7 @@ def _is_keyed(kind: Kind) -> TypeGuard[NodeType]:
     return isinstance(kind, NodeType) and bool(kind.key)
 
 
-def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Array:
+def _assigned(kind: Kind, name: str, expr: typed.TypedExpr, files: LocalFiles) -> pa.Array:
     """The value of an assignment as a column of one, converted as every loaded value is."""
     if not isinstance(expr, typed.Constant):
         raise InternalError(f"the value of '{name}' is not bound")
@@ -259,7 +273,7 @@ def _assigned(kind: Kind, name: str, expr: typed.TypedExpr) -> pa.Array:
     if value is None and not type_.nullable:
         raise _required(kind, name)
     if type_.scalar is Scalar.BLOB:
-        return pa.array([_blob(kind, name, value)], pa.large_binary())
+        return pa.array([_blob(kind, name, value, files)], pa.large_binary())
     column, problems = convert_column(name, type_, [value])
     for problem in problems:
         raise ValueConversionError(
@@ -275,9 +289,9 @@ def _required(kind: Kind, name: str) -> ValueConversionError:
     )
 
 
-def _blob(kind: Kind, name: str, value: Any) -> bytes | None:
+def _blob(kind: Kind, name: str, value: Any, files: LocalFiles) -> bytes | None:
     try:
-        return blob_bytes(value)
+        return blob_bytes(value, files)
     except ValueConversionError as error:
         raise ValueConversionError(
             f"{kind.name}.{name}: {error.message}", hint=error.hint, details={"property": name}

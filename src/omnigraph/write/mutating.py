@@ -25,9 +25,11 @@ def mutation_request(
     *,
     if_commit: str | None,
     idempotency_key: str | None,
+    allow_local_files: bool = False,
 ) -> WriteRequest:
     """What is to be committed, and under which conditions."""
-    mutation = Mutation(store, contract.catalog, bind(plan, params))
+    bound = bind(plan, params)
+    mutation = Mutation(store, contract.catalog, bound, allow_local_files=allow_local_files)
     return WriteRequest(
         WriterKind.MUTATION,
         branch,

@@ -139,6 +139,8 @@ def records(draw, catalog, flaws):
     head = [("edge" if name == "E" else "type", quoted(name))]
     if name == "E":
         head += [("from", draw(texts.map(quoted))), ("to", draw(texts.map(quoted)))]
+    if draw(st.integers(0, 4)) == 0:
+        head.append(("id", draw(st.sampled_from(['"i"', '"j"', '""', '"1"']))))
     for pairs in (data, head) if flaws and draw(st.integers(0, 5)) == 0 else ():
         for _ in range(draw(st.integers(0, 1))):
             _spoil(draw, pairs)

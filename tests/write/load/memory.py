@@ -5,11 +5,17 @@ Called by the tests of memory: ``python memory.py <graph> <what> <path>``.
 
 from __future__ import annotations
 
+import io
 import resource
 import sys
+from itertools import chain, repeat
 from pathlib import Path
 
+import pytest
+
 from omnigraph import Graph
+from omnigraph.errors import LoadError
+from omnigraph.write.load import limits
 
 
 def peak() -> float:
@@ -21,6 +27,25 @@ def peak() -> float:
     return int(line.split()[1]) / 1024
 
 
+class OneLine(io.RawIOBase):
+    """A CSV text of one line of data, made when it is read."""
+
+    def __init__(self, size: int) -> None:
+        self._pieces = chain([b"slug,text\n"], repeat(b"x" * (1 << 16), size >> 16))
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return next(self._pieces, b"")
+
+
+def load_one_line(graph: Graph, size: int) -> None:
+    limits.LONGEST_RECORD = 8 << 20
+    with pytest.raises(LoadError, match=":2: the record is too long"):
+        graph.load(OneLine(size), format="csv", types={"-": "Doc"})
+
+
 def main(uri: str, what: str, path: str) -> None:
     with Graph.open(uri, durability="os") as graph:
         # What every process needs that ever wrote or read is not counted.
@@ -28,7 +53,9 @@ def main(uri: str, what: str, path: str) -> None:
         list(graph.export(types=["Note"]))
         before = peak()
         if what == "load":
-            graph.load(path)
+            graph.load(path, allow_local_files=True)
+        elif what == "one csv line":
+            load_one_line(graph, int(path))
         else:
             graph.export(path, what)
         print(peak() - before)

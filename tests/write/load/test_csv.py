@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import gzip
 import io
+from itertools import chain, repeat
 
+import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, LoadError
+from omnigraph.write.load import limits
 from tests.write.load.world import names, rows
 
 
@@ -130,3 +134,88 @@ def test_rows_that_are_wrong_can_be_set_aside(empty, tmp_path):
     text = "name,age\nAda,1\nBob\nCyd,x\nDan,4\n"
     receipt = load(empty, tmp_path, "Person.csv", text, max_rejects=2)
     assert (names(empty), receipt.rejected) == (["Ada", "Dan"], 2)
+
+
+# -- records of any length ------------------------------------------------------------------------
+
+SMALL = 1 << 16
+
+
+class Endless(io.RawIOBase):
+    """Bytes that are made when they are asked for."""
+
+    def __init__(self, head: bytes, piece: bytes, size: int) -> None:
+        self._pieces = chain([head], repeat(piece, size // len(piece)))
+        self.given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = next(self._pieces, b"")
+        self.given += len(data)
+        return data
+
+
+LONG = {
+    "a line": (b"name,age\nAda,1\n", b"x" * 4096, 3),
+    "an open quote": (b'name,age\nAda,1\n"Bob', b"x,1\n" * 1024, 3),
+    "the header": (b"name,", b"y" * 4096, 1),
+    "fields": (b"name,age\nAda,1\n", b"," * 4096, 3),
+    "quoted fields": (b"name,age\nAda,1\n", b'"a","b",' * 512, 3),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_a_record_that_is_too_long_ends_the_load_early(empty, monkeypatch, case):
+    monkeypatch.setattr(limits, "LONGEST_RECORD", SMALL)
+    head, piece, line = LONG[case]
+    stream = Endless(head, piece, 1 << 26)
+    with pytest.raises(LoadError) as caught:
+        empty.load(stream, format="csv", types={"-": "Person"}, max_rejects=100)
+    assert caught.value.message.endswith(f":{line}: the record is too long")
+    assert caught.value.details["line"] == line
+    assert "not closed" in caught.value.hint
+    # What streams are read in comes on top.
+    assert stream.given < SMALL + (1 << 20)
+    assert names(empty) == []
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_compressed_record_that_is_too_long_ends_the_load(empty, monkeypatch, tmp_path, ending):
+    monkeypatch.setattr(limits, "LONGEST_RECORD", SMALL)
+    path = tmp_path / f"Person.csv{ending}"
+    with pa.CompressedOutputStream(str(path), {".gz": "gzip", ".zst": "zstd"}[ending]) as file:
+        file.write(b"name,age\nAda,1\n" + b"x" * (4 * SMALL))
+    with pytest.raises(LoadError, match=r":3: the record is too long"):
+        empty.load(path)
+
+
+def test_a_record_of_just_the_length_that_is_allowed_loads(empty, monkeypatch):
+    monkeypatch.setattr(limits, "LONGEST_RECORD", SMALL)
+    row = b"x" * (SMALL - 3) + b",1\n"
+    empty.load(io.BytesIO(b"name,age\n" + row), format="csv", types={"-": "Person"})
+    assert {len(name) for name in names(empty)} == {SMALL - 3}
+    with pytest.raises(LoadError, match="too long"):
+        empty.load(io.BytesIO(b"name,age\nx" + row), format="csv", types={"-": "Person"})
+
+
+def test_a_header_of_many_columns_is_read_at_once(empty):
+    """Each name that is there twice would be looked for among all the others."""
+    count = 60_000
+    header = b"name," + b",".join(b"c%d" % n for n in range(count))
+    row = b"Ada" + b",1" * count
+    receipt = empty.load(io.BytesIO(header + b"\n" + row), format="csv", types={"-": "Person"})
+    assert len(receipt.ignored) == count
+
+
+def test_a_row_of_too_many_fields_ends_the_load_before_it_is_read(empty, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_FIELDS", 100)
+    load = functools.partial(empty.load, format="csv", types={"-": "Person"})
+    for row in (b"," * 100, b'"a' + b"\n" + b'",' * 1 + b"," * 100, b'"' + b'","' * 100 + b'"'):
+        with pytest.raises(LoadError, match=r":2: the record has more than 100 fields"):
+            load(io.BytesIO(b"name,age\n" + row + b"\n"))
+    wide = io.BytesIO(b'name,age\n"' + b"," * 500 + b'",1\n')
+    assert load(wide).affected_nodes == 1
+    with pytest.raises(LoadError, match=r":1: the record has more than 100 fields"):
+        load(io.BytesIO(b"a," * 101 + b"\n"))

@@ -58,7 +58,7 @@ def taken(catalog, data, *, decoded=True, allowed=ALL, strict=False):
         return sinks.setdefault(kind.table_key, Rows(kind))
 
     rejects = CollectedRejects(allowed)
-    intake = Intake(catalog, sink, rejects, strict_properties=strict)
+    intake = Intake(catalog, sink, rejects, strict_properties=strict, allow_local_files=True)
     intake.digest = Digest()
     if not decoded:
         intake.decoders = None
@@ -140,6 +140,9 @@ USUAL = {
     "no data": f'{KNOWS}\n{{"edge": "Knows", "from": "A", "to": "B", "data": {{"weight": 1}}}}',
     "no data among others": f"{KNOWS}\n{ADA}",
     "ids": json.dumps(node("Note", id="n1", text="t")) + "\n" + json.dumps(node("Note", text="t")),
+    "ids beside data": f'{json.dumps({**node("Note", text="t"), "id": "n1"})}\n'
+    f'{json.dumps(node("Note", id="n2", text="t"))}\n{json.dumps(node("Note", text="t"))}',
+    "the id of an edge beside data": KNOWS.replace('"from"', '"id": "k", "from"'),
     "ends first": '{"from": "A", "to": "B", "data": {}, "edge": "Knows"}',
     "line ends of Windows": f"{ADA}\r\n{ADA}\r\n",
     "no space": ADA.replace(" ", ""),
@@ -167,6 +170,10 @@ UNUSUAL = {
     "a name twice, spelled differently": ADA.replace('"name"', '"name": "", "n\\u0061me"'),
     "a name twice, and a text like one": ADA.replace('"Ada"', '"\\":", "name": "B"'),
     "a name twice beside data": ADA.replace('"type"', '"type": "Person", "type"'),
+    "an id beside data and in it": json.dumps({**node("Note", id="a", text="t"), "id": "b"}),
+    "an id beside data and null in it": json.dumps({**node("Note", id=None, text="t"), "id": "b"}),
+    "null as an id beside data": json.dumps({**node("Note", text="t"), "id": None}),
+    "a number as an id beside data": json.dumps({**node("Note", text="t"), "id": 7}),
     "data twice": ADA.replace('"data"', '"data": {"name": "X"}, "data"'),
     "a name that is not known": ADA.replace("name", "nick"),
     "a name beside data": ADA.replace('"type"', '"x": 1, "type"'),

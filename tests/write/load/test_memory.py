@@ -133,3 +133,8 @@ def test_large_blobs_load_and_come_out_again(tmp_path):
             == (picture.read_bytes()[1 << 20 :][:100])
         )
     assert megabytes(uri, "parquet", tmp_path / "out") < MOST
+
+
+def test_a_csv_line_of_any_length_takes_bounded_memory(tmp_path):
+    Graph.init(tmp_path / "g.omni", SCHEMA, durability="os").close()
+    assert megabytes(tmp_path / "g.omni", "one csv line", 1536 << 20) < 80

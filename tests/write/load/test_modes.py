@@ -324,15 +324,14 @@ def test_values_beside_data_are_ignored_and_counted(filled):
     records = [
         {"edge": "Knows", "from": "Ada", "to": "Bob", "weight": 1.5},
         {"type": "Note", "stars": 5, "data": {"text": "a"}},
-        {"type": "Note", "stars": 4, "id": "x", "data": {"text": "b"}},
+        {"type": "Note", "stars": 4, "data": {"text": "b"}},
     ]
     receipt = filled.load(records)
     assert receipt.ignored == {
         "Knows.weight beside data": 1,
-        "Note.id beside data": 1,
         "Note.stars beside data": 2,
     }
-    assert len(receipt.warnings) == 3
+    assert len(receipt.warnings) == 2
     assert receipt.affected_nodes == 2
 
 

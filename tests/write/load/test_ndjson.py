@@ -213,6 +213,9 @@ class _Taken:
     def took(self, size):
         pass
 
+    def check_length(self, file, line, size):
+        pass
+
     def reject(self, file, line, reason, **more):
         self.rejected.append((line, reason))
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import LoadError
 from omnigraph.lang.schema import compile_schema, text_of
-from omnigraph.write.load import ndjson
+from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import Extent, read_records
 from omnigraph.write.load.rejects import CollectedRejects, Enough, Rejects
@@ -154,7 +154,7 @@ def test_rejects_say_the_same_in_another_process():
 
 
 def test_what_ends_a_load_whatever_is_allowed_ends_a_part(monkeypatch):
-    monkeypatch.setattr(ndjson, "_LONGEST_RECORD", 1_000)
+    monkeypatch.setattr(limits, "LONGEST_RECORD", 1_000)
     monkeypatch.setattr(ndjson, "_BLOCK", 64)
     records = [BAD[1], node("Person", name="x" * 2_000)]
     rejects, is_over = collected(records, ALL)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -17,6 +18,8 @@ from omnigraph.lang.types import PropType, Scalar
 from omnigraph.storage.tables import KEY
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
+from omnigraph.write.load import limits
+from omnigraph.write.load.column_names import first_repeated
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.numbers import exact_float
 from omnigraph.write.load.rejects import Reject
@@ -25,8 +28,8 @@ _ENDS = {"from": 0, "src": 0, "to": 1, "dst": 1}
 _MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BOOLS = {"true": True, "false": False}
 _MARK = b"\xef\xbb\xbf"
-_LONGEST_FIELD = 256 << 20
-csv.field_size_limit(_LONGEST_FIELD)
+_QUOTED = re.compile(rb'(?<![^,])"(?:[^"]|"")*+(?:"|\Z)')
+csv.field_size_limit(limits.LONGEST_RECORD)
 
 
 def read_csv(stream: BinaryIO, kind: Kind, intake: Intake, name: str) -> None:
@@ -44,6 +47,7 @@ class _Reader:
         self._file = intake.open_file(name)
         self._line = 0
         self._last = ""
+        self._begin()
 
     def run(self, stream: BinaryIO) -> None:
         rows = self._rows(stream)
@@ -79,14 +83,14 @@ class _Reader:
         """The rows that are not empty, each with the line it begins on."""
         reader = csv.reader(self._lines(stream), strict=True)
         while True:
-            start = self._line + 1
+            start = self._begin()
             try:
                 row = next(reader)
             except StopIteration:
                 return
             except csv.Error:
                 # The reader says no more than that, and not where on the line.
-                reason = "the quotes do not match, or a field is too long"
+                reason = "the quotes do not match"
                 hint = None
                 if "\r" in self._last.rstrip("\r\n"):
                     reason = "a line ends with a carriage return alone"
@@ -95,9 +99,16 @@ class _Reader:
             if row:
                 yield start, row
 
+    def _begin(self) -> int:
+        """The line that the next record begins on; nothing of it was read yet."""
+        self._start = self._line + 1
+        self._size = self._commas = self._fields = 0
+        return self._start
+
     def _lines(self, stream: BinaryIO) -> Iterator[str]:
-        while line := stream.readline(_LONGEST_FIELD):
+        while line := stream.readline(limits.LONGEST_RECORD - self._size + 1):
             self._line += 1
+            self._check_size(line)
             self._intake.took(len(line))
             if self._line == 1:
                 line = line.removeprefix(_MARK)
@@ -108,6 +119,20 @@ class _Reader:
                 yield self._last
             except UnicodeDecodeError:
                 raise self._broken(self._line, "the text is not UTF-8") from None
+
+    def _check_size(self, line: bytes) -> None:
+        """End the load before a record is parsed that would take too much memory."""
+        is_quoted = bool(self._size)
+        self._size += len(line)
+        self._intake.check_length(self._file, self._start, self._size)
+        self._commas += line.count(b",")
+        if self._commas >= limits.MOST_FIELDS:
+            # Those in quotes part no fields. A record goes on over a line end only in quotes.
+            bare = _QUOTED.sub(b"", b'"' + line if is_quoted else line)
+            self._fields += bare.count(b",")
+            if self._fields >= limits.MOST_FIELDS:
+                reason = f"the record has more than {limits.MOST_FIELDS} fields"
+                self._intake.end(self._file, self._start, reason)
 
     @property
     def _is_edge(self) -> bool:
@@ -124,9 +149,9 @@ class _Reader:
             )
 
     def _check_header(self, header: list[str]) -> None:
-        repeated = [column for column in header if header.count(column) > 1]
-        if repeated:
-            raise self._broken(1, f"the column '{show(repeated[0])}' appears twice", repeated[0])
+        repeated = first_repeated(header)
+        if repeated is not None:
+            raise self._broken(1, f"the column '{show(repeated)}' appears twice", repeated)
         if "" in header:
             raise self._broken(1, f"column {header.index('') + 1} has no name")
         if not self._is_edge:

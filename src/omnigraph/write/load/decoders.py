@@ -86,9 +86,10 @@ class Decoders:
             records = decoder.records(block)
         except _UNREADABLE:
             return None
-        columns, names = decoder.columns(records)
-        if len(records) != count or not has_names(block, names):
+        found = decoder.columns(records)
+        if found is None or len(records) != count or not has_names(block, found[1]):
             return None
+        columns = found[0]
         return [Decoded(decoder.kind, columns, np.arange(count))]
 
     def _of_several(self, block: bytes, count: int) -> list[Decoded] | None:
@@ -174,14 +175,15 @@ class _KindDecoder:
         record: dict[str, Any] = {
             word: (Literal[kind.name],),
             "data": (data,) if self._empty is None else (data | UnsetType, UNSET),
+            KEY: (str | UnsetType, UNSET),
         }
         if self._is_edge:
             record |= dict.fromkeys(_ENDS.values(), (str,))
-        self.records = _lines_of(_struct(record, names=(word, "data", *_ENDS)[: len(record)]))
+        self.records = _lines_of(_struct(record, names=(word, "data", KEY, *_ENDS)[: len(record)]))
         """All records of a block, if they are of this type and nothing is unusual with them."""
 
-    def columns(self, records: Sequence[Any]) -> tuple[dict[str, list[Any]], int]:
-        """The columns of records, and how many names there were in them."""
+    def columns(self, records: Sequence[Any]) -> tuple[dict[str, list[Any]], int] | None:
+        """The columns of records, and how many names there were in them; none as for a block."""
         data = [record.data for record in records]
         return self._columns(records, data)
 
@@ -200,7 +202,9 @@ class _KindDecoder:
             data = [UNSET if text is UNSET else next(found) for text in texts]
         return self._columns(heads, data)
 
-    def _columns(self, heads: Sequence[Any], data: list[Any]) -> tuple[dict[str, list[Any]], int]:
+    def _columns(
+        self, heads: Sequence[Any], data: list[Any]
+    ) -> tuple[dict[str, list[Any]], int] | None:
         columns: dict[str, list[Any]] = {}
         rows = len(heads)
         names = (4 if self._is_edge else 2) * rows
@@ -217,7 +221,17 @@ class _KindDecoder:
                 values = [None if value is UNSET else value for value in values]
             columns[name] = values
             names += rows - absent
-        return columns, names
+        beside = [head.id for head in heads]
+        if (without := beside.count(UNSET)) == rows:
+            return columns, names
+        # The last of the fields; beside such an id, one in the data is no id.
+        inside = list(map(self._getters[-1][1], data))
+        if any(a is not UNSET and b is not UNSET for a, b in zip(beside, inside, strict=True)):
+            return None
+        columns[KEY] = [
+            old if new is UNSET else new for new, old in zip(beside, columns[KEY], strict=True)
+        ]
+        return columns, names + rows - without
 
 
 def _field(type_: PropType) -> tuple[Any, ...]:
@@ -255,6 +269,7 @@ _ENVELOPE = _struct(
         "from": (str | UnsetType, UNSET),
         "to": (str | UnsetType, UNSET),
         "data": (Raw | UnsetType, UNSET),
+        KEY: (str | UnsetType, UNSET),
     },
-    names=("type", "edge", "src", "dst", "data"),
+    names=("type", "edge", "src", "dst", "data", KEY),
 )

@@ -63,7 +63,9 @@ class Gatherer:
 
     def add(self, data: dict[str, Any], ends: tuple[Any, Any] | None, file: int, line: int) -> None:
         """One record: its properties, for an edge its two ends, and where it stood."""
-        if not data.keys() <= self._known and not self._is_fine(data, file, line):
+        if not data.keys() <= self._known and not self.is_fine(
+            data.keys() - self._known, file, line
+        ):
             return
         self._data.append(data)
         if ends is not None:
@@ -71,7 +73,8 @@ class Gatherer:
         self._data_places.append(place(file, line))
         self._rows += 1
         if self._blobs:
-            self._weight += sum(blob_size(data.get(name)) for name in self._blobs)
+            files = self._intake.files_named
+            self._weight += sum(blob_size(data.get(name), files) for name in self._blobs)
         if self._is_full:
             self.flush()
             self._intake.check()
@@ -96,8 +99,9 @@ class Gatherer:
 
     def _ends_of_parts(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
         """Where to pause: the text of records is never long, but a blob may name a file that is."""
+        files = self._intake.files_named
         for row, values in enumerate(zip(*(columns[name] for name in self._blobs), strict=True), 1):
-            self._weight += sum(map(blob_size, values))
+            self._weight += sum(blob_size(value, files) for value in values)
             if self._is_full and row < rows:
                 yield row
         yield rows
@@ -106,9 +110,9 @@ class Gatherer:
     def _is_full(self) -> bool:
         return self._rows >= _ROWS or self._weight > _BYTES
 
-    def _is_fine(self, data: dict[str, Any], file: int, line: int) -> bool:
+    def is_fine(self, unknown: Iterable[Any], file: int, line: int) -> bool:
         """Properties that the schema does not have are counted, or refused."""
-        names = sorted(show(name) for name in data.keys() - self._known)
+        names = sorted(map(show, unknown))
         if self._intake.strict_properties:
             reason = f"{self.kind.name} has no property '{names[0]}'"
             self._intake.reject(file, line, reason, field=names[0])
@@ -149,7 +153,9 @@ class Gatherer:
     def _converted(
         self, name: str, type_: PropType, values: list[Any], bad: dict[int, Problem]
     ) -> pa.Array:
-        column, problems = convert_column(name, type_, values, is_typed=self._is_typed)
+        column, problems = convert_column(
+            name, type_, values, is_typed=self._is_typed, files=self._intake.files_named
+        )
         for problem in problems:
             bad.setdefault(problem.row, problem)
         if not type_.nullable and column.null_count:
@@ -191,7 +197,14 @@ class Gatherer:
             said = f"{kind.name}.{problem.field}: {problem.message}"
             where = int(places[row])
             file, line = file_and_line(where)
-            reject = Reject(self._intake.files[file], line, said, problem.field, problem.value)
+            reject = Reject(
+                self._intake.files[file],
+                line,
+                said,
+                problem.field,
+                problem.value,
+                hint=problem.hint,
+            )
             self._intake.rejects.wait(where, reject)
         arrays = [*(columns[field.name] for field in kind.arrow_schema()), pa.array(places)]
         # Nulls among required values are gone once the bad rows are.

@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.storage.tables import KEY
+from omnigraph.write.blobs import LocalFiles
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.load import limits
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.gather import Gatherer
@@ -44,8 +46,11 @@ class Intake:
         rejects: Rejects,
         *,
         strict_properties: bool = False,
+        allow_local_files: bool = False,
     ) -> None:
         self.catalog = catalog
+        self.files_named = LocalFiles.by_flag(allow_local_files)
+        """What becomes of Blobs that name local files."""
         self.rejects = rejects
         self.strict_properties = strict_properties
         self.files: list[str] = []
@@ -146,10 +151,19 @@ class Intake:
         self.rejects.wait(place(file, line), reject)
         self.check()
 
-    def end(self, file: int, line: int, reason: str) -> NoReturn:
+    def end(self, file: int, line: int, reason: str, hint: str | None = None) -> NoReturn:
         """Something after which nothing can be read."""
         self.settle()
-        self.rejects.end(Reject(self.files[file], line, reason))
+        self.rejects.end(Reject(self.files[file], line, reason, hint=hint))
+
+    def check_length(self, file: int, line: int, size: int) -> None:
+        """End the load when a record that begins on a line is longer than one may be."""
+        if size > limits.LONGEST_RECORD:
+            hint = (
+                f"a record has at most {limits.LONGEST_RECORD} bytes; a quote or bracket that is "
+                "not closed also makes one record of all that follows"
+            )
+            self.end(file, line, "the record is too long", hint)
 
     def refuse(self, violation: Violation, where: int) -> None:
         """A record that was good by itself, and breaks a rule among the others."""

@@ -24,7 +24,6 @@ from omnigraph.write.load.rejects import place
 
 _BLOCK = 1 << 18
 _MOST_UNTRIED = 32
-_LONGEST_RECORD = 256 << 20
 _MARK = b"\xef\xbb\xbf"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SEVERAL = re.compile(rb"\}\s*,\s*\{")
@@ -88,16 +87,12 @@ class _Reader:
             if not cut:
                 parts.append(piece)
                 size += len(piece)
-                self._check_size(size, self._line + 1)
+                self._intake.check_length(self._file, self._line + 1, size)
                 continue
             yield b"".join((*parts, piece[:cut]))
             parts, size = [piece[cut:]], len(piece) - cut
         if rest := b"".join(parts):
             yield rest
-
-    def _check_size(self, size: int, line: int) -> None:
-        if size > _LONGEST_RECORD:
-            self._intake.end(self._file, line, "the record is too long")
 
     # -- many lines at once ----------------------------------------------------------------
 
@@ -155,7 +150,7 @@ class _Reader:
         self._gathered.append(text)
         self._depth += _opened(text)
         self._size += len(line)
-        self._check_size(self._size, self._start)
+        self._intake.check_length(self._file, self._start, self._size)
         if self._depth <= 0:
             self._finish()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from omnigraph.commit.receipts import BESIDE_DATA
+from omnigraph.storage.tables import KEY
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
@@ -13,8 +14,8 @@ from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.numbers import has_float, judged
 
 _EMPTY: dict[str, Any] = {}
-_NODE = frozenset({"type", "data"})
-_EDGE = frozenset({"edge", "from", "to", "data"})
+_NODE = frozenset({"type", "data", KEY})
+_EDGE = frozenset({"edge", "from", "to", "data", KEY})
 
 
 def take_records(records: Iterable[Any], intake: Intake, name: str) -> None:
@@ -41,7 +42,10 @@ class Records:
             self.take(value, line)
 
     def take(self, value: Any, line: int) -> None:
-        """One record: ``{"type": …, "data": …}`` or ``{"edge": …, "from": …, "to": …}``."""
+        """One record: ``{"type": …, "data": …}`` or ``{"edge": …, "from": …, "to": …}``.
+
+        The id stands in ``data`` or beside it; there an ``id`` in ``data`` is any property.
+        """
         self.count += 1
         if not isinstance(value, dict):
             self._refuse(line, "a record is a JSON object")
@@ -57,6 +61,8 @@ class Records:
             # The usual record has nothing else: counting its keys is the cheapest way to see that.
             has_more = len(value) > 1 + (data is not _EMPTY)
             if gatherer is None or (has_more and not self._is_fine(value, _NODE, gatherer, line)):
+                return
+            if KEY in value and (data := self._with_id(value[KEY], data, gatherer, line)) is None:
                 return
             if self.text_of is not None and has_float(data, gatherer.integers):
                 data = self._judged(data, gatherer, line)
@@ -78,6 +84,8 @@ class Records:
         has_more = len(value) > 3 + (data is not _EMPTY)
         if has_more and not self._is_fine(value, _EDGE, gatherer, line):
             return
+        if KEY in value and (data := self._with_id(value[KEY], data, gatherer, line)) is None:
+            return
         if self.text_of is not None and has_float(data, gatherer.integers):
             data = self._judged(data, gatherer, line)
         gatherer.add(data, ends, self._file, line)
@@ -93,14 +101,34 @@ class Records:
         if value.get("type") is not None and value.get("edge") is not None:
             self._refuse(line, "'type' and 'edge' exclude each other", "edge", value["edge"])
             return False
+        if KEY in value and not self._is_fine_id(value[KEY], line):
+            return False
         names = sorted(show(name) for name in value.keys() - known)
-        if self._intake.strict_properties:
+        if names and self._intake.strict_properties:
             reason = f"'{names[0]}' stands beside 'data' and is not read; put it into 'data'"
             self._refuse(line, reason, names[0])
             return False
         for name in names:
             self._intake.ignore(gatherer.kind, f"{name}{BESIDE_DATA}", 1)
         return True
+
+    def _is_fine_id(self, given: Any, line: int) -> bool:
+        """An id beside ``data`` is always a text; no other value means that there is none."""
+        if type(given) is str:
+            return True
+        self._refuse(line, f"'{KEY}' beside 'data' is not a text", KEY, show(given))
+        return False
+
+    def _with_id(
+        self, given: str, data: dict[str, Any], gatherer: Gatherer, line: int
+    ) -> dict[str, Any] | None:
+        """The data of a record whose id stands beside it; none when it is refused.
+
+        No type has a property of that name, so an ``id`` in the data is one that nobody knows.
+        """
+        if KEY in data and not gatherer.is_fine([KEY], self._file, line):
+            return None
+        return {**data, KEY: given}
 
     def _find(self, name: Any, field: str, line: int) -> Gatherer | None:
         """The gatherer of a type that is seen for the first time here."""

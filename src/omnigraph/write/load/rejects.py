@@ -47,6 +47,8 @@ class Reject:
     """What stands before ``said``, and the number of the record in its file that follows it."""
     violation: Violation | None = None
     """The rule that the record breaks, where it can be read."""
+    hint: str | None = None
+    """What to do about it."""
 
     @property
     def reason(self) -> str:
@@ -69,7 +71,8 @@ class Reject:
         """What a load that ends with this record raises: programs tell the rules apart."""
         where = f"{self.file}:{self.line}"
         if self.violation is None:
-            return LoadError(f"{where}: {self.reason}", details=self.to_json())
+            details = self.to_json()
+            return LoadError(f"{where}: {self.reason}", hint=self.hint, details=details)
         error = self.violation.error()
         error.message = f"{where}: {error.message}"
         error.args = (error.message,)

@@ -70,6 +70,8 @@ class LoadOptions:
     max_rejects: int = 0
     strict_properties: bool = False
     progress: Progress | None = None
+    allow_local_files: bool = False
+    """Whether a Blob may name a file of this machine, whose content is stored."""
     is_keyed: bool = False
     """Whether an idempotency key stands for the data, so that a digest of it is needed."""
 
@@ -316,7 +318,13 @@ def reading(
         sources = SourceOptions(options.form, options.types, kept)
         rejects = Rejects(options.max_rejects, None if kept is None else kept.keep)
         spools = Spools(Path(folder))
-        intake = Intake(catalog, spools.open, rejects, strict_properties=options.strict_properties)
+        intake = Intake(
+            catalog,
+            spools.open,
+            rejects,
+            strict_properties=options.strict_properties,
+            allow_local_files=options.allow_local_files,
+        )
         if options.is_keyed:
             intake.digest = Digest()
         if progress is not None:

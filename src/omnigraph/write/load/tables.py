@@ -17,6 +17,7 @@ from omnigraph.write.arrow_names import type_name
 from omnigraph.write.conform import conform
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
+from omnigraph.write.load.column_names import first_repeated
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Reject, place
 from omnigraph.write.load.spool import PLACE
@@ -171,10 +172,9 @@ class _Rows:
         table = table.select(
             [n for n, name in enumerate(table.column_names) if name not in unknown]
         )
-        names = table.column_names
-        repeated = [name for name in names if names.count(name) > 1]
-        if repeated:
-            shown = show(repeated[0])
+        repeated = first_repeated(table.column_names)
+        if repeated is not None:
+            shown = show(repeated)
             raise self._refused(1, f"the column '{shown}' is given twice", shown)
         return table
 

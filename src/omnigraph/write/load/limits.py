@@ -1,0 +1,8 @@
+"""What one record of a text file may be at most: it is held in memory as a whole."""
+
+from __future__ import annotations
+
+LONGEST_RECORD = 256 << 20
+"""Bytes of text."""
+MOST_FIELDS = 65_536
+"""Fields of a CSV row, each of which takes far more memory than the comma that ends it."""
