@@ -252,6 +252,17 @@ def test_a_null_in_a_list_makes_only_the_misses_unknown(graph):
     assert things(graph, "($t.count in [1, null]) is null") == "bcde"
 
 
+@pytest.mark.parametrize("count", [9_999, 10_000, 10_001, 30_000])
+def test_a_list_of_any_length_selects_rows(graph, count):
+    """Storage is asked with short ones only."""
+    params = {"x": ("[I64]", [-3, *range(10, 9 + count)])}
+    assert things(graph, "$t.count in $x", params) == "c"
+    assert things(graph, "not ($t.count in $x)", params) == "abe"
+    assert (
+        things(graph, "$t.slug in $x", {"x": ("[String]", ["a", *map(str, range(count))])}) == "a"
+    )
+
+
 def test_a_wrong_date_is_an_error(graph):
     with pytest.raises(QueryError):
         things(graph, '$t.day = date("2023-02-29")')

@@ -148,6 +148,9 @@ def test_membership_in_a_list_of_nulls(values: Graph, session: Any):
         "match { $t: Thing ($t.count in [1, null]) is null } return { $t.slug }",
     ]
     assert all_same(values, session, texts) == [5, 0, 0, 4]
+    long = ", ".join(map(str, range(10_001)))
+    text = f"match {{ $t: Thing $t.count in [{long}] }} return {{ $t.slug }}"
+    assert same(values, session, text) == [("a",)]
 
 
 def test_conditions_of_every_kind(values: Graph, session: Any):

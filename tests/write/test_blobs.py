@@ -238,6 +238,14 @@ def by_shares(graph, place, value, **how):
     load_into(graph._store, graph.catalog, data, LoadMode.MERGE, options, target, reader)
 
 
+def by_shared_csv(graph, place, value, **how):
+    (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
+    reader = shared_reading(lambda work, shares, label: [work(share) for share in shares])
+    target = LoadTarget("main")
+    data, options = [str(place / "Doc.csv")], LoadOptions(**how)
+    load_into(graph._store, graph.catalog, data, LoadMode.MERGE, options, target, reader)
+
+
 def by_parameter(graph, place, value, **how):
     query = """query q($b: Blob) { insert Doc { slug: "a", body: $b } }"""
     graph.mutate(query, None, {"b": value}, **how)
@@ -248,7 +256,7 @@ def by_literal(graph, place, value, **how):
     graph.mutate(query, **how)
 
 
-WAYS = [by_record, by_file, by_csv, by_shares, by_parameter, by_literal]
+WAYS = [by_record, by_file, by_csv, by_shares, by_shared_csv, by_parameter, by_literal]
 
 
 @pytest.mark.parametrize("way", WAYS)

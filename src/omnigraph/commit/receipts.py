@@ -12,6 +12,8 @@ from omnigraph.storage.table_types import StagedTable
 
 _REMEMBERED = frozenset({"branch", "actor", "tables", "met"})
 
+OTHERS = "other properties"
+"""How ``ignored`` counts what is too much to be named."""
 BESIDE_DATA = " beside data"
 """How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
 
@@ -152,6 +154,8 @@ class LoadReceipt(Receipt):
 
 def _ignored(name: str, count: int) -> str:
     records = f"{count} record{'s' if count > 1 else ''}"
+    if name == OTHERS:
+        return f"{name} are not in the schema: ignored in {records}"
     if name.endswith(BESIDE_DATA):
         return f"{name.removesuffix(BESIDE_DATA)} stands beside data: ignored in {records}"
     return f"{name} is not in the schema: ignored in {records}"

@@ -70,7 +70,7 @@ _MASTER = re.compile(
     | (?P<VAR>\$[a-z_][A-Za-z0-9_]*)
     | (?P<FLOAT>[0-9]+\.[0-9]+)
     | (?P<INT>[0-9]+)
-    | (?P<STRING>"(?:[^"\\]|\\.)*")
+    | (?P<STRING>"(?:[^"\\]++|\\.)*+")
     | (?P<PUNCT>->|\.\.|>=|<=|!=|[{}()\[\]:,?@=<>.\-])
     """,
     re.VERBOSE | re.DOTALL,
@@ -79,7 +79,7 @@ _MASTER = re.compile(
 # Used once a string was found that is never closed: looking for its end again and again would take
 # quadratic time, so later strings must end on their line.
 _ONE_LINE_STRINGS = re.compile(
-    _MASTER.pattern.replace(r'"(?:[^"\\]|\\.)*"', r'"(?:[^"\\\n]|\\[^\n])*"'),
+    _MASTER.pattern.replace(r'"(?:[^"\\]++|\\.)*+"', r'"(?:[^"\\\n]++|\\[^\n])*+"'),
     re.VERBOSE | re.DOTALL,
 )
 

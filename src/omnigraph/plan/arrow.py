@@ -62,13 +62,20 @@ def pushable(condition: typed.TypedExpr) -> bool:
     for part in typed.walk(condition):
         if isinstance(part, typed.TextMatch | typed.Score | typed.Output | typed.Aggregate):
             return False
-        if isinstance(part, typed.Membership) and not isinstance(part.options, typed.Constant):
+        if isinstance(part, typed.Membership) and not _is_short(part.options):
             return False
         pattern = part.part if isinstance(part, typed.Substring) else None
         pattern = part.prefix if isinstance(part, typed.StartsWith) else pattern
         if pattern is not None and not isinstance(pattern, typed.Constant):
             return False
     return True
+
+
+def _is_short(options: typed.TypedExpr) -> bool:
+    """Whether storage takes a list; of a long one it would keep a kilobyte for each value."""
+    if not isinstance(options, typed.Constant):
+        return False
+    return not isinstance(options.value, tuple) or len(options.value) <= _MOST_PUSHED
 
 
 def arrow_scalar(value: typed.Value, type_: PropType) -> pa.Scalar:
@@ -102,6 +109,7 @@ def arrow_array(values: tuple[typed.Atom, ...], type_: PropType) -> pa.Array:
     return pa.array(moments, pa.int64()).view(target)
 
 
+_MOST_PUSHED = 10_000
 _NULL = pa.scalar(None, pa.bool_())
 _FALSE = pa.scalar(False)
 _RELATIONS = {

@@ -38,6 +38,7 @@ from omnigraph.storage.parts import PartsPlace
 from omnigraph.write.conform import find_type
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
+from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.rejects import Reject, Rejects, place
 from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.run import (
@@ -150,7 +151,7 @@ class FrameIntake(SharedIntake):
             done = each.done
             self.records += done.records
             for name, count in done.ignored.items():
-                self.ignored[name] = self.ignored.get(name, 0) + count
+                count_ignored(self.ignored, name, count)
             self._done.append(done)
             self._numbers.append(each.rows)
             self._offsets.append(Offset(lines, 0))

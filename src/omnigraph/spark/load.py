@@ -32,6 +32,7 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.files import SourceFile, SourceOptions, source_files
+from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
 from omnigraph.write.load.rejects_file import kept_in
 from omnigraph.write.load.run import (
@@ -159,7 +160,7 @@ class SharedIntake:
         for each, offset in zip(self._done, self._offsets, strict=True):
             self.records += each.records
             for name, count in each.ignored.items():
-                self.ignored[name] = self.ignored.get(name, 0) + count
+                count_ignored(self.ignored, name, count)
             path = each.split.source.path
             for reject in each.rejects:
                 self.rejects.add(reject.moved(path, offset.lines, offset.records))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,6 +230,15 @@ def test_unknown_is_in_the_type_of_membership_and_search():
              search($p.bio, "q") as w } }"""
     plan = compile_query(CATALOG, text)
     assert [column.expr.type.nullable for column in plan.columns] == [True, False, False, True]
+
+
+def test_a_long_text_takes_little_more_than_its_own_memory():
+    text = read(f'$p: Person $p.name = "{"x" * (1 << 20)}"')
+    tracemalloc.start()
+    assert codes(text) == []
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 16 << 20
 
 
 def test_many_mistakes_are_capped_and_quick():

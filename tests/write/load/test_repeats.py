@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import InputError
-from tests.write.load.world import edge, node
+from omnigraph.errors import InputError, OrphanEdge
+from tests.write.load.world import edge, names, node, people
 
 
 def test_a_repeat_gets_the_first_receipt_whole(filled, tmp_path):
@@ -19,6 +21,33 @@ def test_a_repeat_gets_the_first_receipt_whole(filled, tmp_path):
     assert filled.load(iter(data), **keyed) == first
     with Graph.open(filled.uri, durability="os") as again:
         assert again.load(data, **keyed) == first
+
+
+@pytest.mark.parametrize("mode", ["merge", "append", "overwrite"])
+def test_a_key_and_a_branch_that_the_load_creates(filled, mode):
+    """A key counts on its branch; what was refused under it leaves no branch, and may be mended."""
+    keyed = {"mode": mode, "from_branch": "main", "idempotency_key": "k"}
+    good = [node("Company", name="Acme2"), *people("Ada2")]
+    bad = [*good, edge("Knows", "Ada2", "Nobody")]
+    with pytest.raises(OrphanEdge):
+        filled.load(bad, branch="new", **keyed)
+    assert filled.branches.list() == ["main"]
+    assert list((Path(filled.uri) / "__recovery").glob("*.branch")) == []
+    if mode == "overwrite":
+        good = [*people("Ada", "Bob", "Cyd"), *good, *[node("Company", name=n) for n in "AB"]]
+        good.append(node("Company", name="Acme"))
+    first = filled.load(good, branch="new", **keyed)
+    assert first.branch_created
+    filled.load(people("Zoe"))
+    assert filled.load(good, branch="new", **keyed) == first
+    assert "Zoe" not in names(filled, branch="new")
+    with pytest.raises(InputError, match="another write"):
+        filled.load(people("Other"), branch="new", **keyed)
+    if mode != "overwrite":
+        second = filled.load(good, branch="newer", **keyed)
+        assert second.branch_created
+        assert second.commit_id != first.commit_id
+        assert "Zoe" in names(filled, branch="newer")
 
 
 KINDS = {

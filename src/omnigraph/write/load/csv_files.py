@@ -28,7 +28,7 @@ _ENDS = {"from": 0, "src": 0, "to": 1, "dst": 1}
 _MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BOOLS = {"true": True, "false": False}
 _MARK = b"\xef\xbb\xbf"
-_QUOTED = re.compile(rb'(?<![^,])"(?:[^"]|"")*+(?:"|\Z)')
+_QUOTED = re.compile(rb'(?<![^,])"(?:[^"]++|"")*+(?:"|\Z)')
 csv.field_size_limit(limits.LONGEST_RECORD)
 
 

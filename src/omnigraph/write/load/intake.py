@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
+from omnigraph.commit.receipts import OTHERS
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.storage.tables import KEY
 from omnigraph.write.blobs import LocalFiles
@@ -27,6 +28,13 @@ from omnigraph.write.validate.violations import Violation
 # So much text may wait to be converted, whatever number of records that is.
 _WAITING = 24 << 20
 _ENDS = frozenset({"src", "dst"})
+
+
+def count_ignored(ignored: dict[str, int], name: str, count: int) -> None:
+    """Count what was ignored under a name; beyond some names, all others under one."""
+    if name not in ignored and len(ignored) >= limits.MOST_IGNORED:
+        name = OTHERS
+    ignored[name] = ignored.get(name, 0) + count
 
 
 class Sink(Protocol):
@@ -131,8 +139,7 @@ class Intake:
 
     def ignore(self, kind: Kind, name: str, rows: int) -> None:
         """Count a property that the schema does not have."""
-        label = f"{kind.name}.{name}"
-        self.ignored[label] = self.ignored.get(label, 0) + rows
+        count_ignored(self.ignored, f"{kind.name}.{name}", rows)
 
     # -- what cannot be taken ------------------------------------------------------------
 

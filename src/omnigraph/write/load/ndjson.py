@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -25,7 +26,8 @@ from omnigraph.write.load.rejects import place
 _BLOCK = 1 << 18
 _MOST_UNTRIED = 32
 _MARK = b"\xef\xbb\xbf"
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+# Without possessive repeats the search takes many bytes for each that it has passed.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _SEVERAL = re.compile(rb"\}\s*,\s*\{")
 _SPACE = " \t\r\n"
 
@@ -149,7 +151,7 @@ class _Reader:
             return
         self._gathered.append(text)
         self._depth += _opened(text)
-        self._size += len(line)
+        self._size += len(line) + 1
         self._intake.check_length(self._file, self._start, self._size)
         if self._depth <= 0:
             self._finish()
@@ -290,8 +292,8 @@ def _refuse_constant(name: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
         raise _Refused(f"the name '{show(repeated)}' appears twice")
     return found
 
