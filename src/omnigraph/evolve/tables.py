@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from omnigraph.lang.schema.steps import DropMode
 from omnigraph.storage.alter import stage_alter, stage_repeats
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import CommittedTable, StagedTable, TableRef
+from omnigraph.storage.widths import batch_rows
 from omnigraph.write.delta import Kind
 
 
@@ -166,7 +167,7 @@ def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBat
 
     def batches() -> Iterator[pa.RecordBatch]:
         reads = [plan.source for plan in change.columns if plan.source is not None]
-        for batch in table.whole_rows(reads):
+        for batch in _pieces(table.whole_rows(reads), batch_rows(schema)):
             arrays = []
             for plan in change.columns:
                 values = batch[plan.source or "id"]
@@ -178,3 +179,9 @@ def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBat
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, len(batch), rows or max(len(batch), 1)):
+            yield batch.slice(start, rows)

@@ -13,6 +13,9 @@ from typing import Any
 from omnigraph.lang.closest import closest
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
+"""What the format can hold."""
+MOST_DIMENSIONS = 65_536
+"""What a new schema may have and can be written: a null takes as much memory as a value."""
 I32_RANGE = (-(2**31), 2**31 - 1)
 I64_RANGE = (-(2**63), 2**63 - 1)
 U32_RANGE = (0, 2**32 - 1)

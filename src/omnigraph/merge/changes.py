@@ -34,6 +34,7 @@ from omnigraph.storage.inline import BranchInfo
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import TableRef
 from omnigraph.storage.tables import KEY
+from omnigraph.storage.widths import null_column
 
 UNSURE = -1
 """In the place of its row id: a row whose values nobody knows."""
@@ -170,7 +171,7 @@ def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
     """Rows with a mark in the place of their row ids; columns that they lack are null."""
     schema = _row_schema(kind.arrow_schema())
     columns = [
-        rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        rows[field.name] if field.name in rows.column_names else null_column(len(rows), field.type)
         for field in schema
         if field.name != ROW_ID
     ]

@@ -23,6 +23,7 @@ from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.table import Table, index_name
 from omnigraph.storage.table_types import Change, StagedTable
 from omnigraph.storage.tables import KEY, TableStore, index_segments
+from omnigraph.storage.widths import batch_rows
 
 Compute = Callable[[pa.Array], pa.Array]
 """From the values of a column, or from the ids where there is none, to new values."""
@@ -183,7 +184,13 @@ def _computed(
     fragment: LanceFragment, schema: pa.Schema, wanted: Sequence[ColumnPlan]
 ) -> Iterator[pa.RecordBatch]:
     reads = sorted({column.source or KEY for column in wanted})
-    scanner = fragment.scanner(columns=reads, with_row_id=True, include_deleted_rows=True)
+    widths = pa.schema([*(fragment.schema.field(name) for name in reads), *schema])
+    scanner = fragment.scanner(
+        columns=reads,
+        with_row_id=True,
+        include_deleted_rows=True,
+        batch_size=batch_rows(widths),
+    )
     for batch in scanner.to_batches():
         arrays = []
         for column in wanted:
@@ -197,11 +204,20 @@ def _without_nulls(values: pa.Array) -> pa.Array:
     """Any value in the place of nulls: a required column has them in deleted rows only."""
     if not values.null_count:
         return values
-    any_value = pa.array([[] if pa.types.is_list(values.type) else 0], values.type)
+    any_value = pa.array([_zero(values.type)], values.type)
     at = np.where(
         values.is_valid().to_numpy(zero_copy_only=False), np.arange(len(values)), len(values)
     )
     return pa.concat_arrays([values, any_value]).take(pa.array(at))
+
+
+def _zero(type_: pa.DataType) -> Any:
+    """A value of a type that is cheap to store."""
+    if pa.types.is_list(type_):
+        return []
+    if pa.types.is_fixed_size_list(type_):
+        return [0.0] * type_.list_size
+    return "" if pa.types.is_string(type_) else 0
 
 
 def _arranged(

@@ -27,6 +27,7 @@ from omnigraph.storage.segments import BuiltIndex, Segment
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import AUTO_CLEANUP, Change, StagedTable, TableRef
 from omnigraph.storage.tables import ROWS_PER_FRAGMENT, new_files
+from omnigraph.storage.widths import batch_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,16 @@ def compact(share: Compacting) -> Compacted:
     """Write the rows of some parts again; for any process."""
     place = share.place
     options = None if place.options is None else dict(place.options)
-    task = {
+    task: dict[str, Any] = {
         "task": {"fragments": [json.loads(part) for part in share.parts]},
         "read_version": place.version,
         "options": _options(share.file_version),
     }
     with lance_call("compact", place.path):
         dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
+        rows = batch_rows(dataset.schema)
+        if rows is not None:
+            task["options"] |= {"batch_size": rows}
         done: Any = _task(json.dumps(task)).execute(dataset)
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
     if not parse_root(place.uri, place.options).is_local:

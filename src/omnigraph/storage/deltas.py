@@ -18,6 +18,7 @@ from omnigraph.storage.blobs import is_blob
 from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.parts import Deletions, deleted_in
 from omnigraph.storage.table import Table
+from omnigraph.storage.widths import batch_rows, null_column
 
 ROW_ID = "_rowid"
 ROW_ADDRESS = "_rowaddr"
@@ -105,6 +106,7 @@ def find_rows(
             fragments=wanted,
             with_row_id=True,
             with_row_address=True,
+            batch_size=batch_rows(dataset.schema, columns),
         ).to_table()
     return rows if few else rows.filter(pc.is_in(rows[ROW_ID], pa.array(row_ids, pa.uint64())))
 
@@ -167,7 +169,7 @@ def _whole(
     for field in schema:
         name = names.get(field.name)
         if name is None:
-            columns.append(pa.chunked_array([pa.nulls(len(row_ids), field.type)]))
+            columns.append(null_column(len(row_ids), field.type))
         elif is_blob(field):
             columns.append(pa.chunked_array([table._blobs(name, row_ids.tolist())]))
         else:

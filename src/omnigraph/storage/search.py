@@ -19,6 +19,7 @@ from lance.query import MatchQuery
 
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
 from omnigraph.storage.table import Table
+from omnigraph.storage.widths import batch_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -245,7 +246,11 @@ def column_batches(
             if not parts:
                 return
         yield from table._dataset.scanner(
-            columns=[column], fragments=parts, limit=limit, with_row_id=True
+            columns=[column],
+            fragments=parts,
+            limit=limit,
+            with_row_id=True,
+            batch_size=batch_rows(table.schema, [column]),
         ).to_batches()
 
 

@@ -14,6 +14,7 @@ from lance import LanceDataset, LanceFragment
 from omnigraph.storage.blobs import is_blob, is_stored_blob
 from omnigraph.storage.lance_failures import is_unsupported_filter, lance_call
 from omnigraph.storage.table_types import Coverage, IndexKind, TableRef
+from omnigraph.storage.widths import batch_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -127,10 +128,15 @@ class Table:
     ) -> pa.Table:
         """As ``scan``, in one table."""
         names = None if columns is None else list(columns)
+        rows = self._batch_rows(names)
         with lance_call("read", self.ref.path):
             try:
                 return self._dataset_for(condition).to_table(
-                    columns=names, filter=condition, limit=limit, with_row_id=row_ids
+                    columns=names,
+                    filter=condition,
+                    limit=limit,
+                    with_row_id=row_ids,
+                    batch_size=rows,
                 )
             except (ValueError, pa.ArrowInvalid) as error:
                 if condition is None or not is_unsupported_filter(error):
@@ -148,14 +154,26 @@ class Table:
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         dataset = self._dataset_for(condition)
+        rows = self._batch_rows(names)
         parts = None
         if fragments is not None:
             wanted = set(fragments)
             parts = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
         scanner = dataset.scanner(
-            columns=names, filter=condition, limit=limit, with_row_id=row_ids, fragments=parts
+            columns=names,
+            filter=condition,
+            limit=limit,
+            with_row_id=row_ids,
+            fragments=parts,
+            batch_size=rows,
+            # What is read ahead is held too.
+            batch_readahead=None if rows is None else 1,
+            fragment_readahead=None if rows is None else 1,
         )
         yield from scanner.to_batches()
+
+    def _batch_rows(self, names: Sequence[str] | None) -> int | None:
+        return batch_rows(self._handle.schema, names)
 
     def _filtered(
         self,
@@ -185,6 +203,7 @@ class Table:
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by their stable row ids, in the order asked for."""
+        self._batch_rows(columns)
         with lance_call("read", self.ref.path):
             return self._dataset._take_rows(
                 list(row_ids), None if columns is None else list(columns)
@@ -199,10 +218,15 @@ class Table:
         """Columns of the rows of some parts, with ``_rowid`` as the last one."""
         wanted = set(numbers)
         names = list(columns)
+        size = self._batch_rows(names)
         with lance_call("read", self.ref.path):
             parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
             rows = self._dataset.scanner(
-                columns=names, fragments=parts, with_row_id=True, with_row_address=True
+                columns=names,
+                fragments=parts,
+                with_row_id=True,
+                with_row_address=True,
+                batch_size=size,
             ).to_table()
         kept = rows.select([*names, _ROW_ID])
         homes = rows[_ROW_ADDRESS].to_numpy() >> np.uint64(32)
@@ -224,7 +248,8 @@ class Table:
         order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
         blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
         plain = [name for name in columns if name not in blobs]
-        start, size = 0, min(batch_rows, _FIRST_PIECE)
+        fitting = self._batch_rows(plain) or batch_rows
+        start, size = 0, min(batch_rows, _FIRST_PIECE, fitting)
         while start < len(order):
             row_ids = order.slice(start, size).to_pylist()
             start += len(row_ids)

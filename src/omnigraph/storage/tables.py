@@ -39,7 +39,8 @@ from omnigraph.storage.table_types import (
     TableRef,
     VersionInfo,
 )
-from omnigraph.storage.upserts import Replacement, keep_row_ids
+from omnigraph.storage.upserts import NEW, Replacement, keep_row_ids, row_ids_of
+from omnigraph.storage.widths import batch_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,16 +131,32 @@ class TableStore:
     ) -> StagedTable:
         """An upsert of many rows, of which it is known which are there; none is held in memory."""
         with lance_call("stage an upsert into", table.ref.path):
-            transaction, stats = (
-                table._dataset_for(KEY)
-                .merge_insert(KEY)
-                .when_matched_delete()
-                .execute_uncommitted(pa.table({KEY: replacement.keys}))
-            )
+            transaction, deleted = self._deleted_keys(table, replacement.keys)
             replaced = self._fragments(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
             added = [] if new is None else self._fragments(table, new)
-        return self._replaced(table, transaction, replaced, added, int(stats["num_deleted_rows"]))
+        return self._replaced(table, transaction, replaced, added, deleted)
+
+    def _deleted_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+        """A transaction that deletes rows by their keys, and how many they are."""
+        if batch_rows(table.schema) is not None:
+            # Lance would read whole rows, thousands at a time.
+            from omnigraph.storage.deltas import delete_rows
+            from omnigraph.storage.parts import Deletions
+
+            found = row_ids_of(table, KEY, keys)
+            there = found[found != NEW]
+            deletions = delete_rows(table, there) if len(there) else Deletions()
+            if deletions is None:
+                raise InternalError(f"rows of '{table.ref.path}' that are to go were not found")
+            return _update(table, deletions), deletions.rows
+        transaction, stats = (
+            table._dataset_for(KEY)
+            .merge_insert(KEY)
+            .when_matched_delete()
+            .execute_uncommitted(pa.table({KEY: keys}))
+        )
+        return transaction, int(stats["num_deleted_rows"])
 
     def stage_changes(
         self,

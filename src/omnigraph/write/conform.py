@@ -12,12 +12,15 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.storage.tables import KEY
+from omnigraph.storage.widths import null_column
 from omnigraph.write.arrow_names import type_name
 from omnigraph.write.blobs import BASE64, blob_bytes
+from omnigraph.write.column_names import first_repeated
 from omnigraph.write.convert import flaw
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.moments import to_timestamp
 from omnigraph.write.new_ids import new_ids
+from omnigraph.write.wide_vectors import refuse_wide
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -40,6 +43,7 @@ def conform(
 ) -> tuple[NodeType | EdgeType, pa.Table]:
     """Rows in the columns of their type, with ids where the schema says how to make them."""
     kind = find_type(catalog, name)
+    refuse_wide(kind)
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if not isinstance(table, pa.Table):
         raise InputError(
@@ -48,11 +52,11 @@ def conform(
             details={"table_key": kind.table_key},
         )
     schema = kind.arrow_schema()
-    repeated = [column for column in table.column_names if table.column_names.count(column) > 1]
-    if repeated:
+    repeated = first_repeated(table.column_names)
+    if repeated is not None:
         raise InputError(
-            f"{kind.table_key}: the column '{repeated[0]}' is given twice",
-            details={"table_key": kind.table_key, "property": repeated[0]},
+            f"{kind.table_key}: the column '{repeated}' is given twice",
+            details={"table_key": kind.table_key, "property": repeated},
         )
     unknown = [column for column in table.column_names if column not in schema.names]
     if unknown:
@@ -74,7 +78,7 @@ def _column(kind: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.C
                 f"{kind.table_key}: the required property '{field.name}' is missing",
                 details={"table_key": kind.table_key, "property": field.name},
             )
-        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+        return null_column(table.num_rows, field.type)
     column = _cast(kind, table[field.name], field)
     if not field.nullable and column.null_count:
         raise ValueConversionError(

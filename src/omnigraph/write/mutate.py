@@ -36,6 +36,7 @@ from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 from omnigraph.write.validate.committed import any_present
+from omnigraph.write.wide_vectors import refuse_wide
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -229,6 +230,7 @@ class _Run:
     def _table(self, kind: Kind, columns: tuple[str, ...] | None = None) -> PendingTable:
         found = self._pending.get(kind.table_key)
         if found is None:
+            refuse_wide(kind)
             found = self._pending[kind.table_key] = PendingTable(kind, columns)
         return found
 

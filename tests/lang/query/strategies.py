@@ -13,7 +13,7 @@ from omnigraph.lang.lexer import Kind, lex
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import AGGREGATES
 from omnigraph.lang.query.format import format_query_file
-from omnigraph.lang.types import I64_RANGE, MAX_VECTOR_DIMENSION, SCALAR_NAMES, PropType, Scalar
+from omnigraph.lang.types import I64_RANGE, MOST_DIMENSIONS, SCALAR_NAMES, PropType, Scalar
 
 _WORDS = [
     *("type", "kind", "when", "from", "to", "date", "datetime", "blob", "count", "now", "search"),
@@ -161,7 +161,7 @@ param_types = st.builds(PropType, _scalars, st.booleans(), st.booleans()) | st.b
     PropType,
     st.just(Scalar.VECTOR),
     st.booleans(),
-    dimension=st.integers(1, MAX_VECTOR_DIMENSION),
+    dimension=st.integers(1, MOST_DIMENSIONS),
 )
 params = st.lists(
     st.builds(ast.Param, idents, param_types), max_size=6, unique_by=lambda param: param.name

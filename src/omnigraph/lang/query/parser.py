@@ -16,7 +16,7 @@ from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import ExpressionParser, edge_word
 from omnigraph.lang.types import (
-    MAX_VECTOR_DIMENSION,
+    MOST_DIMENSIONS,
     SCALAR_NAMES,
     U32_RANGE,
     PropType,
@@ -112,7 +112,7 @@ class QueryParser(ExpressionParser):
             self.advance()
             self.expect("(", "after `Vector`")
             size = self.expect_kind(Kind.INT, "a dimension", "inside `Vector(…)`")
-            dimension = self.integer_value(size, (0, MAX_VECTOR_DIMENSION))
+            dimension = self.integer_value(size, (0, MOST_DIMENSIONS))
             if dimension == 0:
                 self.report("P021", "Vector dimension must be greater than zero", size.span)
                 dimension = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from omnigraph.diagnostics import Source
 from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
 from omnigraph.lang.schema.report import Report, did_you_mean
-from omnigraph.lang.types import PropType
+from omnigraph.lang.types import MOST_DIMENSIONS, PropType
 
 VECTOR = "vector"
 METRICS = ("cosine", "l2", "dot")
@@ -111,7 +111,7 @@ def _check_sub_vectors(kind: PropType, method: str | None, sub_vectors: int | No
 
 
 def check_vectors(file: SchemaFile, source: Source) -> Report:
-    """What is wrong with the ``@vector`` annotations of a schema."""
+    """What is wrong with the vectors of a schema that is new, and their ``@vector``."""
     report = Report(source)
     for declaration in file.declarations:
         for prop in declaration.properties:
@@ -120,6 +120,13 @@ def check_vectors(file: SchemaFile, source: Source) -> Report:
 
 
 def _check(report: Report, owner: str, prop: PropertyDecl) -> None:
+    if prop.type.is_vector and (prop.type.dimension or 0) > MOST_DIMENSIONS:
+        report.parse(
+            "S004",
+            f"Vector dimension {prop.type.dimension} exceeds maximum supported {MOST_DIMENSIONS}",
+            prop.type_span,
+            "every row takes 4 bytes a dimension, also where the vector is null",
+        )
     found = [annotation for annotation in prop.annotations if annotation.name == VECTOR]
     where = f"{owner}.{prop.name}"
     for annotation in found[1:]:

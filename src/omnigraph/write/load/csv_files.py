@@ -16,10 +16,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.storage.tables import KEY
+from omnigraph.write.column_names import first_repeated
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load import limits
-from omnigraph.write.load.column_names import first_repeated
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.numbers import exact_float
 from omnigraph.write.load.rejects import Reject

@@ -14,6 +14,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.storage.tables import KEY
+from omnigraph.storage.widths import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_size
 from omnigraph.write.convert import Problem, convert_column, show
 from omnigraph.write.delta import Kind
@@ -25,6 +26,7 @@ from omnigraph.write.moments import to_timestamp
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
+from omnigraph.write.wide_vectors import refuse_wide
 
 if TYPE_CHECKING:
     from omnigraph.write.load.intake import Intake, Sink
@@ -49,6 +51,9 @@ class Gatherer:
         self.integers = integers_of(types)
         self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
         self._is_edge = isinstance(kind, EdgeType)
+        refuse_wide(kind)
+        fitting = BATCH_BYTES // max(vector_bytes(kind.arrow_schema()), 1)
+        self._most_rows = max(1, min(_ROWS, fitting))
         self._clear()
 
     def _clear(self) -> None:
@@ -98,17 +103,22 @@ class Gatherer:
                 self.flush()
 
     def _ends_of_parts(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
-        """Where to pause: the text of records is never long, but a blob may name a file that is."""
+        """Where to pause: the text of records is never long, but a blob may name a file that is,
+        and a vector is wide also where it is null."""
+        done, room = 0, self._most_rows - self._rows
         files = self._intake.files_named
-        for row, values in enumerate(zip(*(columns[name] for name in self._blobs), strict=True), 1):
-            self._weight += sum(blob_size(value, files) for value in values)
-            if self._is_full and row < rows:
+        named = list(zip(*(columns[name] for name in self._blobs), strict=True))
+        for row in range(1, rows) if named or self._most_rows < _ROWS else ():
+            self._weight += sum(blob_size(value, files) for value in named[row - 1]) if named else 0
+            if self._is_full or row - done >= room:
                 yield row
+                done, room = row, self._most_rows
+        self._weight += sum(blob_size(value, files) for value in named[-1]) if named else 0
         yield rows
 
     @property
     def _is_full(self) -> bool:
-        return self._rows >= _ROWS or self._weight > _BYTES
+        return self._rows >= self._most_rows or self._weight > _BYTES
 
     def is_fine(self, unknown: Iterable[Any], file: int, line: int) -> bool:
         """Properties that the schema does not have are counted, or refused."""

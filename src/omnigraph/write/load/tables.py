@@ -13,14 +13,16 @@ import pyarrow.parquet as pq
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.tables import KEY
+from omnigraph.storage.widths import vector_bytes
 from omnigraph.write.arrow_names import type_name
+from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import conform
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
-from omnigraph.write.load.column_names import first_repeated
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Reject, place
 from omnigraph.write.load.spool import PLACE
+from omnigraph.write.wide_vectors import refuse_wide
 
 _ROWS = 65_536
 _BYTES = 32 << 20
@@ -151,10 +153,13 @@ class _Rows:
         self._file = file
         self._known = frozenset(kind.arrow_schema().names)
         self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
+        refuse_wide(kind)
+        # Vectors that the rows do not have take memory as well.
+        self._width = vector_bytes(kind.arrow_schema())
 
     def take_all(self, batches: Iterable[pa.RecordBatch], start: int = 1) -> None:
         for batch in batches:
-            for offset, part in _parts(batch):
+            for offset, part in _parts(batch, self._width):
                 self._take(self._columns(part), start + offset)
             start += batch.num_rows
 
@@ -233,9 +238,9 @@ def _python(column: pa.ChunkedArray) -> Any:
         return f"a {type_name(column.type)}"
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _parts(batch: pa.RecordBatch, width: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Pieces of a batch that are not too large."""
-    per_row = max(1, batch.nbytes // max(batch.num_rows, 1))
+    per_row = max(1, width, batch.nbytes // max(batch.num_rows, 1))
     rows = max(1, min(_ROWS, _BYTES // per_row))
     for start in range(0, batch.num_rows, rows):
         yield start, batch.slice(start, rows)
