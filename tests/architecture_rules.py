@@ -23,8 +23,10 @@ GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"commit", "topology"}),
     frozenset({"storage", "plan"}),
     frozenset({"lang"}),
+    frozenset({"exhaustion"}),
     frozenset({"errors"}),
-    frozenset({"diagnostics"}),
+    frozenset({"diagnostics", "logs"}),
+    frozenset({"escaping"}),
 )
 
 # Inside a group nobody imports a neighbour, except as said here.

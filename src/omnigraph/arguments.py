@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
+from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
 
 P = ParamSpec("P")
@@ -64,6 +65,11 @@ def _label(name: str, value: Any) -> None:
     _text(name, value)
     if not value.strip() or len(value) > _LONGEST:
         raise InputError(f"{name} must have 1 to {_LONGEST} characters")
+
+
+def _actor(name: str, value: Any) -> None:
+    _label(name, value)
+    check_actor(value)
 
 
 def _whole(name: str, value: Any) -> None:
@@ -156,7 +162,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "type_name": _text,
     "entity_id": _text,
     "property_name": _text,
-    "actor": _label,
+    "actor": _actor,
     "idempotency_key": _label,
     "version": _whole,
     "max_rejects": _whole,

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from omnigraph.escaping import escape
+
 TAB_WIDTH = 4
 MAX_SHOWN_LINE = 160
 MAX_REPORTED = 50
@@ -113,17 +115,21 @@ class Diagnostic:
         return f"{self.source.name}:{line}:{column}"
 
     def render(self) -> str:
-        """The finding as shown to a person: place, text, source line, caret, hint."""
+        """The finding as shown to a person: place, text, source line, caret, hint.
+
+        Control characters are spelled out; in the source line each is one sign, so that the caret
+        stands under the right place.
+        """
         line, column = self.source.position(self.span.start)
         shown, before, marked = _excerpt(self.source.line(line), column - 1, self.span)
         gutter = " " * len(str(line))
         parts = [
-            f"{self.location}: {self.text}",
+            escape(f"{self.location}: {self.text}"),
             f" {line} | {shown}",
             f" {gutter} | {' ' * before}{'^' * marked}",
         ]
         if self.hint:
-            parts.append(f" {gutter} = hint: {self.hint}")
+            parts.append(f" {gutter} = hint: {escape(self.hint)}")
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, InputError, ReadOnly
+from omnigraph.escaping import escape
 from omnigraph.graph_parts import GraphParts
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
@@ -194,7 +195,7 @@ class Graph(GraphParts):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._mode
-        return f"<Graph {self.uri} ({state})>"
+        return f"<Graph {escape(self.uri)} ({state})>"
 
     @property
     def uri(self) -> str:

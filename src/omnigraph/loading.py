@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.logs import logger
 from omnigraph.maintain.wording import size_text
 from omnigraph.settings import Settings
 from omnigraph.write.export import Export
@@ -26,7 +26,7 @@ from omnigraph.write.load.telling import telling
 if TYPE_CHECKING:
     from omnigraph.spark.handed import Handed
 
-_LOG = logging.getLogger("omnigraph")
+_LOG = logger("omnigraph")
 
 SPARK_BYTES = 1 << 30
 """From so many bytes of files on, a load that may choose runs on Spark."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +13,7 @@ from omnigraph.arguments import ENGINES, public
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema_history import schema_at
 from omnigraph.errors import InputError
+from omnigraph.logs import logger
 from omnigraph.maintain.backup import BackupReport, CopyProgress, backup, quiet
 from omnigraph.maintain.cleanup import clean_up, policy_of
 from omnigraph.maintain.cleanup_report import CleanupReport
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
     from omnigraph.spark.handed import Handed
 
-_LOG = logging.getLogger("omnigraph")
+_LOG = logger("omnigraph")
 
 SPARK_BYTES = 4 << 30
 """From so many bytes of tables on, an optimize that may choose runs on Spark."""

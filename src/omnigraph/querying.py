@@ -14,6 +14,7 @@ from omnigraph.arguments import ENGINES
 from omnigraph.commit.gone import reading
 from omnigraph.commit.in_use import Use
 from omnigraph.errors import InputError
+from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.bind import bind
@@ -218,7 +219,9 @@ def explain_plan(around: Surroundings, compiled: Prepared | MutationPlan) -> Exp
 
 def _facts(note: Mapping[str, Any]) -> str:
     shown = {key: value for key, value in note.items() if key not in ("step", "inner")}
-    facts = ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
+    facts = ", ".join(
+        f"{key} {escape(str(value))}" for key, value in shown.items() if value is not None
+    )
     inner = "".join(f"\n    {_facts(each)}" for each in note.get("inner", ()))
     return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 

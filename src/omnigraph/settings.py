@@ -14,6 +14,14 @@ from typing import Any
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
+def save_memory() -> None:
+    """Let libraries that are loaded later start no threads of their own for arithmetic.
+
+    Each would take memory at once, and the library ends the process when there is none.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _switch(variable: str) -> Any:
     return field(default=False, metadata={"variables": (variable,)})
 

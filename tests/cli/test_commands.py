@@ -175,7 +175,7 @@ def test_another_locale_changes_nothing(place):
     assert place.run(*LINT, PYTHONIOENCODING="ascii").stderr == place.run(*LINT).stderr
 
 
-def test_a_reader_that_leaves_is_one_line(place):
+def test_a_reader_that_leaves_is_no_failure_to_talk_about(place):
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as pipe:
@@ -187,20 +187,10 @@ def test_a_reader_that_leaves_is_one_line(place):
             text=True,
             check=False,
         )
-    assert done.returncode == 1
-    assert done.stderr == "Error: the reader of the output went away before the end\n"
+    assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_is_one_line(place):
-    done = shell(place, "version > /dev/full")
-    assert (done.returncode, done.stderr) == (1, "Error: no space left on device\n")
-
-
-def test_streams_that_are_closed_do_no_harm(place):
-    assert shell(place, "version >&-").stderr == ""
-    assert shell(place, "nothing 2>&-").returncode == 2
-    assert shell(place, "fmt missing.pg 2>&-").stdout == ""
+def test_an_input_that_is_closed_is_one_line(place):
     assert_fails(shell(place, "fmt - --kind pg <&-"), "<stdin>: closed")
 
 

@@ -7,14 +7,22 @@ import os
 import select
 import signal
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import pytest
 
+from omnigraph import Graph
+from omnigraph.cli.rows import Layout
+from omnigraph.cli.shell_commands import run_command
 from omnigraph.cli.shell_interrupts import Interrupts
+from omnigraph.cli.shell_session import Session
+from omnigraph.cli.targets import Target
+from omnigraph.commit.failpoints import Failpoint, hooked
 
 
 @pytest.fixture
@@ -87,3 +95,79 @@ def test_a_signal_that_was_answered_does_not_reach_the_next_line(interrupts, sil
     # Longer than it takes to send one again.
     assert interrupts.read(partial(select.select, [silent], [], [], 0.1)) == ([], [], [])
     assert calls == [1]
+
+
+# -- writes of the shell --------------------------------------------------------------------------
+
+DATA = '{"type": "Person", "data": {"name": "Ana"}}\n'
+WRITES = {
+    ".load d.jsonl": ("loaded d.jsonl", ["Ana"]),
+    ".merge side": ("merged side into main", ["Bo"]),
+    'insert Person { name: "Cy" }': ("changed main via shell", ["Cy"]),
+    "\\branch -c made": ("created branch made", []),
+}
+
+
+@pytest.fixture
+def graph(tmp_path, monkeypatch) -> Iterator[Graph]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.jsonl").write_text(DATA, "utf-8")
+    with Graph.init("g.omni", "node Person { name: String @key }", durability="os") as graph:
+        graph.branches.create("side")
+        graph.mutate('query q() { insert Person { name: "Bo" } }', branch="side")
+        yield graph
+
+
+def session_on(graph: Graph, interrupts: Interrupts) -> Session:
+    arguments = Namespace(yes=False, json=False)
+    session = Session(graph, Target("g.omni", None, None), arguments, Layout(), is_live=True)
+    session.interrupts = interrupts
+    return session
+
+
+def perform(session: Session, text: str) -> bool:
+    if text.startswith((".", "\\")):
+        return session.attempt(lambda: run_command(session, text))
+    return session.attempt(lambda: session.run(text))
+
+
+def names(graph: Graph) -> list[str]:
+    return graph.snapshot().read("Person", ["name"])["name"].to_pylist()
+
+
+@pytest.mark.parametrize("text", WRITES)
+def test_the_first_signal_lets_a_write_end(interrupts, graph, capsys, text):
+    """It comes at the first boundary that the write passes: nothing is published there yet."""
+    passed: list[Failpoint] = []
+
+    def hook(point: Failpoint) -> None:
+        passed.append(point)
+        if len(passed) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    session = session_on(graph, interrupts)
+    with interrupts.running(), hooked(hook):
+        assert perform(session, text)
+    assert passed
+    said, rows = WRITES[text]
+    shown = capsys.readouterr()
+    assert said in shown.out
+    assert shown.err.count("the write under way is finished first") == 1
+    assert names(graph) == rows
+    assert session.branch in graph.branches.list()
+    # It was for the write, and for nothing after it.
+    assert interrupts.read(str) == ""
+
+
+@pytest.mark.parametrize("text", WRITES)
+def test_the_second_signal_breaks_a_write_off_as_a_crash_does(interrupts, graph, capsys, text):
+    def hook(point: Failpoint) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    session = session_on(graph, interrupts)
+    with suppress(KeyboardInterrupt), interrupts.running(), hooked(hook):
+        perform(session, text)
+    interrupts.give_up()
+    with Graph.open("g.omni", durability="os") as again:
+        assert names(again) in ([], WRITES[text][1])
+        assert again.maintenance.verify().problems == ()

@@ -26,23 +26,74 @@ def main(argv: Sequence[str] | None = None) -> int:
     internal-schema 4
     0
     """
+    if argv is None:
+        from omnigraph.cli.descriptors import occupy_closed
+
+        occupy_closed()
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv), is_program=argv is None)
+    except KeyboardInterrupt:
+        _say("Error: interrupted\n")
+        return 130
+    except (ImportError, MemoryError) as error:
+        return _cannot_load(error)
+
+
+def _run(arguments: list[str], *, is_program: bool) -> int:
     from omnigraph.cli.about import quick_answer
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    told = quick_answer(arguments)
-    if told is not None and sys.stdout is not None:
+    answer = quick_answer(arguments)
+    if answer is not None and sys.stdout is not None:
         try:
-            sys.stdout.write(told)
+            sys.stdout.write(answer)
             sys.stdout.flush()
             return 0
         except OSError as error:
-            from omnigraph.cli.program import tell
+            from omnigraph.cli.program import lost_output
 
-            return tell(error)
+            return lost_output(error)
+    if is_program:
+        from omnigraph.cli.descriptors import separate_stderr
+        from omnigraph.exhaustion import has_memory_limit
+
+        separate_stderr()
+        if has_memory_limit():
+            from omnigraph.cli.limited import run_in_child
+            from omnigraph.settings import save_memory
+
+            save_memory()
+            return run_in_child(lambda: _load_and_run(arguments))
+    return _load_and_run(arguments)
+
+
+def _load_and_run(arguments: list[str]) -> int:
     try:
         from omnigraph.cli.program import run_program
+
+        return run_program(arguments)
     except KeyboardInterrupt:
-        if sys.stderr is not None:
-            sys.stderr.write("Error: interrupted\n")
+        _say("Error: interrupted\n")
         return 130
-    return run_program(arguments)
+    except (ImportError, MemoryError) as error:
+        return _cannot_load(error)
+
+
+def _cannot_load(error: ImportError | MemoryError) -> int:
+    """The program itself did not load; there may be no memory left to say why in better words."""
+    try:
+        from omnigraph.exhaustion import as_memory_exceeded
+
+        shortage = as_memory_exceeded(error)
+    except (ImportError, MemoryError):
+        shortage = None
+    if shortage is None and isinstance(error, ImportError):
+        raise error
+    message = shortage.message if shortage else "the process ran out of memory"
+    hint = f"hint: {shortage.hint}\n" if shortage else ""
+    _say(f"Error: {message}\n{hint}code: memory_exceeded\n")
+    return 1
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)

@@ -71,7 +71,10 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List the branches."""
     with opened(arguments, "r") as (graph, _):
         names = sorted(graph.branches.list())
-    terminal.show_either(arguments.json, {"branches": names}, "\n".join(names))
+    if arguments.json:
+        terminal.show_json({"branches": names})
+    else:
+        terminal.show_lines(names)
     return terminal.OK
 
 

@@ -139,8 +139,8 @@ def _follow(graph: Graph, arguments: argparse.Namespace, page: ChangePage) -> No
 def _show_lines(page: ChangePage) -> None:
     """One line for each block, each with the cursor behind it."""
     for block in page.blocks:
-        told = {**block.to_json(), "cursor": block.cursor}
-        terminal.show(json.dumps(told, ensure_ascii=False))
+        line = json.dumps({**block.to_json(), "cursor": block.cursor}, ensure_ascii=False)
+        terminal.show_json_text(f"{line}\n")
 
 
 def _show_blocks(page: ChangePage) -> None:

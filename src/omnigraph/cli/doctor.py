@@ -28,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Look and report."""
     with opened(arguments, "r") as (graph, target):
         report = graph.maintenance.doctor(arguments.branch)
-    told = {**report.to_json(), "uri": target.uri}
-    terminal.show_either(arguments.json, told, str(report).rstrip("\n"))
+    if arguments.json:
+        terminal.show_json({**report.to_json(), "uri": target.uri})
+    else:
+        terminal.show_lines(report.text().splitlines())
     return terminal.OK

@@ -59,5 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
                 profile=arguments.analyze,
             )
         told, shown = found.to_json(), found.text
-    terminal.show_either(arguments.json, told, shown.rstrip("\n"))
+    if arguments.json:
+        terminal.show_json(told)
+    else:
+        terminal.show_lines(shown.splitlines())
     return terminal.OK

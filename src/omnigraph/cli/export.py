@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             terminal.note(f"exported {found} rows to {arguments.out}")
         else:
             for text in cast("Iterable[str]", found):
-                terminal.show_raw(text if text.endswith("\n") else f"{text}\n")
+                terminal.show_json_text(text if text.endswith("\n") else f"{text}\n")
     return terminal.OK
 
 

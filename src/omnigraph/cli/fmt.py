@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             changed = _format_one(path, arguments)
         except LanguageError as error:
-            exit_code = terminal.fail(error.render())
+            exit_code = terminal.fail(error.render().splitlines())
         except InputError as error:
             exit_code = terminal.fail(error.message, hint=error.hint)
         else:
@@ -75,7 +75,7 @@ def _format_one(path: str, arguments: argparse.Namespace) -> bool:
     formatted = format_text(source, kind)
     changed = formatted != source.text
     if arguments.stdout or (path == files.STDIN and not arguments.check):
-        terminal.show_raw(formatted)
+        terminal.show_source(formatted)
     elif changed and not arguments.check:
         files.replace_text(path, formatted)
     return changed

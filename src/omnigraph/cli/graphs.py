@@ -34,5 +34,5 @@ def run_list(arguments: argparse.Namespace) -> int:
         terminal.show_json({"graphs": found})
         return terminal.OK
     for graph in found:
-        terminal.show(f"{graph['graph_id']}\t{graph['uri']}")
+        terminal.show_fields(graph["graph_id"], graph["uri"])
     return terminal.OK

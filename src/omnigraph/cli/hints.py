@@ -20,6 +20,7 @@ _WORDS = {
     "graph.maintenance.optimize": "`omnigraph optimize`",
     "graph.maintenance.cleanup": "`omnigraph cleanup`",
     "graph.maintenance.verify": "`omnigraph verify`",
+    "verify_graph()": "`omnigraph verify`",
     "graph.indexes.rebuild": "`omnigraph index rebuild`",
     "graph.indexes.ensure": "`omnigraph index ensure`",
 }

@@ -124,4 +124,4 @@ def _counts(errors: int, warnings: int, infos: int) -> str:
 
 def _show_places(diagnostics: Sequence[Diagnostic]) -> None:
     if diagnostics:
-        terminal.note(render_all(diagnostics))
+        terminal.note_lines(render_all(diagnostics).splitlines())

@@ -140,7 +140,7 @@ class _Reader:
         top = self._table(tree, "", known)
         who = self._table(top.get("operator"), "operator", ("actor",))
         return Operator(
-            self._text(who, "operator", "actor"),
+            self._actor(who),
             self._defaults(top.get("defaults")),
             self._named(top, "servers", ("url",), lambda n, t, p: self._needed(t, p, "url")),
             self._named(top, "clusters", ("root",), lambda n, t, p: self._needed(t, p, "root")),
@@ -203,6 +203,17 @@ class _Reader:
             params,
             self._choice(table, place, "format", TEXT_FORMATS),
         )
+
+    def _actor(self, table: Mapping[str, Any]) -> str | None:
+        """Who writes, exactly as it is spelled."""
+        from omnigraph.escaping import has_controls
+
+        if self._text(table, "operator", "actor") is None:
+            return None
+        actor: str = table["actor"]
+        if has_controls(actor):
+            raise _broken(self._path, "`operator.actor` cannot hold control characters")
+        return actor
 
     # -- values --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, cast
@@ -24,7 +25,7 @@ def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
 
         terminal.flush()
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=sys.stderr)
         except OSError:
             terminal.warn(f"the pager '{command[0]}' cannot be started")
         else:
@@ -60,7 +61,7 @@ def _feed(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
         # A reader that leaves before the end is no failure.
         with suppress(BrokenPipeError):
             for line in lines:
-                sink.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+                sink.write(f"{terminal.visible(line)}\n".encode("utf-8", "backslashreplace"))
     finally:
         with suppress(BrokenPipeError):
             sink.close()

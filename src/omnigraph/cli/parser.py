@@ -98,8 +98,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Wrong usage, said on stderr and nowhere else, also when there is none."""
-        terminal.note(f"{self.format_usage()}{self.prog}: error: {message}")
+        terminal.note_lines([*self.format_usage().splitlines(), f"{self.prog}: error: {message}"])
         raise SystemExit(terminal.USAGE)
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Help and version, which are results; argparse would drop what cannot be written."""
+        terminal.show_raw(message)
 
     def _is_stranger(self, option: str, known: list[str]) -> bool:
         """Whether neither this parser nor a command below it has the option."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+
 from omnigraph.cli import terminal
-from omnigraph.cli.commands import UsageError, fill_global_flags
+from omnigraph.cli.commands import Capability, UsageError, fill_global_flags
 from omnigraph.cli.deprecated import rewrite
 from omnigraph.cli.guard import check_flags
 from omnigraph.cli.hints import in_options
@@ -15,6 +18,7 @@ from omnigraph.errors import (
     OmniGraphError,
     PreconditionFailed,
 )
+from omnigraph.exhaustion import as_memory_exceeded
 from omnigraph.settings import Settings
 
 _SHOWN_CONFLICTS = 20
@@ -23,14 +27,27 @@ _SHOWN_CONFLICTS = 20
 def run_program(given: list[str]) -> int:
     """Run one command and return its exit code."""
     terminal.speak_utf8()
-    arguments = rewrite(given)
     try:
-        return _run(arguments)
+        return _run(rewrite(given))
     except KeyboardInterrupt:
         return terminal.fail("interrupted", exit_code=terminal.INTERRUPTED)
-    except BrokenPipeError:
-        terminal.give_up_stdout()
-        return terminal.fail("the reader of the output went away before the end")
+    except (terminal.ReaderGone, terminal.OutputFailed) as error:
+        return _tell_lost(error)
+
+
+def lost_output(error: OSError) -> int:
+    """The exit code when stdout failed, after saying so."""
+    try:
+        terminal.output_failed(error)
+    except (terminal.ReaderGone, terminal.OutputFailed) as failure:
+        return _tell_lost(failure)
+
+
+def _tell_lost(error: terminal.ReaderGone | terminal.OutputFailed) -> int:
+    if isinstance(error, terminal.ReaderGone):
+        # As other programs: whoever reads has seen enough, and need not be told.
+        return terminal.READER_GONE
+    return terminal.fail(f"the result could not be written to stdout: {error}")
 
 
 def _run(arguments: list[str]) -> int:
@@ -39,7 +56,8 @@ def _run(arguments: list[str]) -> int:
         fill_global_flags(parsed)
         if hasattr(parsed, "capability"):
             check_flags(parsed)
-        exit_code = parsed.run(parsed)
+        with _warnings_of(parsed):
+            exit_code = parsed.run(parsed)
         terminal.flush()
     except SystemExit as stop:
         # argparse has said what it had to say: help or version (0), wrong usage (2).
@@ -49,21 +67,30 @@ def _run(arguments: list[str]) -> int:
         return terminal.fail(
             str(error), hint=f"see omnigraph help {parsed.label}", exit_code=terminal.USAGE
         )
-    except (KeyboardInterrupt, BrokenPipeError):
+    except (KeyboardInterrupt, terminal.ReaderGone, terminal.OutputFailed):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # Also a panic of a library below, which is no Exception.
         return tell(error)
     return int(exit_code)
 
 
-def tell(error: Exception) -> int:
+def _warnings_of(parsed: argparse.Namespace) -> AbstractContextManager[None]:
+    """What the engine logs is shown as warnings; a command without a graph loads no engine."""
+    if getattr(parsed, "capability", Capability.LOCAL) is Capability.LOCAL:
+        return nullcontext()
+    from omnigraph.cli.logged import shown_warnings
+
+    return shown_warnings()
+
+
+def tell(error: BaseException) -> int:
     """Say what went wrong, and give the exit code that says so too."""
-    if isinstance(error, OSError):
-        terminal.give_up_stdout()
-        return terminal.fail(terminal.describe_os_error(error))
     terminal.flush()
     if isinstance(error, LanguageError):
-        return terminal.fail(error.render())
+        return terminal.fail(error.render().splitlines())
+    if not isinstance(error, OmniGraphError):
+        error = as_memory_exceeded(error) or error
     if isinstance(error, OmniGraphError):
         code = terminal.fail(
             error.message, hint=in_options(error.hint), code=error.code, exit_code=_exit_code(error)
@@ -71,6 +98,8 @@ def tell(error: Exception) -> int:
         if isinstance(error, MergeConflicts):
             _tell_conflicts(error)
         return code
+    if isinstance(error, OSError):
+        return terminal.fail(terminal.describe_os_error(error))
     if Settings.from_environ().debug:
         raise error
     return terminal.fail(

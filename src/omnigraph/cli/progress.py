@@ -49,15 +49,13 @@ class Bar:
         if self._ticker.is_alive():
             self._ticker.join()
         if self._drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+            terminal.redraw("")
 
     def _draw(self) -> None:
         with self._drawing:
             self._drawn = time.monotonic()
             spent = f"{self._drawn - self._started:.0f} s"
-            sys.stderr.write(f"\r\x1b[2K{'  '.join([*self._parts, spent])}")
-            sys.stderr.flush()
+            terminal.redraw("  ".join([*self._parts, spent]))
 
     def _tick(self) -> None:
         while not self._over.wait(_TICK):

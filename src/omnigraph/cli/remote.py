@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.credentials import token_for
 from omnigraph.cli.operator_config import TEXT_FORMATS, Operator
-from omnigraph.cli.rows import chosen_format, layout_of, rows_text, show_text
+from omnigraph.cli.rows import chosen_format, layout_of, show_envelope
 from omnigraph.cli.scopes import Server
 from omnigraph.errors import InputError, OmniGraphError
 
@@ -95,7 +95,7 @@ def remote_format(arguments: argparse.Namespace, operator: Operator, own: str | 
 
 def show_rows(answer: Mapping[str, Any], format: str, operator: Operator, out: str | None) -> None:
     """Rows of a server, shown as those of an own graph are."""
-    show_text(rows_text(answer, format, layout_of(operator)), out)
+    show_envelope(answer, format, layout_of(operator), out)
 
 
 def _check(answer: Any, shape: Mapping[str, type], server: Server) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.cli import terminal
 from omnigraph.cli.operator_config import FORMATS, Operator
 from omnigraph.errors import InputError
+from omnigraph.escaping import escape
 
 if TYPE_CHECKING:
     from omnigraph.result import Result
@@ -56,13 +57,16 @@ def show_result(
         _show_binary(result, format, out)
         return
     envelope = {**result.envelope(), "target": dict(target)}
-    show_text(rows_text(envelope, format, layout), out)
+    show_envelope(envelope, format, layout, out)
 
 
-def show_text(text: str, out: str | None) -> None:
-    """Print a result, or write it to a file."""
+def show_envelope(
+    envelope: Mapping[str, Any], format: str, layout: Layout, out: str | None
+) -> None:
+    """Print the rows of a ReadOutput as text, or write them to a file."""
+    text = rows_text(envelope, format, layout)
     if out is None:
-        terminal.show_raw(text)
+        (terminal.show_json_text if format in ("json", "jsonl") else terminal.show_raw)(text)
     else:
         from omnigraph.write.destinations import replaced_file
 
@@ -93,7 +97,9 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
     if format == "csv":
         return "".join(f"{','.join(map(_csv, line))}\n" for line in [columns, *cells])
     lines_of = _kv if format == "kv" else _table
-    return "".join(f"{line}\n" for line in [_head(envelope), *lines_of(columns, cells, layout)])
+    names, shown = list(map(escape, columns)), [list(map(escape, row)) for row in cells]
+    texts = [escape(_head(envelope)), *lines_of(names, shown, layout)]
+    return "".join(f"{text}\n" for text in texts)
 
 
 def cell_text(value: Any) -> str:
@@ -134,14 +140,15 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], layout: Layou
         yield "(no rows)"
         return
     most = max(layout.width, _LEAST_WIDTH)
-    flat = [[text.replace("\n", "\\n") for text in row] for row in cells]
     widths = [
-        min(max(len(name), min(max((len(row[at]) for row in flat), default=0), layout.width)), most)
+        min(
+            max(len(name), min(max((len(row[at]) for row in cells), default=0), layout.width)), most
+        )
         for at, name in enumerate(columns)
     ]
     yield from _line([*columns], widths, layout)
     yield "-+-".join("-" * width for width in widths)
-    for row in flat:
+    for row in cells:
         yield from _line(row, widths, layout)
 
 

@@ -72,7 +72,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Print the text as it was given."""
     with opened(arguments, "r") as (graph, _):
         text = graph.schema.text()
-    terminal.show_either(arguments.json, {"schema_source": text}, text)
+    if arguments.json:
+        terminal.show_json({"schema_source": text})
+    else:
+        terminal.show_source(f"{text}\n")
     return terminal.OK
 
 

@@ -18,6 +18,7 @@ from omnigraph.lang.closest import closest
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell_session import Session
+    from omnigraph.commit.receipts import LoadReceipt
 
 MODES = ("merge", "append", "overwrite")
 _SWITCH = ("on", "off")
@@ -86,7 +87,7 @@ def _help(session: Session, rest: str) -> None:
         "",
         "A backslash does for the dot. A line that starts with a blank leaves no history.",
     ]
-    terminal.show("\n".join(lines))
+    terminal.show_lines(lines)
 
 
 def _quit(session: Session, rest: str) -> None:
@@ -134,7 +135,7 @@ def _param(session: Session, rest: str) -> None:
 
 
 def _schema(session: Session, rest: str) -> None:
-    terminal.show(session.graph.schema.text().rstrip("\n"))
+    terminal.show_source(session.graph.schema.text().rstrip("\n") + "\n")
 
 
 def _types(session: Session, rest: str) -> None:
@@ -214,9 +215,10 @@ def _branch(session: Session, rest: str) -> None:
         if len(words) == 1:
             raise InputError("the new branch needs a name", hint="\\branch -c NAME")
         base = words[2] if len(words) > 2 else session.branch
-        session.graph.branches.create(words[1], base)
-        _go(session, words[1])
-        terminal.show(f"created branch {words[1]} from {base}")
+        with session.writing():
+            session.graph.branches.create(words[1], base)
+            _go(session, words[1])
+            terminal.show(f"created branch {words[1]} from {base}")
         return
     if len(words) > 1:
         raise InputError("that is no way to use .branch", hint=".branch [-c] NAME")
@@ -272,7 +274,6 @@ def _moment(session: Session, word: str) -> dict[str, Any]:
 
 
 def _load(session: Session, rest: str) -> None:
-    from omnigraph.cli.load import counts
     from omnigraph.cli.progress import bar
     from omnigraph.cli.targets import consent
 
@@ -282,16 +283,23 @@ def _load(session: Session, rest: str) -> None:
     session.check_newest()
     if mode == "overwrite":
         consent(session.arguments, session.target, "load with overwrite")
-    with bar("load") as line:
-        receipt = session.graph.load(
-            path,
-            mode,
-            session.branch,
-            progress=lambda told: line.show(told.phase, told.done, told.total),
-        )
-        if receipt.commit_id is not None:
-            line.show("indexes")
-            session.graph.indexes.ensure(session.branch)
+    with session.writing():
+        with bar("load") as line:
+            receipt = session.graph.load(
+                path,
+                mode,
+                session.branch,
+                progress=lambda told: line.show(told.phase, told.done, told.total),
+            )
+            if receipt.commit_id is not None:
+                line.show("indexes")
+                session.graph.indexes.ensure(session.branch)
+        _show_load(session, path, mode, receipt)
+
+
+def _show_load(session: Session, path: str, mode: str, receipt: LoadReceipt) -> None:
+    from omnigraph.cli.load import counts
+
     for warning in receipt.warnings:
         terminal.warn(warning)
     told = counts(receipt)
@@ -328,13 +336,17 @@ def _merge(session: Session, rest: str) -> None:
     if resolve not in (None, "ours", "theirs"):
         raise InputError(f"'{resolve}' decides no conflict", hint="use ours or theirs")
     session.check_newest()
-    try:
-        report = session.graph.branches.merge(source, session.branch, resolve=resolve)
-    except MergeConflicts as error:
-        hint = f".merge {source} ours keeps {session.branch}, .merge {source} theirs takes {source}"
-        raise MergeConflicts(error.message, hint=hint, details=error.details) from None
-    how = argparse.Namespace(json=False, dry_run=False)
-    show_merge(how, report, session.target.actor)
+    with session.writing():
+        try:
+            report = session.graph.branches.merge(source, session.branch, resolve=resolve)
+        except MergeConflicts as error:
+            hint = (
+                f".merge {source} ours keeps {session.branch}, "
+                f".merge {source} theirs takes {source}"
+            )
+            raise MergeConflicts(error.message, hint=hint, details=error.details) from None
+        how = argparse.Namespace(json=False, dry_run=False)
+        show_merge(how, report, session.target.actor)
 
 
 COMMANDS: dict[str, ShellCommand] = {

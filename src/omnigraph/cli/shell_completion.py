@@ -16,6 +16,7 @@ from omnigraph.cli.shell_input import SIGNS, is_command
 from omnigraph.cli.shell_statements import CHANGES, HEADS, SOURCE
 from omnigraph.diagnostics import Source
 from omnigraph.errors import OmniGraphError
+from omnigraph.escaping import has_controls
 from omnigraph.lang.lexer import Kind, Token, lex
 from omnigraph.lang.query.expressions import AGGREGATES, FUNCTIONS, edge_word
 
@@ -66,7 +67,8 @@ class Completion:
         except OmniGraphError:
             # Nothing is offered where the graph cannot be asked; the next statement says why.
             return []
-        return sorted({each for each in found if each.startswith(word)})
+        # A name with control characters cannot be typed, and readline would show them.
+        return sorted({each for each in found if each.startswith(word) and not has_controls(each)})
 
     def _names(self) -> Names:
         return Names(tuple(self._session.queries), tuple(self._session.params))

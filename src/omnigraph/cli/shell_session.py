@@ -76,7 +76,7 @@ class Session:
     @property
     def prompt(self) -> str:
         at = f"@{self.moment_name}" if self.moment_name else ""
-        return f"omnigraph:{self.branch}{at}> "
+        return terminal.visible(f"omnigraph:{self.branch}{at}> ")
 
     @property
     def catalog(self) -> Catalog:
@@ -150,19 +150,19 @@ class Session:
     def _change(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
         self.check_newest()
         self._explain(source, name)
-        with self.guarded(_wait):
+        with self.writing():
             receipt = self.graph.mutate(source, name, params, self.branch)
-        terminal.show(
-            f"changed {receipt.branch} via {name}: "
-            f"{receipt.affected_nodes} nodes, {receipt.affected_edges} edges"
-        )
-        if receipt.commit_id is not None:
-            terminal.show(f"commit_id: {receipt.commit_id}")
+            terminal.show(
+                f"changed {receipt.branch} via {name}: "
+                f"{receipt.affected_nodes} nodes, {receipt.affected_edges} edges"
+            )
+            if receipt.commit_id is not None:
+                terminal.show(f"commit_id: {receipt.commit_id}")
 
     def _explain(self, source: Path | str, name: str) -> None:
         if self.explains:
             plan = self.graph.explain(source, name, branch=self.branch)
-            terminal.show(plan.text.rstrip("\n"))
+            terminal.show_lines(plan.text.splitlines())
             terminal.flush()
 
     def check_newest(self) -> None:
@@ -179,12 +179,17 @@ class Session:
         """Take the first Ctrl-C as said here; the second breaks off, as any does in a pipe."""
         return nullcontext() if self.interrupts is None else self.interrupts.reacting(interrupted)
 
+    def writing(self) -> AbstractContextManager[None]:
+        """Finish a write, and say what it did, also when Ctrl-C comes; a second one breaks off."""
+        return self.guarded(_wait)
+
     def attempt(self, work: Callable[[], None]) -> bool:
         """Do something and tell what went wrong; whether it went well."""
         started = time.perf_counter()
         try:
             work()
-        except BrokenPipeError:
+        except (terminal.ReaderGone, terminal.OutputFailed):
+            # Nobody would see the answer to the next statement either.
             raise
         except Exception as error:
             tell(error)
@@ -201,4 +206,6 @@ class Session:
 def _wait() -> None:
     # A handler that comes while something else is being written cannot write.
     with suppress(RuntimeError):
-        terminal.note("\nnote: the write under way is finished first; Ctrl-C again breaks it off")
+        terminal.note_lines(
+            ["", "note: the write under way is finished first; Ctrl-C again breaks it off"]
+        )

@@ -9,13 +9,13 @@ or, if it died before it could record that, one from the version and the time th
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.logs import logger
 from omnigraph.storage.inline import BranchInfo
 
 FOLDER = "__recovery"
@@ -23,7 +23,7 @@ ENDING = ".branch"
 # Creating a branch takes milliseconds; a slow store may take longer.
 _CREATION_SECONDS = 600
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ until the moment it is gone, whatever its tables' forks look like.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,11 +39,12 @@ from omnigraph.errors import (
     OmniGraphError,
     StorageError,
 )
+from omnigraph.logs import logger
 from omnigraph.storage.inline import BranchInfo
 
 __all__ = ["Branches", "refuse_while_schema_changes"]
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 class Branches:

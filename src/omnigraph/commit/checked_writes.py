@@ -9,7 +9,6 @@ followed by a version with the content before it, and recorded as void.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from omnigraph.commit.manifest import KEY, Manifest
@@ -22,12 +21,13 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
+from omnigraph.logs import logger
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.file_checks import Damage, Damaged
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.read_back import set_aside_unreadable
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 class NotTakenBack(StorageUnknown):

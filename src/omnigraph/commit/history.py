@@ -180,7 +180,7 @@ class Tags:
         return [_tag(row) for row in self._main.tags().values()]
 
     def get(self, name: str) -> Tag:
-        found = self._main.tags().get(name.strip())
+        found = self._main.tags().get(name)
         if found is None:
             raise NotFound(f"tag '{name}' not found", details={"tag": name})
         return _tag(found)

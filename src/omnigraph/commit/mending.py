@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from omnigraph.commit.checked_writes import withdraw_version
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageCorrupt, StorageError
+from omnigraph.logs import logger
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.file_checks import Damage
@@ -16,7 +15,7 @@ from omnigraph.storage.lance_failures import lance_call
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.read_back import set_aside_unreadable
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 def ensure_readable(store: GraphStore, branch: str | None) -> bool:

@@ -9,7 +9,6 @@ interrupts is gone on with at the next opening: one file is rewritten last, and 
 from __future__ import annotations
 
 import json
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ from functools import partial
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageMissing
+from omnigraph.logs import logger
 from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.copying import files_below, settled, write_file
 from omnigraph.storage.datasets import manifest_name
@@ -24,7 +24,7 @@ from omnigraph.storage.first_read import damaged_file
 from omnigraph.storage.graph_paths import branch_of_reference
 from omnigraph.storage.lance_manifests import Home, bases, rewritten
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 MOVED_LEASE = "moved"
 """The right to rewrite the version files of branches."""

@@ -1,4 +1,8 @@
-"""Names of branches, tags and leases: what is allowed, and how they are written."""
+"""Names of branches, tags, actors and leases: what is allowed, and how they are written.
+
+A name is taken exactly as it is given, never trimmed. Only new names are checked: whatever a graph
+holds already can be read, listed and deleted under its name.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 
 from omnigraph.commit.rows import MAIN
 from omnigraph.errors import InputError
+from omnigraph.escaping import has_controls
 
 SCHEMA_LOCK = "__schema_apply_lock__"
 """The branch whose existence says that a schema is being applied; hidden from users."""
@@ -17,19 +22,18 @@ _LONGEST = 200
 def normal_branch(name: str | None) -> str | None:
     """A branch as the manifest names it: ``None`` for main.
 
-    >>> normal_branch(" main "), normal_branch("review/x")
+    >>> normal_branch("main"), normal_branch("review/x")
     (None, 'review/x')
     """
     if name is None:
         return None
-    trimmed = name.strip()
-    if not trimmed:
+    if not name.strip():
         raise InputError("the name of a branch cannot be empty")
-    if trimmed.lstrip("/") == SCHEMA_LOCK:
+    if name.lstrip("/") == SCHEMA_LOCK:
         raise InputError(
-            f"branch '{trimmed}' is internal", hint="choose another name", details={"name": trimmed}
+            f"branch '{name}' is internal", hint="choose another name", details={"name": name}
         )
-    return None if trimmed == MAIN else trimmed
+    return None if name == MAIN else name
 
 
 def branch_label(branch: str | None) -> str:
@@ -52,11 +56,21 @@ def check_new_branch(name: str) -> str:
 
 def check_tag(name: str) -> str:
     """The name of a tag, or ``InputError`` with what is wrong."""
-    trimmed = name.strip()
-    if not trimmed:
+    if not name.strip():
         raise InputError("the name of a tag cannot be empty")
-    _check_path(trimmed, "tag")
-    return trimmed
+    _check_path(name, "tag")
+    return name
+
+
+def check_actor(actor: str) -> str:
+    """Who writes, or ``InputError``: a history of actors is read line by line.
+
+    >>> check_actor("agent 7")
+    'agent 7'
+    """
+    if has_controls(actor):
+        raise InputError("the name of an actor cannot hold control characters")
+    return actor
 
 
 def _check_path(name: str, what: str) -> None:

@@ -10,7 +10,6 @@ the sidecar to ``recovery``.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,13 +73,14 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.lang.schema import Catalog
+from omnigraph.logs import logger
 from omnigraph.storage.leases import Held
 from omnigraph.storage.parts import Part, VersionPlace, require_parts, version_place
 from omnigraph.storage.table import Table
 from omnigraph.storage.table_types import CommittedTable, StagedTable
 from omnigraph.storage.tables import TableStore
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _HEAL_ATTEMPTS = 3
 _PAUSE_SECONDS = 0.05
 

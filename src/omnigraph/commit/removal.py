@@ -13,7 +13,6 @@ apply is in force. Such an intent names no files before its removal begins.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from omnigraph.commit.staging import FOLDER
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.logs import logger
 from omnigraph.storage.cleaning import (
     Removal,
     delete_files,
@@ -48,7 +48,7 @@ from omnigraph.storage.table_types import TableRef
 
 ENDING = ".cleanup"
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _HINT = "remove it if no cleanup runs"
 
 

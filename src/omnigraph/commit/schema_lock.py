@@ -7,7 +7,6 @@ whoever comes next may remove it. A lock without a mark says nothing about its h
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -16,10 +15,11 @@ from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.sidecar import FOLDER, WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
+from omnigraph.logs import logger
 from omnigraph.storage.leases import Held
 from omnigraph.storage.table_types import TableRef
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 MARK = f"{FOLDER}/schema-apply.lock"
 # The lock follows its mark at once.

@@ -8,8 +8,6 @@ without a commit.
 
 from __future__ import annotations
 
-import logging
-
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.rollback import landing_head, publish_pins, restore_tables
 from omnigraph.commit.schema_staging import SchemaStaging
@@ -17,9 +15,10 @@ from omnigraph.commit.sidecar import Sidecar, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageUnknown
+from omnigraph.logs import logger
 from omnigraph.storage.leases import Held
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: Held) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,9 +29,10 @@ from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_m
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity
 from omnigraph.lang.schema.steps import Step
+from omnigraph.logs import logger
 from omnigraph.write.validate.violations import Violation
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _NOT_FILLED = "OG-MF-104"
 

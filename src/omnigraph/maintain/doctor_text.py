@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from omnigraph.escaping import escape
 from omnigraph.maintain.doctor_report import Busy, DoctorReport, TableHealth
 from omnigraph.maintain.wording import age_text, counted, moment_text, size_text
 
@@ -19,7 +20,7 @@ _HEADS = ("versions", "parts", "small", "rows", "deleted", "bytes", "indexed")
 def drawn(report: DoctorReport) -> str:
     """All of it, ending with what to run."""
     lines = [*_top(report), "", *_tables(report), "", *_graph(report), "", *_advice(report)]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(escape(line).rstrip() for line in lines)
 
 
 def _top(report: DoctorReport) -> Iterator[str]:
@@ -148,7 +149,7 @@ def _savings(report: DoctorReport) -> Iterator[str]:
 def _said(label: str, *texts: str) -> Iterator[str]:
     for number, text in enumerate(texts):
         head = (label if not number else "").ljust(_LABEL)
-        first, *rest = textwrap.wrap(text, WIDTH - _LABEL) or [""]
+        first, *rest = textwrap.wrap(escape(text), WIDTH - _LABEL) or [""]
         yield head + first
         yield from (" " * _LABEL + line for line in rest)
 
@@ -168,9 +169,10 @@ def _advice(report: DoctorReport) -> Iterator[str]:
 
 
 def _wrapped(indent: str, text: str) -> Iterator[str]:
-    yield from textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    yield from textwrap.wrap(escape(text), WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def _short(text: str, most: int) -> str:
     """The end of a long text: that is what tells places and names apart."""
+    text = escape(text)
     return text if len(text) <= most else "…" + text[-most + 1 :]

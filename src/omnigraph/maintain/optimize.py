@@ -8,7 +8,6 @@ last of several tries works while it holds the tables.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,13 +24,14 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.logs import logger
 from omnigraph.maintain.indexes import UNFIT, IndexState, types_of, wanted_indexes
 from omnigraph.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.upkeep import Survey, Upkeep, Upkeeping, Workforce, survey
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.table_types import IndexKind, IndexSpec
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 RETRIES = 5
 """How often tables that moved are looked at again."""

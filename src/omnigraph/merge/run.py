@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.logs import logger
 from omnigraph.merge.ancestry import Ancestry, Gap
 from omnigraph.merge.bases import Committed, State, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
@@ -30,7 +30,7 @@ from omnigraph.merge.lineage import Lineage
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 Resolve: TypeAlias = str | Mapping[str, Choice] | PathLike[str] | None
 

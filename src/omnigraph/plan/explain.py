@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, Direction, SortKey
 from omnigraph.plan.columns import needed_columns
@@ -39,8 +40,8 @@ def explain_text(plan: Plan) -> str:
       reads $p: age, name
     """
     if isinstance(plan, MutationPlan):
-        return "\n".join(_mutation_lines(plan))
-    return "\n".join(_read_lines(plan))
+        return "\n".join(map(escape, _mutation_lines(plan)))
+    return "\n".join(map(escape, _read_lines(plan)))
 
 
 def _signature(plan: Plan) -> str:

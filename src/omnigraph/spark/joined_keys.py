@@ -6,7 +6,6 @@ of one rule at most the first million are given, and a load that sets rows aside
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError, InternalError
 from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.logs import logger
 from omnigraph.spark.failures import carrying
 from omnigraph.spark.key_frames import TableShare, address_frame, table_frame, waiting_frame
 from omnigraph.spark.session import SparkEngine
@@ -33,7 +33,7 @@ from omnigraph.write.validate.held_keys import told
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOG = logging.getLogger("omnigraph")
+_LOG = logger("omnigraph")
 
 KEY_BYTES = 1 << 30
 """More bytes of keys than this are joined by Spark."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import Closed, SparkError, SparkUnavailable
+from omnigraph.logs import logger
 from omnigraph.spark.classic import start_classic
 from omnigraph.spark.config import SparkConfig
 from omnigraph.spark.connect import beside, connected, disconnect, is_connect
@@ -36,7 +36,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _LEAST = (4, 3)
 _INSTALL = "pip install 'omnigraph[spark]'"

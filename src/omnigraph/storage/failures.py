@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from obstore import exceptions as store_errors
 
 from omnigraph.errors import (
+    MemoryExceeded,
     OmniGraphError,
     StorageDenied,
     StorageError,
@@ -22,6 +23,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
+from omnigraph.exhaustion import as_memory_exceeded
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
@@ -46,9 +48,17 @@ def translated(action: str, target: str, *, writes: bool = False) -> Iterator[No
         raise translate(error, action, target, writes=writes) from error
 
 
-def translate(error: Exception, action: str, target: str, *, writes: bool = False) -> StorageError:
-    """The typed error for a failure of the object store or the file system."""
+def translate(
+    error: Exception, action: str, target: str, *, writes: bool = False
+) -> StorageError | MemoryExceeded:
+    """The typed error for a failure of the object store or the file system.
+
+    A write that ran out of memory may have arrived, as any that failed on the way.
+    """
     text = f"cannot {action} '{target}'"
+    shortage = None if writes else as_memory_exceeded(error)
+    if shortage is not None:
+        return shortage
     if isinstance(error, FileNotFoundError | store_errors.NotFoundError):
         return StorageMissing(f"{text}: it does not exist")
     refusals = (

@@ -25,6 +25,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
+from omnigraph.exhaustion import as_memory_exceeded
 from omnigraph.storage.failures import denied, failed_look, no_space_or_right, translate
 
 # Names of files, which may spell anything, and the places in a library's source.
@@ -81,6 +82,9 @@ def translate_lance(
 ) -> OmniGraphError:
     """The typed error for a failure of Lance."""
     text = f"cannot {action} '{target}'"
+    shortage = None if writes else as_memory_exceeded(error)
+    if shortage is not None:
+        return shortage
     said = _PLACE.sub(" ", str(error))
     if isinstance(error, CommitConflictError) or _CONFLICT.search(said):
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")

@@ -11,7 +11,6 @@ does not mind the queue.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import random
 import threading
@@ -23,13 +22,14 @@ from typing import Protocol
 
 from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.logs import logger
 from omnigraph.storage.failures import translated
 from omnigraph.storage.lease_queue import QUEUE_SUFFIX, LeaseQueue, open_file
 from omnigraph.storage.links import refuse_links
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.roots import Root
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 LEASE_SUFFIX = ".lease"
 LEASE_FOLDER = "__recovery"

@@ -17,7 +17,6 @@ short time or is passed over.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 import uuid
@@ -27,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
+from omnigraph.logs import logger
 from omnigraph.storage.leases import (
     LEASE_FOLDER,
     TTL_SECONDS,
@@ -37,7 +37,7 @@ from omnigraph.storage.leases import (
 )
 from omnigraph.storage.objects import ObjectStore
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _PROBE_SUFFIX = ".probe"
 _PAUSE_SECONDS = 0.01

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,13 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.lifecycle import settle
 from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
-from omnigraph.commit.names import branch_label, check_new_branch, claim_lease, normal_branch
+from omnigraph.commit.names import (
+    branch_label,
+    check_actor,
+    check_new_branch,
+    claim_lease,
+    normal_branch,
+)
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
@@ -22,6 +27,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.logs import logger
 from omnigraph.write.load.run import (
     Goal,
     Load,
@@ -32,7 +38,7 @@ from omnigraph.write.load.run import (
 )
 from omnigraph.write.load.sources import LoadData
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,10 @@ class LoadTarget:
     if_commit: str | None = None
     idempotency_key: str | None = None
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.actor is not None:
+            check_actor(self.actor)
 
 
 def load_into(

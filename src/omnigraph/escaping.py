@@ -1,0 +1,55 @@
+"""Text from outside (values, names, file names), made safe to show on a terminal or write to a log.
+
+A control character in a value can clear a screen, set a title or forge a line; a bidirectional
+control can reorder what a reader sees. This module has the one function that spells such characters
+out. It is applied where text is shown, never where it is stored or handed to a program.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+# C0, DEL and C1; the marks and embeddings of bidirectional text; the line and paragraph separators;
+# lone surrogates, which cannot be encoded.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def escape(text: str, keep: str = "") -> str:
+    r"""A text in one line, every control character spelled out, except for those to ``keep``.
+
+    >>> print(escape("a\x1b[2Jb\nc"), escape("a\tb\n", keep="\t\n"), end="")
+    a\x1b[2Jb\nc a	b
+    """
+    if _UNSAFE.search(text) is None:
+        return text
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _spelled(found[0]), text)
+
+
+def has_controls(text: str) -> bool:
+    """Whether ``escape`` would change a text."""
+    return _UNSAFE.search(text) is not None
+
+
+def escape_json(text: str) -> str:
+    r"""A JSON document with the same meaning, in which no control character is raw.
+
+    Line ends stay: outside of strings they are layout, and inside JSON has none.
+
+    >>> print(escape_json('"\x9b"'))
+    "\u009b"
+    """
+    if _UNSAFE.search(text) is None:
+        return text
+    return _UNSAFE.sub(
+        lambda found: found[0] if found[0] in "\r\n\t" else f"\\u{ord(found[0]):04x}", text
+    )
+
+
+def _spelled(char: str) -> str:
+    if char in _NAMED:
+        return _NAMED[char]
+    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"

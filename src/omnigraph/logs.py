@@ -1,0 +1,31 @@
+"""Loggers whose records are one safe line each.
+
+Records name branches, paths and ids, which may hold anything. A line of a log that a name could
+break or forge would be worth nothing, whoever's handler writes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from omnigraph.escaping import escape
+
+
+class LineLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger that spells out the control characters of what it is given."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            # The caller of this method is who logs.
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            self.logger.log(level, escape(str(msg)), *map(_plain, args), **kwargs)
+
+
+def logger(name: str) -> LineLogger:
+    """The logger of a module."""
+    return LineLogger(logging.getLogger(name), {})
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float) else escape(str(value))
