@@ -15,7 +15,7 @@ STAMP := .venv/.ready-$(HERE)
 # The temporary directories of pytest lie in memory where there is enough.
 SCRATCH = PYTEST_DEBUG_TEMPROOT="$$(bash tools/scratch-directory)"
 
-.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace
+.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace shells
 
 demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
@@ -31,7 +31,7 @@ lint: $(STAMP)
 # -- slower suites -----------------------------------------------------------------------------
 
 # RESUME=1 leaves out what has passed with these files; SUITE="crash soak" runs some suites.
-test-slow: java strace $(STAMP)
+test-slow: java strace shells $(STAMP)
 	@$(SCRATCH) $(PY) tools/slow_suites.py --workers $(WORKERS) $(if $(RESUME),--resume) $(SUITE)
 
 fuzz: $(STAMP)
@@ -60,6 +60,10 @@ java:
 # The crash tests stop processes inside system calls.
 strace:
 	@bash tools/ensure-strace
+
+# The tests of completion press Tab in real shells.
+shells:
+	@bash tools/ensure-shells
 
 $(STAMP): requirements.lock pyproject.toml tools/make-venv
 	@PYTHON="$(PYTHON)" bash tools/make-venv

@@ -8,6 +8,7 @@ the program which is installed.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from omnigraph.cli.commands import (
 )
 from omnigraph.cli.guard import check_flags
 from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.escaping import has_controls
 
 WORDS = "words"
 FILES = "files"
@@ -52,6 +54,7 @@ _omnigraph() {
     line="${(j: :)words[1,CURRENT-1]} $PREFIX"
     answer=("${(@f)$("${words[1]}" completion zsh --line "$line" 2>/dev/null)}")
     if [[ "${answer[1]}" == files ]]; then
+        [[ "$PREFIX" == --*=* ]] && compset -P '*='
         _files
     fi
     for each in "${(@)answer[2,-1]}"; do
@@ -73,7 +76,10 @@ function __omnigraph_answer
     set -l line (commandline -cp | string collect)
     set -l answer (omnigraph completion fish --line "$line" 2>/dev/null)
     if test "$answer[1]" = files
-        __fish_complete_path (commandline -ct)
+        set -l token (commandline -ct | string collect)
+        set -l option (string match -r -- '^--[^=]*=' $token)
+        set -l path (string replace -r -- '^--[^=]*=' '' $token)
+        __fish_complete_path $path | string replace -r -- '^' "$option"
     end
     set -e answer[1]
     if test (count $answer) -gt 0
@@ -83,6 +89,10 @@ end
 complete -c omnigraph -f -a '(__omnigraph_answer)'
 """,
 }
+
+# What means something to bash: in a bare word, and between double quotes.
+_SPECIAL = re.compile(r"[^\w@%+=:,./-]")
+_SPECIAL_QUOTED = re.compile(r'["\\$`]')
 
 _FILE_NAMES = ("FILE", "DIR", "PATH", "URI", "PLACE", "BACKUP", "DEST", "MANIFEST")
 _BRANCH_NAMES = ("B", "BRANCH", "BASE", "BEFORE", "AFTER")
@@ -121,15 +131,47 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.show(answer.kind)
     for word, text in answer.found:
         if arguments.shell == "bash":
-            # Bash takes = and : for ends of words, and puts in only what comes after them.
-            terminal.show(word[_last_break(answer.current) :])
+            terminal.show(bash_word(arguments.line, word))
         else:
-            terminal.show(f"{word}\t{text}" if text else word)
+            terminal.show_fields(*filter(None, (word, text)))
     return terminal.OK
 
 
-def _last_break(word: str) -> int:
-    return max(word.rfind("="), word.rfind(":")) + 1
+def bash_word(line: str, word: str) -> str:
+    r"""What bash is to put in for a word at the end of a line: quoted, and only its last part.
+
+    Zsh and fish quote by themselves. Bash takes ``=``, ``:`` and an open quote for the end of a
+    word, and replaces only what comes after it.
+
+    >>> print(bash_word("omnigraph query --branch=a", "--branch=a b"))
+    a\ b
+    """
+    quote, start = _end_of(line)
+    rest = word[start:]
+    if quote == "'":
+        return rest.replace("'", "'\\''")
+    special = _SPECIAL_QUOTED if quote else _SPECIAL
+    return special.sub(r"\\\g<0>", rest)
+
+
+def _end_of(line: str) -> tuple[str, int]:
+    """The quote that is open at the end of a line, and how much of the last word bash leaves."""
+    quote, length, start = "", 0, 0
+    signs = iter(line)
+    for sign in signs:
+        if sign == quote:
+            quote = ""
+        elif not quote and sign in "'\"":
+            quote, start = sign, length
+        elif not quote and sign.isspace():
+            length = start = 0
+        else:
+            if sign == "\\" and quote != "'":
+                next(signs, "")
+            elif not quote and sign in "=:":
+                start = length + 1
+            length += 1
+    return quote, start
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +213,10 @@ def complete(line: str) -> Answer:
     if place.is_lost:
         return Answer(current)
     answer = _at(place, current)
-    found = [each for each in answer.found if each[0].startswith(current)]
+    # A name with control characters cannot be typed, and would break the line.
+    found = [
+        each for each in answer.found if each[0].startswith(current) and not has_controls(each[0])
+    ]
     return Answer(current, found, answer.kind)
 
 
