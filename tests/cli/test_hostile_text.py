@@ -573,7 +573,10 @@ def test_an_actor_is_kept_exactly(tmp_path):
     done = place.run(*load)
     assert done.returncode == 1
     assert "`operator.actor` cannot hold control characters" in done.stderr
-    place.write(".operator/config.yaml", "")
+    place.write(".operator/config.yaml", "operator: {actor: ana}")
+    # Nobody else is taken for somebody without a name.
+    done = place.run(*load, "--as", "")
+    assert (done.returncode, "actor must have" in done.stderr) == (1, True)
     done = place.run(*load, "--as", "a\nb")
     assert (done.returncode, "control characters" in done.stderr) == (1, True)
 

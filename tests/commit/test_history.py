@@ -237,7 +237,7 @@ def test_a_tag_names_the_newest_commit_or_a_given_one(graph, other):
     first = graph.append(people(a=1)).commit_id
     graph.append(people(b=1))
     newest = graph.tags.create("v2", actor="ann")
-    given = graph.tags.create(" release/v1 ", first)
+    given = graph.tags.create("release/v1", first)
     assert (newest.commit_id, newest.actor) == (graph.commits()[0].commit_id, "ann")
     assert (given.name, given.commit_id, given.actor) == ("release/v1", first, None)
     assert list(other.tags.list()) == [given, newest]
@@ -289,7 +289,9 @@ def test_of_two_who_make_one_tag_at_once_one_is_refused(graph, other):
 def test_a_deleted_tag_is_gone_and_its_name_free(graph, other, path):
     graph.tags.create("t")
     graph.tags.create("u")
-    graph.tags.delete(" t ")
+    with pytest.raises(NotFound, match="tag ' t ' not found"):
+        graph.tags.delete(" t ")
+    graph.tags.delete("t")
     assert [tag.name for tag in other.tags.list()] == ["u"]
     with pytest.raises(NotFound, match="tag 't' not found"):
         graph.snapshot(tag="t")

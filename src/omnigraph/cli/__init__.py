@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["main"]
 
@@ -26,20 +26,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     internal-schema 4
     0
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
-        from omnigraph.cli.descriptors import occupy_closed
-
-        occupy_closed()
-    try:
-        return _run(list(sys.argv[1:] if argv is None else argv), is_program=argv is None)
-    except KeyboardInterrupt:
-        _say("Error: interrupted\n")
-        return 130
-    except (ImportError, MemoryError) as error:
-        return _cannot_load(error)
+        return _guarded(lambda: _run_as_program(arguments))
+    return _guarded(lambda: _run(arguments))
 
 
-def _run(arguments: list[str], *, is_program: bool) -> int:
+def _run_as_program(arguments: list[str]) -> int:
+    """Run in a process that is all ours, with its streams and limits."""
+    from omnigraph.cli.descriptors import occupy_closed, separate_stderr
+
+    occupy_closed()
+    if _has_quick_answer(arguments):
+        return _run(arguments)
+    separate_stderr()
+    from omnigraph.exhaustion import has_memory_limit
+
+    if not has_memory_limit():
+        return _run(arguments)
+    from omnigraph.cli.limited import run_in_child
+    from omnigraph.settings import save_memory
+
+    save_memory()
+    return run_in_child(lambda: _guarded(lambda: _run(arguments)))
+
+
+def _has_quick_answer(arguments: list[str]) -> bool:
+    from omnigraph.cli.about import quick_answer
+
+    return quick_answer(arguments) is not None
+
+
+def _run(arguments: list[str]) -> int:
     from omnigraph.cli.about import quick_answer
 
     answer = quick_answer(arguments)
@@ -52,25 +70,15 @@ def _run(arguments: list[str], *, is_program: bool) -> int:
             from omnigraph.cli.program import lost_output
 
             return lost_output(error)
-    if is_program:
-        from omnigraph.cli.descriptors import separate_stderr
-        from omnigraph.exhaustion import has_memory_limit
+    from omnigraph.cli.program import run_program
 
-        separate_stderr()
-        if has_memory_limit():
-            from omnigraph.cli.limited import run_in_child
-            from omnigraph.settings import save_memory
-
-            save_memory()
-            return run_in_child(lambda: _load_and_run(arguments))
-    return _load_and_run(arguments)
+    return run_program(arguments)
 
 
-def _load_and_run(arguments: list[str]) -> int:
+def _guarded(work: Callable[[], int]) -> int:
+    """Do something, also where it is broken off before the program is loaded that says so."""
     try:
-        from omnigraph.cli.program import run_program
-
-        return run_program(arguments)
+        return work()
     except KeyboardInterrupt:
         _say("Error: interrupted\n")
         return 130

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 STDERR = 2
 
@@ -35,6 +36,9 @@ def separate_stderr() -> None:
 
     if sys.stderr is None or Settings.from_environ().debug:
         return
+    if not sys.warnoptions:
+        # Warnings of libraries name their files, and are for who writes programs.
+        warnings.simplefilter("ignore")
     own = os.dup(STDERR)
     sys.stderr = open(  # noqa: SIM115
         own, "w", buffering=1, encoding="utf-8", errors="backslashreplace"

@@ -208,12 +208,12 @@ class _Reader:
         """Who writes, exactly as it is spelled."""
         from omnigraph.escaping import has_controls
 
-        if self._text(table, "operator", "actor") is None:
-            return None
-        actor: str = table["actor"]
+        # Of the wrong kind it is refused as any text is; else nothing is trimmed.
+        self._text(table, "operator", "actor")
+        actor: str = table.get("actor") or ""
         if has_controls(actor):
             raise _broken(self._path, "`operator.actor` cannot hold control characters")
-        return actor
+        return actor or None
 
     # -- values --------------------------------------------------------------------------
 

@@ -56,7 +56,8 @@ def find_target(arguments: argparse.Namespace) -> Target:
         from omnigraph.cli.remote import require_graph
 
         require_graph(address, operator)
-    return Target(address, operator, vars(arguments)["as"] or operator.actor)
+    given = vars(arguments)["as"]
+    return Target(address, operator, operator.actor if given is None else given)
 
 
 @contextmanager
