@@ -63,6 +63,7 @@ def test_a_panic_is_a_typed_error_and_nothing_else(place):
     assert [noise for noise in NOISE if noise in done.stderr] == []
 
 
+@pytest.mark.slow
 def test_who_asks_for_it_sees_what_libraries_say(place):
     done = on_damage(place, OMNIGRAPH_DEBUG="1")
     assert done.returncode == 1
@@ -120,7 +121,7 @@ LIMITS = (64, 100, 160, 200, 250, 300, 400, 500, 600, 700, 800, 1000, 1500, 2000
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit does not bind")
 @pytest.mark.parametrize(
     ("words", "megabytes"),
-    rotating([(words, size) for words in (QUERY, LOAD) for size in LIMITS], 3, "memory limits"),
+    rotating([(words, size) for words in (QUERY, LOAD) for size in LIMITS], 1, "memory limits"),
 )
 def test_too_little_memory_is_a_typed_error(place, words, megabytes):
     code, out, err = limited(place, words, megabytes)
@@ -137,6 +138,7 @@ def test_too_little_memory_is_a_typed_error(place, words, megabytes):
         assert graph.maintenance.verify().problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit does not bind")
 def test_a_limit_changes_nothing_where_there_is_enough(place):
     assert limited(place, QUERY, 1 << 14) == (0, place.run(*QUERY).stdout, "")

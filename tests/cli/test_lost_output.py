@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from omnigraph import Graph, cli
+from omnigraph import cli
 from tests.cli.place import Place
 from tests.cli.test_every_command import CASES, READ, SERVED, place
 from tests.rotation import sample
@@ -106,9 +106,8 @@ def test_help_is_a_result_too(words, mode):
 @pytest.fixture
 def small(tmp_path) -> Place:
     found = Place(tmp_path)
-    found.write("d.jsonl", '{"type":"Person","data":{"name":"Ana"}}\n')
-    with Graph.init(tmp_path / "g.omni", "node Person { name: String @key }") as graph:
-        graph.load(tmp_path / "d.jsonl")
+    found.write("s.pg", "node Person { name: String @key }")
+    found.write("wrong.pg", "node Person { name: }")
     return found
 
 
@@ -126,37 +125,36 @@ def shell(found: Place, command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-QUERY = f"omnigraph query --store g.omni -e '{READ}'"
-LOAD = "omnigraph load g.omni --data d.jsonl --mode merge"
+EXPLAIN = f"omnigraph explain --schema s.pg -e '{READ}'"
+LINT = "omnigraph lint --schema wrong.pg"
+"""Its findings are shown on stderr too."""
 
 
 def test_a_closed_output_fails_and_says_so(small):
-    done = shell(small, f"{QUERY} >&-")
+    done = shell(small, f"{EXPLAIN} >&-")
     assert (done.returncode, done.stderr) == (1, f"{SAID}it is closed\n")
 
 
 @pytest.mark.skipif(NO_FULL, reason="no /dev/full here")
 def test_a_full_output_fails_and_says_so(small):
-    done = shell(small, f"{QUERY} >/dev/full; omnigraph version >/dev/full")
+    done = shell(small, f"{EXPLAIN} >/dev/full; omnigraph version >/dev/full")
     assert (done.returncode, done.stderr) == (1, f"{SAID}no space left on device\n" * 2)
 
 
 def test_a_reader_that_leaves_ends_it_in_silence(small):
-    done = shell(small, f"{QUERY} --format jsonl | true")
-    # The reader may be gone before or after all is written.
-    assert (done.returncode in (0, 141), done.stderr) == (True, "")
-    done = shell(small, "omnigraph version | (exec <&-; cat /dev/null); exit ${PIPESTATUS[0]}")
-    assert (done.returncode in (0, 141), done.stderr) == (True, "")
+    # It is gone before there is something to read.
+    done = shell(small, f"(until [ -e gone ]; do :; done; {EXPLAIN}) | (exec <&-; touch gone)")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.skipif(NO_FULL, reason="no /dev/full here")
-def test_what_is_said_beside_a_result_may_be_lost(small):
-    for where in ("2>&-", "2>/dev/full"):
-        done = shell(small, f"{LOAD} {where}")
-        assert (done.returncode, done.stderr) == (0, ""), where
-        assert "loaded" in done.stdout
-        done = shell(small, f"omnigraph query --store no.omni -e x {where}")
-        assert (done.returncode, done.stdout) == (1, ""), where
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_what_is_said_beside_a_result_may_be_lost(small, where):
+    whole = shell(small, LINT)
+    assert whole.stderr != ""
+    done = shell(small, f"{LINT} {where}")
+    assert (done.returncode, done.stdout, done.stderr) == (1, whole.stdout, "")
+    assert shell(small, f"{LINT.replace('wrong', 's')} {where}").returncode == 0
 
 
 def test_no_file_of_a_graph_takes_the_number_of_a_closed_stream(tmp_path):
