@@ -237,6 +237,11 @@ def test_a_sidecar_with_a_path_that_leads_out_is_damaged(table, tmp_path):
         {"branch": "../../../outside"},
         {"additional_registrations": [{"table_key": "node:X", "table_path": "../outside"}]},
         {
+            "hard_drops": [
+                {"table_key": "node:P", "table_path": "../../outside", "through_version": 1}
+            ]
+        },
+        {
             "tables": [
                 {
                     "table_key": "node:P",
@@ -263,6 +268,28 @@ def test_nobody_recovers_by_a_sidecar_that_leads_out(top, outside, keys):
     }
     with reopened(top, "r") as graph:
         assert graph.snapshot().count("P") == 2
+    outside.must_be_untouched()
+
+
+@pytest.mark.parametrize("branch", HOSTILE_BRANCHES)
+def test_a_claim_on_a_branch_with_a_hostile_name_is_ignored(top, outside, branch):
+    """The claim of a dead load leads to the removal of a branch."""
+    before = files(top / "g.omni/__manifest")
+    operation = new_ulid()
+    content = {
+        "operation_id": operation,
+        "started_at": 0,
+        "branch": branch,
+        "base_branch": "main",
+        "base_version": 1,
+        "branch_identity": None,
+    }
+    (top / "g.omni/__recovery").mkdir(exist_ok=True)
+    (top / f"g.omni/__recovery/{operation}.branch").write_text(json.dumps(content))
+    with reopened(top) as graph:
+        graph.refresh()
+        assert graph.branches.list() == ["main", "dev"]
+    assert files(top / "g.omni/__manifest") == before
     outside.must_be_untouched()
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
+from omnigraph.storage.graph_paths import is_branch
 from omnigraph.storage.inline import BranchInfo
 
 FOLDER = "__recovery"
@@ -57,16 +59,19 @@ class BranchClaim:
         """The inverse of ``to_json``; ``ValueError`` when it is something else."""
         try:
             content = json.loads(text)
+            operation, branch = content["operation_id"], content["branch"]
             identity = content["branch_identity"]
+            if not (is_ulid(operation) and is_branch(branch)):
+                raise ValueError("names that no load writes")
             return BranchClaim(
-                str(content["operation_id"]),
-                str(content["branch"]),
+                operation,
+                branch,
                 normal_branch(str(content["base_branch"])),
                 int(content["base_version"]),
                 int(content["started_at"]),
                 None if identity is None else str(identity),
             )
-        except (ValueError, KeyError, TypeError, OmniGraphError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OmniGraphError) as error:
             raise ValueError("not a claim on a branch") from error
 
     def is_of(self, made: BranchInfo, identity: str | None) -> bool:

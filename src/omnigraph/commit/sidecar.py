@@ -317,7 +317,9 @@ def _sidecar(content: _Fields, version: int) -> Sidecar:
         undoing=content.flag("undoing"),
         hard_drops=tuple(
             HardDrop(
-                entry.text("table_key"), entry.text("table_path"), entry.count("through_version")
+                entry.text("table_key"),
+                entry.location("table_path"),
+                entry.count("through_version"),
             )
             for entry in content.entries("hard_drops")
         ),
