@@ -5,7 +5,8 @@ SHELL := /bin/bash
 # Compiled modules are kept: tests start many processes that import the same ones.
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?=
-WORKERS ?= 2
+# More than two cores need: tests wait for processes, Java and servers.
+WORKERS ?= 3
 
 PY := .venv/bin/python
 # One stamp per place and interpreter: a moved checkout, another PYTHON or a changed lock

@@ -21,8 +21,10 @@ _UNSAFE = re.compile(
 def escape(text: str, keep: str = "") -> str:
     r"""A text in one line, every control character spelled out, except for those to ``keep``.
 
-    >>> print(escape("a\x1b[2Jb\nc"), escape("a\tb\n", keep="\t\n"), end="")
-    a\x1b[2Jb\nc a	b
+    >>> print(escape("a\x1b[2Jb\nc"))
+    a\x1b[2Jb\nc
+    >>> escape("a\tb\x07", keep="\t") == "a\tb\\x07"
+    True
     """
     if _UNSAFE.search(text) is None:
         return text

@@ -245,6 +245,12 @@ CASES: dict[str, list[tuple[str, ...]]] = {
     "doctor": [(G,), (G, "--branch", "<TEXT>")],
     "verify": [(G,), ("<TEXT>",)],
     "backup": [(G, "--to", "<GRAPH>.bk"), ("<TEXT>", "--to", "x")],
+    "backup prune": [
+        ("<GRAPH>.bk", "--keep", "1"),
+        ("<GRAPH>.bk", "--keep", "1", "--confirm"),
+        ("<GRAPH>.bk", "--point", "<TEXT>", "--confirm"),
+        ("<TEXT>", "--keep", "1", "--confirm"),
+    ],
     "restore": [("<GRAPH>.bk", "<GRAPH>.r.omni"), ("<TEXT>", "x")],
     "clone": [(G, "<GRAPH>.c.omni"), ("<TEXT>", "x")],
     "embed": [

@@ -32,6 +32,13 @@ LOAD = ("load", "w.omni", "--data", "d.jsonl", "--mode", "merge")
 NOISE = ("panicked", ".rs:", "RUST_BACKTRACE", "WARN", "lance::", "Traceback", "OpenBLAS")
 
 
+# The damage is known before Lance sees the file; here it has to panic.
+UNCHECKED = """
+from omnigraph.storage.first_read import FirstReads
+FirstReads.check_version_file = lambda *given: None
+"""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Place:
     place = Place(tmp_path_factory.mktemp("below"))
@@ -43,6 +50,7 @@ def place(tmp_path_factory) -> Place:
     for file in (place.directory / "damaged.omni").glob("nodes/*/_versions/*.manifest"):
         # An impossible length, on which Lance panics.
         file.write_bytes(b"\xff" * 40 + file.read_bytes()[40:])
+    place.write("sitecustomize.py", UNCHECKED)
     return place
 
 
@@ -51,19 +59,18 @@ def place(tmp_path_factory) -> Place:
 
 def on_damage(place: Place, **environ: str) -> subprocess.CompletedProcess[str]:
     words = [word.replace("g.omni", "damaged.omni") for word in QUERY]
-    return place.process(*words, **environ)
+    return place.process(*words, PYTHONPATH=str(place.directory), **environ)
 
 
 def test_a_panic_is_a_typed_error_and_nothing_else(place):
     done = on_damage(place, LANCE_LOG="debug")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: cannot open 'nodes/")
+    assert done.stderr.startswith("Error: 'nodes/")
     assert done.stderr.endswith("code: storage_corrupt\n")
-    assert "hint: `omnigraph verify` names the files" in done.stderr
+    assert "hint: `omnigraph verify` names all such files" in done.stderr
     assert [noise for noise in NOISE if noise in done.stderr] == []
 
 
-@pytest.mark.slow
 def test_who_asks_for_it_sees_what_libraries_say(place):
     done = on_damage(place, OMNIGRAPH_DEBUG="1")
     assert done.returncode == 1
@@ -81,6 +88,7 @@ def test_a_program_that_uses_the_library_keeps_its_stderr(place):
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=place.directory,
+        env={**os.environ, "PYTHONPATH": str(place.directory)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -596,3 +596,15 @@ def test_a_damaged_object_is_corrupt(remote, folder, name):
     with pytest.raises(StorageCorrupt) as raised, lance_call("read", "it"):
         lance.dataset(remote.uri, storage_options=dict(remote.options)).to_table()
     spoken(raised.value)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-120, -80), (-40, -4)])
+def test_what_the_reader_of_files_refuses_is_damage(tmp_path, start, end):
+    """Lance calls it invalid input of the user, and no user sees these bytes."""
+    dataset = lance.write_dataset(pa.table({"a": range(200)}), tmp_path / "t.lance")
+    file = next((tmp_path / "t.lance" / "data").iterdir())
+    whole = bytearray(file.read_bytes())
+    whole[start:end] = b"\xff" * (end - start)
+    file.write_bytes(whole)
+    with pytest.raises(StorageCorrupt), lance_call("read", "t"):
+        dataset.to_table()

@@ -32,14 +32,20 @@ ENGINES = ("classic", "connect")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A quick run takes one way to reach Spark for each test, the other one the next day."""
+    """A quick run takes half of the tests that need Spark, and one way to reach it for each.
+
+    The next day it takes the other half, two days later the other way; the slow tests take all.
+    """
     for item in items:
+        needs_spark = {"spark", "engine"} & set(getattr(item, "fixturenames", ()))
+        if not needs_spark or Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.sampled)
         chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
-        if chosen in ENGINES and Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.sampled)
-            name = item.nodeid.replace(chosen, "")
-            if ENGINES[(zlib.crc32(name.encode()) + rotation()) % 2] != chosen:
-                item.add_marker(pytest.mark.slow)
+        name = item.nodeid.replace(chosen, "") if chosen in ENGINES else item.nodeid
+        turn = zlib.crc32(name.encode()) + rotation()
+        if turn % 2 or (chosen in ENGINES and ENGINES[turn // 2 % 2] != chosen):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

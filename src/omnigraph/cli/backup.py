@@ -116,11 +116,10 @@ def run_prune(arguments: argparse.Namespace) -> int:
         f"{verb} {len(report.removed)} of {len(report.removed) + len(report.kept)} points of "
         f"{arguments.place} and {report.files} files ({size_text(report.bytes)})"
     )
-    terminal.show_either(
-        arguments.json,
-        {"backup": arguments.place, **report.to_json(), "uri": arguments.place},
-        "\n".join(lines),
-    )
+    if arguments.json:
+        terminal.show_json({"backup": arguments.place, **report.to_json(), "uri": arguments.place})
+    else:
+        terminal.show_lines(lines)
     return terminal.OK
 
 

@@ -42,6 +42,8 @@ _CORRUPT = re.compile(
     "|Invalid range|out of range for slice|sufficient data|correct footer",
     re.I,
 )
+# What these parts of Lance refuse they have read from a file: no argument of ours reaches them.
+_READER = re.compile(r"/lance-(file|encoding)/src/")
 _REFUSED = re.compile(
     "Invalid user input|with different schema|No match for FieldRef|no kernel matching"
     "|(found|exist) in schema"
@@ -99,7 +101,7 @@ def translate_lance(
     failed = None if writes else failed_look(said, text)
     if failed is not None:
         return failed
-    if _CORRUPT.search(said):
+    if _CORRUPT.search(said) or (not writes and _READER.search(str(error))):
         return _damaged(text)
     # By type where there is one: a column that does not exist is no missing object.
     if _REFUSED.search(said) or isinstance(error, TypeError | KeyError | NotImplementedError):
