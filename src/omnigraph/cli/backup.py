@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Declare the three commands."""
+    """Declare the commands."""
     parser = command(
         commands,
         "backup",
