@@ -418,17 +418,19 @@ def test_schema_files_that_disagree_are_named_also_where_nothing_opens(graph, pa
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("ending", "text", "code"),
     [
-        ("{}", ProblemCode.MARKER_DAMAGED),
-        ("garbage", ProblemCode.MARKER_DAMAGED),
-        (None, ProblemCode.STAGING_ABANDONED),
+        ("staging", "{}", ProblemCode.MARKER_DAMAGED),
+        ("staging", "garbage", ProblemCode.MARKER_DAMAGED),
+        ("staging", None, ProblemCode.STAGING_ABANDONED),
+        ("branch", "{}", ProblemCode.MARKER_DAMAGED),
+        ("branch", "garbage", ProblemCode.MARKER_DAMAGED),
     ],
 )
-def test_markers_of_dead_writers_are_told_and_do_no_harm(text, code, graph, path):
+def test_markers_of_dead_writers_are_told_and_do_no_harm(ending, text, code, graph, path):
     began = int((datetime.now(UTC) - timedelta(days=30)).timestamp() * 1_000_000)
     (path / "__recovery").mkdir(exist_ok=True)
-    (path / "__recovery/01H.staging").write_text(text or json.dumps({"started_at": began}))
+    (path / f"__recovery/01H.{ending}").write_text(text or json.dumps({"started_at": began}))
     report = graph.maintenance.verify()
     assert [(p.code, p.weight) for p in report.problems] == [(code, Weight.WARNING)]
     assert report.is_sound

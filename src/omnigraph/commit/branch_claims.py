@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.sidecar import FOLDER
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
@@ -20,7 +21,6 @@ from omnigraph.logs import logger
 from omnigraph.storage.graph_paths import is_branch
 from omnigraph.storage.inline import BranchInfo
 
-FOLDER = "__recovery"
 ENDING = ".branch"
 # Creating a branch takes milliseconds; a slow store may take longer.
 _CREATION_SECONDS = 600
@@ -94,17 +94,36 @@ def delete_claim(store: GraphStore, claim: BranchClaim) -> None:
 
 
 def claims(store: GraphStore) -> list[BranchClaim]:
-    """Every claim, oldest first; one that goes meanwhile, or cannot be read, is left out."""
+    """Every claim, oldest first; a damaged one is ignored with a warning."""
     found = []
-    for name in store.objects.list(FOLDER):
-        if not name.endswith(ENDING):
-            continue
-        with suppress(StorageMissing):
-            try:
-                found.append(BranchClaim.from_json(store.objects.read(f"{FOLDER}/{name}")))
-            except (ValueError, StorageCorrupt):
-                _LOG.warning("'%s/%s' is not a claim on a branch, and ignored", FOLDER, name)
+    for claim in read_claims(store):
+        if isinstance(claim, StorageCorrupt):
+            _LOG.warning("%s, and is ignored", claim.message)
+        else:
+            found.append(claim)
     return found
+
+
+def read_claims(store: GraphStore) -> list[BranchClaim | StorageCorrupt]:
+    """The same, with an error in the place of a damaged one."""
+    found: list[BranchClaim | StorageCorrupt] = []
+    for name in store.objects.list(FOLDER):
+        if name.endswith(ENDING):
+            # A load that ends now removes its claim.
+            with suppress(StorageMissing):
+                found.append(_read(store, f"{FOLDER}/{name}"))
+    return found
+
+
+def _read(store: GraphStore, path: str) -> BranchClaim | StorageCorrupt:
+    try:
+        return BranchClaim.from_json(store.objects.read(path))
+    except (ValueError, StorageCorrupt):
+        return StorageCorrupt(
+            f"'{path}' does not say which branch a load creates",
+            hint="remove it if no load runs",
+            details={"file": path},
+        )
 
 
 def _path(operation: str) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
 
+from omnigraph.commit.branch_claims import read_claims
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.manifest import MANIFEST
@@ -273,16 +274,22 @@ def look_at_writes(ground: Ground) -> None:
         for name in store.objects.list(RECOVERY):
             if name.endswith(ENDING):
                 _look_at_marker(ground, f"{RECOVERY}/{name}")
+        for claim in read_claims(store):
+            if isinstance(claim, StorageCorrupt):
+                ground.findings.add(_damaged_marker(claim))
         for intent in read_intents(store):
-            ground.findings.add(_removal(intent))
+            if isinstance(intent, StorageCorrupt):
+                ground.findings.add(_damaged_marker(intent))
+            else:
+                ground.findings.add(_removal(intent))
 
 
-def _removal(intent: RemovalIntent | StorageCorrupt) -> Problem:
-    if isinstance(intent, StorageCorrupt):
-        file = str(intent.details["file"])
-        return Problem(
-            ProblemCode.MARKER_DAMAGED, intent.message, intent.hint, Weight.WARNING, file=file
-        )
+def _damaged_marker(error: StorageCorrupt) -> Problem:
+    file = str(error.details["file"])
+    return Problem(ProblemCode.MARKER_DAMAGED, error.message, error.hint, Weight.WARNING, file=file)
+
+
+def _removal(intent: RemovalIntent) -> Problem:
     what, left = "a cleanup", "files of versions that are gone"
     if intent.purpose is Purpose.DROP:
         what, left = "a hard drop", "data that was dropped for good"
