@@ -26,14 +26,13 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.maintain.backup_index import (
-    FILES,
-    OBJECTS,
     BackupPoint,
     StoredFile,
     claim,
     has_name_for_ever,
     points,
     read_point,
+    stored_files,
     stored_path,
     write_point,
 )
@@ -46,7 +45,6 @@ from omnigraph.storage.copying import (
     copy_file,
     digest,
     digest_of,
-    files_below,
     settled,
     write_file,
 )
@@ -161,7 +159,7 @@ def _point(
 
 def _refuse_lost(target: ObjectStore, stored: list[StoredFile]) -> None:
     """Nobody removes files while the lease of the backup is held; that is made sure of."""
-    there = {p: n for top in (FILES, OBJECTS) for p, n in files_below(target, top).items()}
+    there = stored_files(target)
     for file in stored:
         if there.get(file.stored) != file.size:
             raise StorageMissing(
@@ -184,9 +182,7 @@ class _Copying:
         self._target = target
         self._many = many
         self._tell = tell
-        self._there = {
-            p: n for top in (FILES, OBJECTS) for p, n in files_below(target, top).items()
-        }
+        self._there = stored_files(target)
         self._known = {file.path: file for file in _newest_files(target)}
         self._sums = read_records(store.objects).sums
 

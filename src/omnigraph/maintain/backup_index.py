@@ -25,6 +25,7 @@ from typing import Any
 
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
+from omnigraph.storage.copying import files_below
 from omnigraph.storage.graph_paths import is_branch, is_copied_file, is_table_file, refused
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_types import split_file
@@ -89,6 +90,12 @@ def is_stored_path(path: str) -> bool:
     if top == OBJECTS:
         return _DIGEST.fullmatch(rest) is not None
     return top == FILES and is_table_file(rest) and has_name_for_ever(rest)
+
+
+def stored_files(backup: ObjectStore) -> dict[str, int]:
+    """Every file that a backup keeps, and what lies beside them, with its size."""
+    found = files_below(backup, FILES)
+    return found | files_below(backup, OBJECTS)
 
 
 def point_path(point: str) -> str:

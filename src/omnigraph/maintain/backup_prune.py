@@ -17,15 +17,13 @@ from typing import Any
 from omnigraph.commit.store import Patience
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
 from omnigraph.maintain.backup_index import (
-    FILES,
-    OBJECTS,
     BackupPoint,
     is_stored_path,
     point_path,
     points,
     read_point,
+    stored_files,
 )
-from omnigraph.storage.copying import files_below
 from omnigraph.storage.leases import LEASE_FOLDER, Held, open_leases
 from omnigraph.storage.objects import ObjectStore
 
@@ -83,8 +81,6 @@ class PrunePolicy:
                 f"keep is {self.keep}, and the newest point always stays",
                 hint="pass a number from 1 on; allow_empty=True also removes the last point",
             )
-        if self.older_than is not None and self.older_than < timedelta(0):
-            raise InputError("older_than cannot be negative", hint="pass a length of time")
 
     def choose(self, backup: ObjectStore, known: Sequence[str], now: datetime) -> list[str]:
         """The points that go, oldest first."""
@@ -185,8 +181,11 @@ def _plan(backup: ObjectStore, policy: PrunePolicy) -> _Plan:
 def _plan_of(backup: ObjectStore, going: Collection[str], known: Sequence[str]) -> _Plan:
     staying = [point for point in known if point not in going]
     needed = {file.stored for point in staying for file in _read_staying(backup, point).files}
-    there = {p: n for top in (FILES, OBJECTS) for p, n in files_below(backup, top).items()}
-    surplus = {p: n for p, n in there.items() if p not in needed and is_stored_path(p)}
+    surplus = {
+        path: size
+        for path, size in stored_files(backup).items()
+        if path not in needed and is_stored_path(path)
+    }
     return _Plan(tuple(going), tuple(staying), surplus)
 
 
