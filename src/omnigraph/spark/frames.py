@@ -35,6 +35,7 @@ from omnigraph.spark.joined_keys import KeyJoins
 from omnigraph.spark.load import Offset, SharedIntake, places_for
 from omnigraph.spark.reading import known_catalog
 from omnigraph.storage.parts import PartsPlace
+from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import find_type
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
@@ -271,7 +272,7 @@ def _refuse_repeated(frame: DataFrame, kind: Kind, name: str) -> None:
     names = list(frame.columns)
     if isinstance(kind, EdgeType):
         names = [_ENDS.get(each, each) for each in names]
-    repeated = [each for each in names if names.count(each) > 1]
-    if repeated:
-        shown = show(repeated[0])
+    repeated = first_repeated(names)
+    if repeated is not None:
+        shown = show(repeated)
         raise Reject(name, 1, f"the column '{shown}' is given twice", shown).error()

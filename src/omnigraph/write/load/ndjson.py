@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from omnigraph.write.column_names import first_repeated
 from omnigraph.write.convert import show
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake
@@ -292,8 +292,7 @@ def _refuse_constant(name: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        repeated = next(name for name, count in counts.items() if count > 1)
+        repeated = first_repeated(name for name, _ in pairs)
         raise _Refused(f"the name '{show(repeated)}' appears twice")
     return found
 
