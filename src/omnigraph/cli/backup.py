@@ -79,7 +79,9 @@ def _add_prune(backup: argparse.ArgumentParser) -> None:
         action="store_true",
         help="remove nothing; say what would go and how many bytes",
     )
-    parser.add_argument("--allow-empty", action="store_true", help="the last point may go, too")
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="the last point may be removed, too"
+    )
     add_json(parser)
 
 

@@ -368,13 +368,13 @@ class _Fields:
     def branch(self, key: str) -> str | None:
         found = self.optional_text(key)
         if found is not None and not is_branch(found):
-            raise ValueError(f"{self._where} has the '{key}' {escaped(found)}, no name of a branch")
+            raise ValueError(f"{self._where} has an invalid branch in '{key}': {escaped(found)}")
         return found
 
     def location(self, key: str) -> str:
         found = self.text(key)
         if not is_location(found):
-            raise ValueError(f"{self._where} has the '{key}' {escaped(found)}, no path of a table")
+            raise ValueError(f"{self._where} has an invalid path in '{key}': {escaped(found)}")
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def _refuse_lost(target: ObjectStore, stored: list[StoredFile]) -> None:
     for file in stored:
         if there.get(file.stored) != file.size:
             raise StorageMissing(
-                f"'{file.stored}' of the backup went while the backup was made",
+                f"'{file.stored}' of the backup was removed while the point was made",
                 hint="repeat the backup",
                 details={"path": file.stored},
             )
