@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, verify_graph
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
@@ -179,4 +179,30 @@ def test_a_hard_drop_takes_data_only_when_it_is_in_force(graph, path, point):
         else:
             assert (point, versions) == (Failpoint.PUBLISH_AFTER, 1)
         assert friends(again) == KNOWS
+    assert verify_graph(str(path)).problems == ()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.UNDO_AFTER_MARK, Failpoint.UNDO_AFTER_RESTORE, Failpoint.UNDO_AFTER_PUBLISH],
+)
+def test_a_hard_drop_that_was_given_up_takes_nothing_whoever_finishes_the_undo(graph, path, point):
+    filled = graph.commits()[0].commit_id
+    errors = {Failpoint.SCHEMA_AFTER_STAGING: StorageUnavailable("gone"), point: Died()}
+
+    def fail(passed):
+        if passed in errors:
+            raise errors[passed]
+
+    with hooked(fail), pytest.raises(Died):
+        graph.schema.apply(changed(("  age: I32?", "")), allow_data_loss=True)
+    (sidecar,) = graph._store.sidecars.load_all()
+    assert sidecar.undoing
+    assert sidecar.hard_drops
+    with Graph.open(path, durability="os") as again:
+        assert is_old(again)
+        # The versions before are those that the drop was to remove.
+        assert values(again, "Person", "age", commit=filled) == AGES
+        check(again, path)
+    assert list((path / "__recovery").glob("*.cleanup")) == []
     assert verify_graph(str(path)).problems == ()
