@@ -16,15 +16,16 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, InputError
+from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, HistoryGone, InputError
 from omnigraph.maintain.verify import ProblemCode, Weight, rows
 from omnigraph.spark.load import places_for
 from omnigraph.storage import verifying
 from omnigraph.storage.checksums import FOLDER, fold_checksums, read_records
 from omnigraph.storage.parts import write_parts
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.storage.table_types import IndexKind, TableRef
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 
@@ -399,13 +400,32 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
 
+def test_a_tag_whose_manifest_nobody_of_ours_removed_is_an_error(graph, path):
+    """The cleanup of another program knows no tags; no drop has asked for that."""
+    graph.tags.create("old")
+    version = graph.snapshot(tag="old").version
+    graph.load([person("c")])
+    (path / "__history/removed.json").unlink()
+    (path / graph._store.datasets.version_path(TableRef(MANIFEST), version)).unlink()
+    report = verify_graph(path, checksums=False)
+    (found,) = [each for each in report.problems if each.code is ProblemCode.TAG_UNREADABLE]
+    assert found.weight is Weight.ERROR
+    assert not report.is_sound
+
+
 def test_a_tag_whose_data_was_dropped_for_good_is_a_warning(graph):
     """The drop was asked for, so the graph is sound; only the tag is of no use any more."""
     graph.tags.create("old")
     graph.schema.apply(SCHEMA.replace("  age: I32? @index\n", ""), allow_data_loss=True)
-    report = graph.maintenance.verify()
-    assert report.is_sound
-    assert codes(report) == [ProblemCode.TAG_UNREADABLE]
+    for _ in range(2):
+        report = graph.maintenance.verify()
+        assert report.is_sound
+        assert codes(report) == [ProblemCode.TAG_UNREADABLE]
+        # A cleanup keeps such a state no longer.
+        graph.load([person("c")])
+        graph.maintenance.cleanup(1, min_age=0)
+    with pytest.raises(HistoryGone):
+        graph.snapshot(tag="old")
     graph.tags.delete("old")
     assert not graph.maintenance.verify().problems
 

@@ -17,7 +17,7 @@ from omnigraph.commit.names import SCHEMA_LOCK, branch_label, normal_branch
 from omnigraph.commit.removal import Purpose, RemovalIntent, read_intents
 from omnigraph.commit.rows import HeadRow, from_arrow
 from omnigraph.commit.sidecar import FOLDER as RECOVERY
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
@@ -201,9 +201,13 @@ def look_at_tags(ground: Ground) -> None:
         for name, row in ground.store.manifest(None).tags().items():
             try:
                 snapshot = history.snapshot_of(row.commit_id or "")
-            except HistoryGone:
-                # A manifest version that no cleanup removed is reported as missing.
-                ground.findings.add(_outdated_tag(name))
+            except HistoryGone as error:
+                # A cleanup keeps what tags name, unless their data was dropped before.
+                branch = normal_branch(history.commit(row.commit_id or "").branch)
+                if removed(TableRef(MANIFEST, branch), int(error.details.get("version", 0))):
+                    ground.findings.add(_outdated_tag(name))
+                else:
+                    ground.findings.add(_unreadable_tag(name, error.message))
                 continue
             except OmniGraphError as error:
                 ground.findings.add(_unreadable_tag(name, error.message))
@@ -215,21 +219,21 @@ def look_at_tags(ground: Ground) -> None:
             }
             if not gone:
                 continue
-            if all(removed(pin) for pin in gone.values()):
+            if all(removed(pin.ref, pin.version) for pin in gone.values()):
                 ground.findings.add(_outdated_tag(name))
             else:
                 tables = ", ".join(gone)
                 ground.findings.add(_unreadable_tag(name, f"the tables {tables} are gone"))
 
 
-def _removed_versions(ground: Ground) -> Callable[[Pin], bool]:
+def _removed_versions(ground: Ground) -> Callable[[TableRef, int], bool]:
     """Whether a table version was removed on purpose, by the graph's own record."""
     objects = ground.store.objects
     with suppress(StorageCorrupt):
         record = read_removed(objects)
         if record is not None:
-            return lambda pin: pin.version in record.of(pin.ref, life_id(objects, pin.ref))
-    return lambda pin: False
+            return lambda ref, version: version in record.of(ref, life_id(objects, ref))
+    return lambda ref, version: False
 
 
 def _outdated_tag(name: str) -> Problem:
