@@ -217,6 +217,8 @@ def _zero(type_: pa.DataType) -> Any:
         return []
     if pa.types.is_fixed_size_list(type_):
         return [0.0] * type_.list_size
+    if pa.types.is_boolean(type_):
+        return False
     return "" if pa.types.is_string(type_) else 0
 
 
