@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.arguments import public
 from omnigraph.commit.branches import Branches
+from omnigraph.commit.gone import reading
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema_history import identified_at
@@ -78,7 +79,8 @@ class GraphChanges:
             for found in (self._state(before), self._state(after))
         )
         wanted = ChangeFilter.of(kinds, types, ops)
-        return find_diff(store, one, other, wanted, summary=summary)
+        with reading(store, one.snapshot), reading(store, other.snapshot):
+            return find_diff(store, one, other, wanted, summary=summary)
 
     @public
     def poll(

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from omnigraph import Graph
+from omnigraph.errors import HistoryGone
 from omnigraph.merge.changes import find_changes
 from tests.sampling import rotating
 
@@ -97,3 +98,15 @@ def test_changes_are_what_two_whole_readings_differ_in(seed, tmp_path):
             assert found.ids.to_pylist() == sorted({*before, *after} - same)
             assert found.inserted.to_pylist() == sorted(set(after) - set(before))
             assert found.deleted.to_pylist() == sorted(set(before) - set(after))
+
+
+@pytest.mark.parametrize("schema", ["node P { name: String @key }", "node Q { name: String @key }"])
+@pytest.mark.parametrize("summary", [False, True])
+def test_a_diff_with_a_state_that_a_hard_drop_emptied_is_history_gone(tmp_path, schema, summary):
+    both = "node P { name: String @key  age: I32? }\nnode Q { name: String @key }"
+    with Graph.init(tmp_path / "g.omni", both, durability="os") as graph:
+        rows = [{"type": name, "data": {"name": "a"}} for name in ("P", "Q")]
+        old = graph.load(rows).commit_id
+        graph.schema.apply(schema, allow_data_loss=True)
+        with pytest.raises(HistoryGone):
+            graph.changes.diff("main", old, summary=summary)

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit.branches import Branches
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts
 from omnigraph.merge.run import Outcome
 
@@ -581,6 +582,27 @@ def test_the_merged_branch_goes_when_asked(graph):
     assert graph.branches.list() == ["main"]
     commit = graph.commit(report.commit_id)
     assert (commit.actor, commit.merged_parent is not None) == ("rev", True)
+
+
+@pytest.mark.parametrize("has_changes", [True, False])
+def test_a_branch_that_got_a_commit_after_the_merge_is_not_deleted(graph, monkeypatch, has_changes):
+    """The commit was acknowledged and is in no other branch."""
+    if has_changes:
+        edit(graph, "work", "ana", age=31)
+    delete = Branches.delete
+
+    def late(self, name, **given):
+        with Graph.open(graph.uri, durability="os") as other:
+            other.load([person("eve")], branch="work")
+        delete(self, name, **given)
+
+    monkeypatch.setattr(Branches, "delete", late)
+    report = graph.branches.merge("work", delete_branch=True)
+    assert report.branch_deleted is False
+    monkeypatch.undo()
+    assert graph.snapshot("work").entity("P", "eve") is not None
+    assert graph.branches.merge("work", delete_branch=True).branch_deleted
+    assert graph.snapshot().entity("P", "eve") is not None
 
 
 def test_a_preview_writes_nothing(graph, tmp_path):

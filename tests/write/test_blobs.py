@@ -188,10 +188,11 @@ def test_no_file_is_read_unless_the_call_allows_it(value):
 
 
 def test_only_files_are_read(tmp_path):
-    """A pipe or a device might never end, and files of the kernel do not say how long they are."""
+    """A pipe or a device might never end; files of the kernel are no content."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     odd = (Path("/dev/zero"), Path("/proc/self/environ"), Path("/proc/kcore"), Path("/dev/stdin"))
+    odd += (Path("/sys/kernel/notes"),)
     for path in (tmp_path / "pipe", tmp_path / "link", tmp_path, *odd):
         with pytest.raises(ValueConversionError, match="cannot be read"):
             blob_bytes(path, LocalFiles.READ)

@@ -166,8 +166,8 @@ class Branches:
             for entry in sidecar.tables
         )
 
-    def delete(self, name: str) -> None:
-        """Remove a branch that nobody depends on."""
+    def delete(self, name: str, *, head: str | None = None) -> None:
+        """Remove a branch that nobody depends on; with ``head``, if that is its newest commit."""
         branch = normal_branch(name)
         if branch is None:
             raise InputError("cannot delete branch 'main'")
@@ -177,9 +177,21 @@ class Branches:
             if branch not in known:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
             with store.leases.held(self._writers(branch), store.patience.lease):
+                if head is not None:
+                    self._refuse_newer(branch, head)
                 owned = self._delete(branch, known)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
             self._remove_forks(branch, owned)
+
+    def _refuse_newer(self, branch: str, head: str) -> None:
+        """Refuse a branch that has commits after one; the caller holds its publish lease."""
+        newest = self._store.manifest(branch).current().head
+        if newest is not None and newest.commit_id != head:
+            raise BranchInUse(
+                f"branch '{branch}' has commits after '{head}'",
+                hint="merge the branch again, then delete it",
+                details={"branch": branch, "head": newest.commit_id},
+            )
 
     def _writers(self, branch: str) -> Sequence[str]:
         """Leases without which a writer under way would publish into the next branch of a name."""

@@ -151,16 +151,19 @@ def merge_branches(
         raise InputError("branch_merge requires distinct source and target branches")
     refuse_while_schema_changes(store)
     with _one_at_a_time(store, into):
-        report = _merged(store, catalog, from_branch, into, options)
+        report, head = _merged(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
-        report = replace(report, branch_deleted=_deleted(store, from_branch))
+        report = replace(report, branch_deleted=_deleted(store, from_branch, head))
     return report
 
 
-def _deleted(store: GraphStore, branch: str) -> bool:
-    """Delete a branch that was merged. The merge is done, whatever becomes of its source."""
+def _deleted(store: GraphStore, branch: str, head: str) -> bool:
+    """Delete a branch that was merged up to a commit, unless somebody committed to it since.
+
+    The merge is done, whatever becomes of its source.
+    """
     try:
-        Branches(store).delete(branch)
+        Branches(store).delete(branch, head=head)
     except OmniGraphError as error:
         _LOG.warning("branch '%s' is merged, but was not deleted: %s", branch, error)
         return False
@@ -179,13 +182,14 @@ def _merged(
     source: str | None,
     target: str | None,
     options: MergeOptions,
-) -> MergeReport:
+) -> tuple[MergeReport, str]:
+    """What became of a merge, and the head of the source that it saw."""
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
     head = _head(theirs)
     names = (branch_label(source), branch_label(target))
     meeting = _meeting(store, source, target, theirs, ours)
     if meeting.base == head:
-        return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
+        return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version), head
     changes = _Changes(store, catalog, meeting.common, theirs, names, options)
 
     def look_again(now: Snapshot) -> _Common:
@@ -217,17 +221,18 @@ def _merged(
         )
         receipt = commit_write(store, request)
         if receipt.commit_id is None:
-            return MergeReport(Outcome.UP_TO_DATE, *names, head, version=receipt.version)
+            return MergeReport(Outcome.UP_TO_DATE, *names, head, version=receipt.version), head
         report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
     assert changes.plan is not None
     is_ahead = meeting.base == meeting.onto
-    return replace(
+    report = replace(
         report,
         outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED,
         base=meeting.base,
         tables=changes.plan.counts,
         resolved=dict(changes.resolution.used),
     )
+    return report, head
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from omnigraph.errors import ValueConversionError
 
 BASE64 = "base64:"
+_KERNEL = ("/proc/", "/sys/")
 _FILE = "file://"
 
 
@@ -108,8 +109,8 @@ def _content(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             about = os.fstat(descriptor)
-            if stat.S_ISREG(about.st_mode):
-                # Files of the kernel, such as those in /proc, do not say how long they are.
+            if stat.S_ISREG(about.st_mode) and not os.path.realpath(path).startswith(_KERNEL):
+                # A file that grows meanwhile has no content that could be named.
                 data = file.read(about.st_size + 1)
                 if len(data) == about.st_size:
                     return data
