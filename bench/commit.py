@@ -27,7 +27,7 @@ from omnigraph.commit.publisher import _MOST_PARTS
 from omnigraph.commit.rows import CommitRow, HeadRow, VersionRow, to_arrow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 WARM_UP = 16
 ROUNDS = 64

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import Catalog, compile_schema

@@ -28,7 +28,7 @@ from lance import LanceDataset
 from lance.fragment import write_fragments
 
 from omnigraph import Graph
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 SCHEMA = """\
 node Person { name: String @key  email: String  age: I32?  score: F64?  born: Date? }

@@ -24,7 +24,7 @@ import pyarrow as pa
 from omnigraph import Graph
 from omnigraph.merge.ancestry import Ancestry
 from omnigraph.merge.bases import Committed, changes_between, common_state
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 SMALL, LARGE, CHANGED = 10_000, 1_000_000, 1_000
 WARM_UP, ROUNDS = 2, 9

@@ -210,8 +210,8 @@ def floor(path: Path, place: Path) -> Cost:
 def ours(paths: list[Path], place: Path) -> list[Cost]:
     """Loads into new graphs one after the other, after a small one that warms the session up."""
     from omnigraph import Graph
-    from omnigraph.spark.config import SparkConfig
-    from omnigraph.spark.session import open_spark
+    from omnigraph.spark.session.config import SparkConfig
+    from omnigraph.spark.session.engine import open_spark
 
     small = place / "small.ndjson"
     write_lines(small, 20_000)

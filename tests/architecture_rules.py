@@ -19,6 +19,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 # Top to bottom: a room may import from the groups below its own.
 GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"cli", "server", "cluster", "policy", "client"}),
+    frozenset({"api", "result"}),
     frozenset({"spark", "maintain", "evolve", "merge", "write", "read", "embed"}),
     frozenset({"commit", "topology"}),
     frozenset({"storage", "plan"}),
@@ -34,6 +35,7 @@ NEIGHBOURS: dict[str, frozenset[str]] = {
     "cli": frozenset({"server", "cluster", "policy", "client"}),
     "server": frozenset({"cluster", "policy"}),
     "cluster": frozenset({"policy"}),
+    "api": frozenset({"result"}),
     "spark": frozenset({"maintain", "evolve", "merge", "write", "read", "embed"}),
     "maintain": frozenset({"write", "read"}),
     "evolve": frozenset({"write", "read"}),
@@ -43,11 +45,11 @@ NEIGHBOURS: dict[str, frozenset[str]] = {
 }
 
 SURFACE = ""
-"""The room of ``omnigraph/__init__.py`` and of the modules beside it that are no room."""
+"""The room of ``omnigraph/__init__.py``."""
 
 # Processes that Spark starts for a data source have no caller that could hand settings over.
-MAY_USE_SETTINGS = {SURFACE, "cli", "server", "spark"}
-MAY_USE_SURFACE = {SURFACE, "cli", "server", "cluster", "policy", "client"}
+MAY_USE_SETTINGS = {"api", "cli", "server", "spark"}
+MAY_USE_SURFACE = GROUPS[0]
 WEB_FRAMEWORKS = {
     "aiohttp",
     "fastapi",
@@ -65,8 +67,8 @@ STREAMS = {"stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"}
 TERMINAL_CALLS = {"print", "input", "breakpoint"}
 TERMINAL_LIBRARIES = {"argparse", "getpass", "curses", "click", "typer", "rich"}
 
-INLINE = {f"{PACKAGE}.storage.inline", f"{PACKAGE}.storage.ledger"}
-MAY_COMMIT_STAGED = {*INLINE, f"{PACKAGE}.storage.tables"}
+INLINE = {f"{PACKAGE}.storage.tables.inline", f"{PACKAGE}.storage.tables.ledger"}
+MAY_COMMIT_STAGED = {*INLINE, f"{PACKAGE}.storage.tables.store"}
 # Functions of Lance that write and commit at once. These names mean nothing else here ...
 COMMITS_BY_NAME = frozenset(
     {
@@ -156,6 +158,8 @@ class Import:
 
 def room_of(name: str) -> str:
     """``omnigraph.lang.query.ast`` → ``lang``; the surface for what is no room."""
+    if _inside(name, f"{PACKAGE}.lang.diagnostics"):
+        return "diagnostics"  # errors carry diagnostics, so they lie below the languages
     parts = name.split(".")
     known = {room for group in GROUPS for room in group} | {"settings"}
     return parts[1] if len(parts) > 1 and parts[1] in known else SURFACE

@@ -21,7 +21,7 @@ from unittest import mock
 from tests.crash.zygote import ENVIRONMENT, IMPORTED
 
 ROOT = Path(__file__).parent.parent
-USED = ("omnigraph.graph", "omnigraph.loading", "pytest")
+USED = ("omnigraph.api.graph", "omnigraph.api.load", "pytest")
 """What processes of tests need besides."""
 
 

@@ -9,8 +9,8 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from omnigraph.cli.commands import add_global_flags
 from omnigraph.cli.parser import build_parser, leaves, meaning
+from omnigraph.cli.registry import add_global_flags
 
 INTRO = """\
 # Commands

@@ -16,13 +16,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from omnigraph.api.backup import backup_points, clone, prune_backup, restore
+    from omnigraph.api.graph import Graph
+    from omnigraph.api.maintenance import OptimizeProgress
+    from omnigraph.api.query import Explanation
+    from omnigraph.api.snapshot import GraphSnapshot
+    from omnigraph.api.verify import VerifyProgress, verify_graph
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
-    from omnigraph.copies import backup_points, clone, prune_backup, restore
-    from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.embed import EmbeddingConfig
-    from omnigraph.embed.job import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
+    from omnigraph.embed.job.run import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
     from omnigraph.errors import (
         AlreadyExists,
         Conflict,
@@ -41,26 +45,22 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from omnigraph.evolve.apply import SchemaApplied
-    from omnigraph.graph import Graph
+    from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.lang.schema import MigrationPlan, compile_schema
-    from omnigraph.maintain.backup import BackupReport, CopyProgress
-    from omnigraph.maintain.backup_index import BackupPoint
-    from omnigraph.maintain.backup_prune import PruneReport
-    from omnigraph.maintain.backup_restore import CopyReport
-    from omnigraph.maintain.cleanup_report import CleanupReport
-    from omnigraph.maintain.doctor_report import DoctorReport
-    from omnigraph.maintain.indexes import IndexReport, IndexState
-    from omnigraph.maintain.optimize import OptimizeReport
-    from omnigraph.maintain.policy import MaintenancePolicy
+    from omnigraph.maintain.backup.create import BackupReport, CopyProgress
+    from omnigraph.maintain.backup.index import BackupPoint
+    from omnigraph.maintain.backup.prune import PruneReport
+    from omnigraph.maintain.backup.restore import CopyReport
+    from omnigraph.maintain.cleanup.report import CleanupReport
+    from omnigraph.maintain.doctor.report import DoctorReport
+    from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
+    from omnigraph.maintain.optimize.policy import MaintenancePolicy
+    from omnigraph.maintain.optimize.run import OptimizeReport
     from omnigraph.maintain.verify import VerifyReport
-    from omnigraph.maintaining import OptimizeProgress
     from omnigraph.plan import compile_query
-    from omnigraph.querying import Explanation
     from omnigraph.read.limits import Cancel
-    from omnigraph.result import Result
-    from omnigraph.snapshots import GraphSnapshot
+    from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
-    from omnigraph.verifying import VerifyProgress, verify_graph
     from omnigraph.write.load.run import LoadMode, LoadProgress
 
 __version__ = "0.1.0"
@@ -130,10 +130,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Diagnostic": "omnigraph.diagnostics",
-    "Severity": "omnigraph.diagnostics",
-    "Source": "omnigraph.diagnostics",
-    "Span": "omnigraph.diagnostics",
+    "Diagnostic": "omnigraph.lang.diagnostics",
+    "Severity": "omnigraph.lang.diagnostics",
+    "Source": "omnigraph.lang.diagnostics",
+    "Span": "omnigraph.lang.diagnostics",
     "AlreadyExists": "omnigraph.errors",
     "Conflict": "omnigraph.errors",
     "InputError": "omnigraph.errors",
@@ -149,15 +149,15 @@ _LAZY = {
     "SchemaError": "omnigraph.errors",
     "StorageError": "omnigraph.errors",
     "VersionMismatch": "omnigraph.errors",
-    "Graph": "omnigraph.graph",
-    "GraphSnapshot": "omnigraph.snapshots",
-    "Result": "omnigraph.result",
-    "Explanation": "omnigraph.querying",
+    "Graph": "omnigraph.api.graph",
+    "GraphSnapshot": "omnigraph.api.snapshot",
+    "Result": "omnigraph.result.result",
+    "Explanation": "omnigraph.api.query",
     "Cancel": "omnigraph.read.limits",
     "EmbeddingConfig": "omnigraph.embed",
-    "EmbeddingReport": "omnigraph.embed.job",
-    "EmbeddingStatus": "omnigraph.embed.job",
-    "EmbeddingProgress": "omnigraph.embed.job",
+    "EmbeddingReport": "omnigraph.embed.job.run",
+    "EmbeddingStatus": "omnigraph.embed.job.run",
+    "EmbeddingProgress": "omnigraph.embed.job.run",
     "Receipt": "omnigraph.commit.receipts",
     "LoadReceipt": "omnigraph.commit.receipts",
     "LoadMode": "omnigraph.write.load.run",
@@ -166,25 +166,25 @@ _LAZY = {
     "Commit": "omnigraph.commit.history",
     "Tag": "omnigraph.commit.history",
     "Recovered": "omnigraph.commit.recovery",
-    "IndexReport": "omnigraph.maintain.indexes",
-    "IndexState": "omnigraph.maintain.indexes",
-    "OptimizeReport": "omnigraph.maintain.optimize",
-    "OptimizeProgress": "omnigraph.maintaining",
-    "CleanupReport": "omnigraph.maintain.cleanup_report",
-    "MaintenancePolicy": "omnigraph.maintain.policy",
-    "DoctorReport": "omnigraph.maintain.doctor_report",
+    "IndexReport": "omnigraph.maintain.optimize.indexes",
+    "IndexState": "omnigraph.maintain.optimize.indexes",
+    "OptimizeReport": "omnigraph.maintain.optimize.run",
+    "OptimizeProgress": "omnigraph.api.maintenance",
+    "CleanupReport": "omnigraph.maintain.cleanup.report",
+    "MaintenancePolicy": "omnigraph.maintain.optimize.policy",
+    "DoctorReport": "omnigraph.maintain.doctor.report",
     "VerifyReport": "omnigraph.maintain.verify",
-    "VerifyProgress": "omnigraph.verifying",
-    "verify_graph": "omnigraph.verifying",
-    "restore": "omnigraph.copies",
-    "clone": "omnigraph.copies",
-    "backup_points": "omnigraph.copies",
-    "prune_backup": "omnigraph.copies",
-    "BackupReport": "omnigraph.maintain.backup",
-    "BackupPoint": "omnigraph.maintain.backup_index",
-    "PruneReport": "omnigraph.maintain.backup_prune",
-    "CopyReport": "omnigraph.maintain.backup_restore",
-    "CopyProgress": "omnigraph.maintain.backup",
+    "VerifyProgress": "omnigraph.api.verify",
+    "verify_graph": "omnigraph.api.verify",
+    "restore": "omnigraph.api.backup",
+    "clone": "omnigraph.api.backup",
+    "backup_points": "omnigraph.api.backup",
+    "prune_backup": "omnigraph.api.backup",
+    "BackupReport": "omnigraph.maintain.backup.create",
+    "BackupPoint": "omnigraph.maintain.backup.index",
+    "PruneReport": "omnigraph.maintain.backup.prune",
+    "CopyReport": "omnigraph.maintain.backup.restore",
+    "CopyProgress": "omnigraph.maintain.backup.create",
     "MigrationPlan": "omnigraph.lang.schema",
     "SchemaApplied": "omnigraph.evolve.apply",
     "Durability": "omnigraph.storage.durable",

@@ -73,7 +73,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from omnigraph.diagnostics import Diagnostic, render_all
+from omnigraph.lang.diagnostics import Diagnostic, render_all
 
 
 class OmniGraphError(Exception):

@@ -23,17 +23,17 @@ from unittest import mock
 import pytest
 
 from omnigraph import Graph, cli
-from omnigraph.cli import terminal
-from omnigraph.cli.logged import shown_warnings
-from omnigraph.cli.progress import bar
-from omnigraph.cli.shell_completion import Completion
-from omnigraph.cli.shell_session import Session
+from omnigraph.cli.output import terminal
+from omnigraph.cli.output.logged import shown_warnings
+from omnigraph.cli.output.progress import bar
+from omnigraph.cli.shell.completion import Completion
+from omnigraph.cli.shell.session import Session
 from omnigraph.cli.targets import Target
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import TagRow
-from omnigraph.diagnostics import Diagnostic, Phase, Source, Span
 from omnigraph.errors import InputError, NotFound
 from omnigraph.escaping import escape, has_controls
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
 from omnigraph.logs import logger
 from omnigraph.write.load.target import LoadTarget
 from tests.cli.place import Place
@@ -89,7 +89,7 @@ def hostile_graph(path: Path, text: str) -> dict[str, str]:
     """A graph in which everything that can be is hostile."""
     ids: dict[str, str] = {}
     with (
-        mock.patch("omnigraph.arguments.check_actor"),
+        mock.patch("omnigraph.api.arguments.check_actor"),
         mock.patch("omnigraph.write.load.target.check_actor"),
         Graph.init(path, SCHEMA, durability="os", actor=text) as graph,
     ):

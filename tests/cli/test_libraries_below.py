@@ -15,8 +15,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import MemoryExceeded
 from omnigraph.exhaustion import as_memory_exceeded
-from omnigraph.storage.failures import translate
-from omnigraph.storage.lance_failures import translate_lance
+from omnigraph.storage.objects.failures import translate
+from omnigraph.storage.tables.failures import translate_lance
 from tests.cli.place import Place
 from tests.sampling import rotating
 

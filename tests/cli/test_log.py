@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.cli.commit_graph import Dot, bridged, draw, in_order, reachable
-from omnigraph.cli.pager import show_paged
+from omnigraph.cli.output.commit_graph import Dot, bridged, draw, in_order, reachable
+from omnigraph.cli.output.pager import show_paged
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError
@@ -476,7 +476,7 @@ def test_on_a_terminal_there_are_colours_and_a_pager(place):
 @pytest.fixture
 def seated(monkeypatch):
     """Somebody sits at the terminal."""
-    monkeypatch.setattr("omnigraph.cli.terminal.is_live", lambda stream=None: True)
+    monkeypatch.setattr("omnigraph.cli.output.terminal.is_live", lambda stream=None: True)
     return monkeypatch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph import cli
-from omnigraph.cli import version
+from omnigraph.cli.commands import version
 
 
 @pytest.fixture

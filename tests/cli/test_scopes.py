@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph
-from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, fill_global_flags
 from omnigraph.cli.guard import check_flags
 from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.output import terminal
 from omnigraph.cli.parser import build_parser, leaves
+from omnigraph.cli.registry import Capability, fill_global_flags
 from omnigraph.cli.scopes import is_local
 from omnigraph.cli.targets import Target, consent
 from omnigraph.errors import InputError

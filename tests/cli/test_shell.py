@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from omnigraph import Graph, cli
-from omnigraph.cli.shell_completion import Completion, Names, candidates
-from omnigraph.cli.shell_input import History, Reader
-from omnigraph.cli.shell_interrupts import Interrupts
-from omnigraph.cli.shell_session import Session
-from omnigraph.cli.shell_statements import (
+from omnigraph.cli.shell.completion import Completion, Names, candidates
+from omnigraph.cli.shell.input import History, Reader
+from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.session import Session
+from omnigraph.cli.shell.statements import (
     Parameter,
     is_complete,
     parse_parameter,

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from omnigraph import Graph
-from omnigraph.cli.rows import Layout
-from omnigraph.cli.shell_commands import run_command
-from omnigraph.cli.shell_interrupts import Interrupts
-from omnigraph.cli.shell_session import Session
+from omnigraph.cli.output.rows import Layout
+from omnigraph.cli.shell.commands import run_command
+from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.session import Session
 from omnigraph.cli.targets import Target
 from omnigraph.commit.failpoints import Failpoint, hooked
 

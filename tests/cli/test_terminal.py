@@ -317,7 +317,9 @@ def test_ctrl_c_gives_up_the_input_or_the_query_and_not_the_shell(tmp_path):
 
 LOST_INTERRUPTS = """\
 import ctypes, itertools, readline, signal, sys
-from omnigraph.cli import main, shell_completion, terminal
+from omnigraph.cli import main
+from omnigraph.cli.shell import completion as shell_completion
+from omnigraph.cli.output import terminal
 
 # A shell in the background starts its programs so.
 signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -16,7 +16,7 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.manifest import branch_reference
 from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LOCK, publish_lease, table_lease
 from omnigraph.errors import BranchInUse, InputError, OutcomePending, StorageUnavailable
-from omnigraph.storage.leases import lease_path
+from omnigraph.storage.leases.local import lease_path
 from tests.commit.world import SCHEMA, at, names, people
 
 PERSON = table_lease("node:Person", None)

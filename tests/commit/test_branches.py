@@ -31,7 +31,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     VersionMismatch,
 )
-from omnigraph.storage.table_types import CommittedTable, TableRef
+from omnigraph.storage.tables.types import CommittedTable, TableRef
 from tests.commit.world import (
     COMPANY,
     KNOWS,

@@ -21,9 +21,9 @@ from omnigraph.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.read_back import ASIDE_SUFFIX
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.store import TableStore
 from tests.commit.world import names, people, store_at
 
 
@@ -272,7 +272,7 @@ def test_a_version_that_cannot_be_taken_back_leaves_the_outcome_open(
         raise StorageFull("no space is left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("omnigraph.storage.ledger.withdraw", fails)
+        patched.setattr("omnigraph.storage.tables.ledger.withdraw", fails)
         with pytest.raises(OutcomePending) as caught:
             graph.append(people(bob=2))
     with Graph.open(path, "rw") as other:

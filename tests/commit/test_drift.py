@@ -12,7 +12,7 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Patience
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError, StorageUnavailable
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
 from tests.commit.deaths import die, head, leave_sidecar, left, move, pin, pinned
 from tests.commit.world import at, companies, listing, names, people, store_at
 

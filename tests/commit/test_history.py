@@ -19,7 +19,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
 )
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.tables.ledger import Ledger
 from tests.commit.world import (
     at,
     foreign_upsert,

@@ -25,7 +25,7 @@ from omnigraph.errors import (
     OutcomePending,
     StorageCorrupt,
 )
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.tables.ledger import Ledger
 from tests.commit.world import (
     COMPANY,
     KNOWS,

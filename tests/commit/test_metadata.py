@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.metadata import CommitMetadata, Group, SchemaEvent
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
@@ -21,7 +22,6 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import ManifestState
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import StorageCorrupt
-from omnigraph.graph import Graph
 from tests.commit.deaths import Died
 from tests.commit.world import SCHEMA, at, manifest_rows, people, raising
 

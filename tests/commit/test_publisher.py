@@ -24,8 +24,8 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.tables.ledger import Ledger
 from tests.commit.world import (
     STAMP,
     foreign_upsert,

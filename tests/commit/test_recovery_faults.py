@@ -10,7 +10,7 @@ from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import StorageUnavailable
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
 from tests.commit.deaths import (
     Died,
     audited,

@@ -11,10 +11,10 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK
-from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.errors import SchemaChanging
 from omnigraph.lang.schema import compile_schema
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import (
     HEAL_POINTS,
     Died,

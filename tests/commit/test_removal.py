@@ -19,8 +19,8 @@ from omnigraph.commit.removal import (
 from omnigraph.commit.sidecar import HardDrop, Sidecar, WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.cleaning import present_versions, removal_of
 from omnigraph.storage.removed_versions import PATH, read_removed
+from omnigraph.storage.tables.cleaning import present_versions, removal_of
 from tests.commit.deaths import Died
 
 SCHEMA = "node Person { name: String @key  photo: Blob? }"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.schema_files import FILES, IR, SOURCE, STATE, SchemaFiles, SchemaState
+from omnigraph.commit.schema.files import FILES, IR, SOURCE, STATE, SchemaFiles, SchemaState
 from omnigraph.errors import FormatRefused, SchemaChanging, SchemaDrift, StorageDenied
 from omnigraph.lang.schema import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 
 OLD = "// people\r\nnode Person { name: String @key }\n"
 NEW = "node Person { name: String @key  age: I32? }\n"

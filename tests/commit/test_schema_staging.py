@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.commit.schema_files import (
+from omnigraph.commit.schema.files import (
     FILES,
     IR,
     SOURCE,
@@ -16,12 +16,12 @@ from omnigraph.commit.schema_files import (
     SchemaFiles,
     SchemaState,
 )
-from omnigraph.commit.schema_staging import Reconciled, SchemaStaging, reconcile_staging
+from omnigraph.commit.schema.staging import Reconciled, SchemaStaging, reconcile_staging
 from omnigraph.errors import FormatRefused, RecoveryRequired, SchemaDrift
 from omnigraph.lang.schema import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 
 OLD = "node Person { name: String @key }\n"
 ADDED = OLD + "node Company { name: String @key }\nedge WorksAt: Person -> Company\n"

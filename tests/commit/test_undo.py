@@ -23,11 +23,11 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.inline import InlineTables
-from omnigraph.storage.leases import _LocalHeld
-from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.leases.local import _LocalHeld
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.inline import InlineTables
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import LOCATIONS, Died, audited, head, left, move, pinned, table_of
 from tests.commit.world import at, companies, knows, manifest_rows, names, people, raising
 

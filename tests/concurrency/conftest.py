@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.storage.roots import Root, parse_root
+from omnigraph.api.graph import Graph
+from omnigraph.storage.objects.roots import Root, parse_root
 from tests.concurrency import workers
 from tests.fork_server import fork_context
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.api.graph import Graph
 
 PROCESSES = 8
 PEOPLE = "node Person { name: String @key }\nedge Knows: Person -> Person"

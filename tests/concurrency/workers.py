@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import Conflict, InputError, IntegrityError, NotFound, OmniGraphError
-from omnigraph.graph import Graph
 
 Result = dict[str, Any]
 WORK: dict[str, Callable[..., Result]] = {}

@@ -18,7 +18,7 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import VersionMismatch
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load import spool
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into

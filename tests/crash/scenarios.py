@@ -15,14 +15,14 @@ from omnigraph.commit.names import SCHEMA_LOCK
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import _MOST_PARTS, CommitIntent, Publication
 from omnigraph.commit.rows import TableRow
-from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.schema import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.tables.types import TableRef
 from tests.crash import operations
 from tests.crash.harness import Harness, Operation, Prepared
 from tests.crash.operations import BRANCH, SCHEMA, rows

@@ -6,7 +6,7 @@ from typing import Any
 
 from omnigraph import Graph
 from omnigraph.embed import EmbeddingConfig
-from omnigraph.embed.mock import MockEmbedder
+from omnigraph.embed.providers.mock import MockEmbedder
 
 SCHEMA = """
 node Doc {

@@ -295,7 +295,7 @@ def test_a_graph_that_was_closed_meanwhile_is_not_written_to(graph, tmp_path):
 
 def test_a_schema_that_was_changed_meanwhile_is_said(graph, tmp_path, monkeypatch):
     graph.load(docs(3))
-    monkeypatch.setattr("omnigraph.embedding.all_targets", lambda catalog: [])
+    monkeypatch.setattr("omnigraph.api.embeddings.all_targets", lambda catalog: [])
     with pytest.raises(Conflict, match=r"the schema of Doc\.vec was changed") as caught:
         graph.embeddings.fill(types=["Doc"])
     assert caught.value.retryable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.embed.pace import Pace, RateLimit, guessed_tokens
+from omnigraph.embed.job.pace import Pace, RateLimit, guessed_tokens
 from omnigraph.errors import Cancelled, InputError
 
 

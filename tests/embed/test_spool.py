@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.embed.spool import KEY_TYPE, UNKNOWN, Spool, key_of, opened_folder
+from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, Spool, key_of, opened_folder
 from omnigraph.errors import StorageCorrupt
 
 

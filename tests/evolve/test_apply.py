@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK
-from omnigraph.commit.schema_lock import MARK, alone_with_the_schema
+from omnigraph.commit.schema.lock import MARK, alone_with_the_schema
 from omnigraph.errors import (
     HistoryGone,
     InputError,

@@ -10,7 +10,7 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.schema_lock import MARK, is_locked
+from omnigraph.commit.schema.lock import MARK, is_locked
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable, VersionMismatch

@@ -9,11 +9,11 @@ import pytest
 
 from omnigraph import Graph, cli
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.schema_files import FILES, STAGED
-from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.schema.files import FILES, STAGED
+from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.errors import QueryError
 from omnigraph.lang.schema import compile_schema
-from omnigraph.spark.opening import opened
+from omnigraph.spark.session.opening import opened
 from tests.commit.deaths import Died
 from tests.commit.world import at, foreign_upsert, raising
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, rows, values

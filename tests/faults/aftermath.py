@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from omnigraph.api.graph import Graph
 from omnigraph.errors import (
     CommitNotFound,
     InternalError,
@@ -21,7 +22,6 @@ from omnigraph.errors import (
     StorageCorrupt,
     StorageUnknown,
 )
-from omnigraph.graph import Graph
 from tests.crash import operations
 from tests.crash.survival import State, check_chain, check_heads
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from obstore.store import S3Store
 
+from omnigraph.api.graph import Graph
 from omnigraph.commit.lifecycle import init_graph
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore, Patience
-from omnigraph.graph import Graph
-from omnigraph.storage.roots import Root
+from omnigraph.storage.objects.roots import Root
 from tests.crash.operations import SCHEMA
 
 IMPATIENT = Patience(lease=15.0, publish=3.0, lease_ttl=0.6)

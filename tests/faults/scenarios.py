@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.graph import Graph
-from omnigraph.storage.roots import Root
+from omnigraph.storage.objects.roots import Root
 from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, settle

@@ -10,7 +10,13 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import StorageCorrupt
-from omnigraph.storage.lance_manifests import _VERSION, _entries, _span, message, parse_version
+from omnigraph.storage.lance_format.manifests import (
+    _VERSION,
+    _entries,
+    _span,
+    message,
+    parse_version,
+)
 from tests.faults.damaged_reads import DAMAGED, Case
 from tests.faults.damaged_versions import BRANCH, answers, make
 from tests.faults.test_damaged_reads import Server, made_by

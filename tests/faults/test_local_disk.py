@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.api.graph import Graph
 from omnigraph.errors import OutcomePending, StorageDenied, StorageFull
-from omnigraph.graph import Graph
-from omnigraph.storage.roots import Root, parse_root
+from omnigraph.storage.objects.roots import Root, parse_root
 from tests.crash.harness import Prepared
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of

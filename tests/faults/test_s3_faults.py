@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from omnigraph.api.graph import Graph
 from omnigraph.errors import (
     AlreadyInitialized,
     GraphNotFound,
@@ -16,7 +17,6 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.graph import Graph
 from tests.crash.operations import BRANCH
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of

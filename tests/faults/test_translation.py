@@ -32,10 +32,10 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage.failures import translated
-from omnigraph.storage.lance_failures import UnfitValues, index_build, lance_call
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import Root
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from tests.faults.aftermath import Ending
 from tests.faults.disks import SmallDisk, small_disk
 from tests.s3.proxy import Action, Fault, Kind, S3Proxy

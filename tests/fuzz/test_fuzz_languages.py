@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.diagnostics import Diagnostic, Source
 from omnigraph.errors import LanguageError, OmniGraphError
+from omnigraph.lang.diagnostics import Diagnostic, Source
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.query.checker import examine_query
 from omnigraph.lang.query.format import format_queries, format_query_file

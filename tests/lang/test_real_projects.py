@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.diagnostics import Source, Span
+from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.query import check_query, lint_queries, parse_queries, read_queries
 from omnigraph.lang.query.format import format_queries

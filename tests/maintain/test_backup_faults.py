@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph import Graph, backup_points, clone, restore
 from omnigraph.errors import StorageUnavailable, StorageUnknown
-from omnigraph.maintain import backup_restore
-from omnigraph.storage import objects
+from omnigraph.maintain.backup import restore as backup_restore
+from omnigraph.storage.objects import store as objects
 
 SCHEMA = "node Person { name: String @key }\n"
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from omnigraph import Graph, restore
-from omnigraph.maintain.backup_index import has_name_for_ever
-from omnigraph.storage.table_types import split_file
+from omnigraph.maintain.backup.index import has_name_for_ever
+from omnigraph.storage.tables.types import split_file
 from tests.maintain.copied_graphs import SCHEMA, people
 
 NAMES = ("data", "team/data", "_indices/x", "x/_versions")

@@ -26,10 +26,10 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageCorrupt,
 )
-from omnigraph.maintain.cleanup import policy_of
-from omnigraph.storage.cleaning import versions_of
-from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.unnamed import unnamed_files
+from omnigraph.maintain.cleanup.run import policy_of
+from omnigraph.storage.tables.cleaning import versions_of
+from omnigraph.storage.tables.orphaned_files import unnamed_files
+from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import leave_sidecar
 
 SCHEMA = """
@@ -175,7 +175,7 @@ def test_a_version_that_was_shown_until_lately_is_young_however_old_it_is(graph,
     ref = pin(graph).ref
     stamps = versions_of(graph._store.datasets, ref)
     monkeypatch.setattr(
-        "omnigraph.maintain.keeping.versions_of",
+        "omnigraph.maintain.cleanup.plan.versions_of",
         lambda datasets, ref: [
             type(s)(s.version, s.made - year) for s in versions_of(datasets, ref)
         ],
@@ -473,7 +473,9 @@ def test_a_handle_of_another_process_lists_after_a_while(graph, monkeypatch):
     write(graph, "a")
     with Graph.open(graph.uri) as other:
         assert names(other) == ["a"]
-        monkeypatch.setattr("omnigraph.maintain.cleanup.versions_were_removed", lambda uri: None)
+        monkeypatch.setattr(
+            "omnigraph.maintain.cleanup.run.versions_were_removed", lambda uri: None
+        )
         graph.tags.create("here", commit=graph.commits()[0].commit_id)
         assert names(other) == ["a"]
         write(graph, *"bcd")
@@ -835,7 +837,7 @@ def test_a_copy_that_is_made_anew_meanwhile_is_left_alone(graph, monkeypatch):
 def test_a_branch_that_is_deleted_meanwhile_is_no_error(graph, monkeypatch):
     write(graph, "a")
     graph.branches.create("feat")
-    from omnigraph.maintain import keeping
+    from omnigraph.maintain.cleanup import plan as keeping
 
     states_of = keeping.states_of
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from omnigraph.commit.rows import CommitRow
-from omnigraph.maintain.lineage import Lineage
-from omnigraph.maintain.retention import (
+from omnigraph.maintain.cleanup.lineage import Lineage
+from omnigraph.maintain.cleanup.retention import (
     Needs,
     Policy,
     going_versions,
@@ -16,9 +16,9 @@ from omnigraph.maintain.retention import (
     told_commits,
     young_states,
 )
-from omnigraph.maintain.states import GraphState, Place
-from omnigraph.storage.cleaning import VersionStamp
-from omnigraph.storage.table_types import TableRef
+from omnigraph.maintain.cleanup.states import GraphState, Place
+from omnigraph.storage.tables.cleaning import VersionStamp
+from omnigraph.storage.tables.types import TableRef
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 MAIN, FEAT = TableRef("nodes/p"), TableRef("nodes/p", "feat")

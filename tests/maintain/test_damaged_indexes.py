@@ -11,9 +11,9 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.errors import StorageCorrupt
-from omnigraph.maintain.indexes import DAMAGED
+from omnigraph.maintain.optimize.indexes import DAMAGED
 from omnigraph.storage import first_read
-from omnigraph.storage.parts import open_version, version_place
+from omnigraph.storage.tables.fragments import open_version, version_place
 from tests.faults.damaged_reads import answers, make
 
 DOC, LIKES = "node:Doc", "edge:Likes"

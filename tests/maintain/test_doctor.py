@@ -14,7 +14,7 @@ from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.staging import mark
 from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
 from omnigraph.errors import BranchNotFound
-from omnigraph.maintain import doctor
+from omnigraph.maintain.doctor import examine as doctor
 
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  vec: Vector(2)? @index }

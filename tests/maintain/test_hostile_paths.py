@@ -23,7 +23,7 @@ from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import BranchNotFound, InputError, NotFound, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.checksums import record_name
-from omnigraph.storage.lance_manifests import rewritten
+from omnigraph.storage.lance_format.manifests import rewritten
 from omnigraph.storage.removed_versions import CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 

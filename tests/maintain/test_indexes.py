@@ -13,8 +13,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import KeyConflict, OmniGraphError
-from omnigraph.maintain.indexes import wanted_indexes
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.maintain.optimize.indexes import wanted_indexes
+from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
 SCHEMA = """\

@@ -12,8 +12,8 @@ import pytest
 
 from omnigraph import Graph, restore
 from omnigraph.errors import BranchInUse, HistoryGone, MergeConflicts
-from omnigraph.maintain import upkeep_plan
-from omnigraph.storage import compaction
+from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.storage.tables import compaction
 from tests.sampling import rotating
 
 SCHEMA = """

@@ -12,9 +12,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.moved import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
-from omnigraph.storage.lance_manifests import Home, bases, rewritten
-from omnigraph.storage.parts import version_place
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.lance_format.manifests import Home, bases, rewritten
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.tables.fragments import version_place
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story
 

@@ -22,10 +22,10 @@ from omnigraph.errors import (
     ReadOnly,
     RecoveryRequired,
 )
-from omnigraph.maintain import upkeep_plan
-from omnigraph.maintain.optimize import DRIFTED, NOT_OWNED, RETRIES
-from omnigraph.storage.segments import segments_of
-from omnigraph.storage.table_types import CommittedTable, IndexKind
+from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.maintain.optimize.run import DRIFTED, NOT_OWNED, RETRIES
+from omnigraph.storage.tables.segments import segments_of
+from omnigraph.storage.tables.types import CommittedTable, IndexKind
 from tests.commit.deaths import Died, leave_sidecar
 from tests.commit.world import at, listing, manifest_of, raising
 
@@ -631,8 +631,8 @@ def test_who_may_only_read_cannot(filled):
 
 
 def test_auto_says_why_it_takes_spark(filled, monkeypatch, caplog):
-    monkeypatch.setattr("omnigraph.maintaining.SPARK_BYTES", 1)
-    monkeypatch.setattr("omnigraph.spark.handed.is_installed", lambda: False)
+    monkeypatch.setattr("omnigraph.api.maintenance.SPARK_BYTES", 1)
+    monkeypatch.setattr("omnigraph.spark.session.handed.is_installed", lambda: False)
     report = filled.maintenance.optimize()
     assert report.commit_id is not None
     (said,) = [r.message for r in caplog.records if "Spark" in r.message]

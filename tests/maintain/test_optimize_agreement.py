@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.maintain import upkeep_plan
-from omnigraph.storage import compaction
+from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.storage.tables import compaction
 
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  year: I32? @index  vec: Vector(2)? @index }

@@ -11,9 +11,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.staging import marked
 from omnigraph.errors import StorageCorrupt
-from omnigraph.maintain.orphans import orphans
-from omnigraph.spark.load import places_for
-from omnigraph.storage.parts import write_parts
+from omnigraph.maintain.cleanup.orphans import orphans
+from omnigraph.spark.load.run import places_for
+from omnigraph.storage.tables.fragments import write_parts
 
 SCHEMA = """
 node Person {

@@ -8,11 +8,11 @@ import pytest
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.publisher import _MOST_PARTS
 from omnigraph.errors import InputError
-from omnigraph.maintain.policy import reasons_for
-from omnigraph.maintain.upkeep_plan import plan_table
-from omnigraph.storage.compaction import PartState
-from omnigraph.storage.segments import Segment
-from omnigraph.storage.table_types import IndexKind, IndexSpec
+from omnigraph.maintain.optimize.policy import reasons_for
+from omnigraph.maintain.optimize.upkeep_plan import plan_table
+from omnigraph.storage.tables.compaction import PartState
+from omnigraph.storage.tables.segments import Segment
+from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
 SCHEMA = "node Person { name: String @key  age: I32? }"
 EQUALITY, TEXT = IndexSpec("id", IndexKind.EQUALITY), IndexSpec("name", IndexKind.TEXT)

@@ -13,10 +13,10 @@ import pytest
 from omnigraph import Graph, backup_points, prune_backup, restore, verify_graph
 from omnigraph.commit.store import Patience
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
-from omnigraph.maintain import backup_prune
-from omnigraph.maintain.backup_prune import _MARK, alone
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.maintain.backup import prune as backup_prune
+from omnigraph.maintain.backup.prune import _MARK, alone
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.test_hostile_paths import files, forge
 
 SCHEMA = "node P { name: String @key  photo: Blob? }"

@@ -12,9 +12,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone, StorageMissing
 from omnigraph.spark.export import export_parts
-from omnigraph.spark.opening import opened
-from omnigraph.spark.source_reader import TypeScan
-from omnigraph.storage.parts import VersionPlace, open_version, version_place
+from omnigraph.spark.session.opening import opened
+from omnigraph.spark.source.reader import TypeScan
+from omnigraph.storage.tables.fragments import VersionPlace, open_version, version_place
 from omnigraph.write.export import Export
 
 SCHEMA = """\

@@ -7,16 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintain.policy import reasons_for
-from omnigraph.maintain.upkeep_plan import (
+from omnigraph.maintain.optimize.policy import reasons_for
+from omnigraph.maintain.optimize.upkeep_plan import (
     LARGE_SEGMENT,
     MOST_SEGMENTS,
     plan_table,
 )
-from omnigraph.storage.compaction import PartState
-from omnigraph.storage.segments import Segment
-from omnigraph.storage.table_types import IndexKind, IndexSpec
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.compaction import PartState
+from omnigraph.storage.tables.segments import Segment
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
 FULL = ROWS_PER_FRAGMENT
 SPEC = IndexSpec("id", IndexKind.EQUALITY)

@@ -14,11 +14,16 @@ from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError, NotFound, ReadOnly, SchemaError
 from omnigraph.lang.schema import compile_schema
-from omnigraph.maintain.indexes import wanted_indexes
-from omnigraph.maintain.optimize import Optimizing
-from omnigraph.maintain.upkeep import Workforce
-from omnigraph.maintain.vector_indexes import chosen, declared_index, partitions_for, recall
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.maintain.optimize.indexes import wanted_indexes
+from omnigraph.maintain.optimize.run import Optimizing
+from omnigraph.maintain.optimize.upkeep import Workforce
+from omnigraph.maintain.optimize.vector_indexes import (
+    chosen,
+    declared_index,
+    partitions_for,
+    recall,
+)
+from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
 SIZE = 8

@@ -21,11 +21,11 @@ from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, HistoryGone, InputError
 from omnigraph.maintain.verify import ProblemCode, Weight, rows
-from omnigraph.spark.load import places_for
-from omnigraph.storage import verifying
+from omnigraph.spark.load.run import places_for
 from omnigraph.storage.checksums import FOLDER, fold_checksums, read_records
-from omnigraph.storage.parts import write_parts
-from omnigraph.storage.table_types import IndexKind, TableRef
+from omnigraph.storage.tables import verification as verifying
+from omnigraph.storage.tables.fragments import write_parts
+from omnigraph.storage.tables.types import IndexKind, TableRef
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 
@@ -477,7 +477,7 @@ def test_records_are_folded_into_one_and_forget_files_that_are_gone(graph, path)
 
 
 def test_optimize_folds_many_records(graph, path, monkeypatch):
-    monkeypatch.setattr("omnigraph.maintain.optimize.MOST_RECORDS", 3)
+    monkeypatch.setattr("omnigraph.maintain.optimize.run.MOST_RECORDS", 3)
     for n in range(4):
         graph.load([person(f"n{n}")])
     graph.maintenance.optimize()

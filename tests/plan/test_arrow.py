@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import InternalError, ParameterError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.expressions import MAX_OPERANDS
 from omnigraph.lang.query.params import convert_params

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import PlanError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead, Direction, Pattern
 from omnigraph.plan.lower import lower

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.plan import compile_query
 from omnigraph.plan.explain import explain_text

@@ -30,7 +30,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
-from omnigraph.storage.table_types import CommittedTable
+from omnigraph.storage.tables.types import CommittedTable
 from tests.read.generate import (
     Question,
     World,

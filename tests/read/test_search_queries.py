@@ -11,7 +11,7 @@ from omnigraph import Graph
 from omnigraph.embed import EmbeddingConfig, make_embedder
 from omnigraph.errors import EmbeddingError, QueryError, QueryTimeout, ValueConversionError
 from omnigraph.read import engine
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.storage.tables.types import IndexKind
 from tests.embed.server import Hang, provider
 from tests.read.conftest import ask, column
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from omnigraph.read import turns
-from omnigraph.read.turns import in_turn, leave, leave_if_long
+from omnigraph.read import gate as turns
+from omnigraph.read.gate import in_turn, leave, leave_if_long
 
 
 def is_free():

@@ -6,9 +6,9 @@ import signal
 from typing import Any
 
 from omnigraph.errors import Conflict
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import Root
-from omnigraph.storage.s3_leases import S3Leases
+from omnigraph.storage.leases.s3 import S3Leases
+from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.store import ObjectStore
 
 
 def leases_at(uri: str, options: dict[str, str], ttl: float) -> S3Leases:

@@ -9,9 +9,16 @@ import pytest
 from omnigraph import Graph, backup_points, clone, restore
 from omnigraph.commit.moved import misplaced
 from omnigraph.errors import AlreadyInitialized, InputError, StorageCorrupt
-from omnigraph.storage.copying import PIECE, FileDigest, copy_file, digest, files_below, write_file
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.objects.copying import (
+    PIECE,
+    FileDigest,
+    copy_file,
+    digest,
+    files_below,
+    write_file,
+)
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.copied_graphs import filled, people, story
 
 

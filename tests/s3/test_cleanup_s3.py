@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
 
 SCHEMA = "node Doc { slug: String @key  body: Blob? }"
 

@@ -14,10 +14,10 @@ from datetime import timedelta
 import pytest
 
 from omnigraph.errors import Conflict, StorageUnavailable
-from omnigraph.storage import objects
-from omnigraph.storage.leases import lease_path, open_leases
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.s3_leases import S3Leases
+from omnigraph.storage.leases.local import lease_path, open_leases
+from omnigraph.storage.leases.s3 import S3Leases
+from omnigraph.storage.objects import store as objects
+from omnigraph.storage.objects.store import ObjectStore
 from tests.fork_server import fork_context
 from tests.s3 import lease_workers
 from tests.s3.proxy import Action, Fault, Kind, S3Proxy

@@ -17,9 +17,9 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage import objects
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import Root, parse_root
+from omnigraph.storage.objects import store as objects
+from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.store import ObjectStore
 from tests.s3.proxy import Action, Fault, Kind
 from tests.s3.server import options_for
 

@@ -6,7 +6,7 @@ import lance
 import pyarrow as pa
 
 from omnigraph import Graph
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
 
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  vec: Vector(2)? @index  body: Blob? }

@@ -12,11 +12,11 @@ from omnigraph.commit.rows import TableRow, VersionRow
 from omnigraph.commit.store import Patience
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import Conflict, StorageCorrupt
-from omnigraph.maintain.backup_index import _sum
-from omnigraph.maintain.backup_prune import _MARK, alone
+from omnigraph.maintain.backup.index import _sum
+from omnigraph.maintain.backup.prune import _MARK, alone
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.copying import copy_file, files_below
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.copying import copy_file, files_below
+from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.removed_versions import PATH, CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS
 from tests.rotation import sample

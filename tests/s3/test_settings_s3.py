@@ -8,8 +8,8 @@ import pytest
 
 from omnigraph.errors import StorageDenied, StorageError
 from omnigraph.settings import Settings
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from omnigraph import Graph
-from omnigraph.maintain.orphans import orphans
-from omnigraph.spark.load import shared_reading
+from omnigraph.maintain.cleanup.orphans import orphans
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into
 from tests.spark.inputs import in_process

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
 
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  body: Blob? }

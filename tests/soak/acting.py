@@ -19,7 +19,7 @@ from unittest import mock
 from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.errors import CommitNotFound, Conflict, OutcomePending
-from omnigraph.maintain import cleanup
+from omnigraph.maintain.cleanup import run as cleanup
 
 PATIENCE = 60.0
 """Seconds after which a write that is pending has to be settled."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import Graph
-from omnigraph.snapshots import GraphSnapshot
+from omnigraph.api.snapshot import GraphSnapshot
 
 SCHEMA = """
 node Left { key: String @key  writer: String @index  value: I64 @index  text: String @index }

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import Conflict, HistoryGone, MergeConflicts, NotFound, StorageMissing
-from omnigraph.snapshots import GraphSnapshot
 from tests.soak.acting import Act, Over, TooBusy
 from tests.soak.model import (
     BRANCHER,

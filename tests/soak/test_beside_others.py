@@ -13,11 +13,11 @@ from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
-from omnigraph.maintain.cleanup import clean_up, policy_of
-from omnigraph.maintain.optimize import refuse_unsettled
-from omnigraph.storage import inline
-from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.ledger import Ledger
+from omnigraph.maintain.cleanup.run import clean_up, policy_of
+from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.storage.tables import inline
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.topology.held import HeldTable
 
 SCHEMA = """

@@ -18,8 +18,8 @@ from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.staging import markers
 from omnigraph.storage.checksums import FOLDER as CHECKSUMS
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
-from omnigraph.storage.cleaning import versions_of
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.cleaning import versions_of
+from omnigraph.storage.tables.types import TableRef
 from tests.soak.acting import sooner
 from tests.soak.crew import Crew
 from tests.soak.model import (

@@ -25,7 +25,7 @@ from pyspark import SparkContext
 
 from omnigraph.errors import OmniGraphError, SparkError
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
-from omnigraph.spark import session as spark_session
+from omnigraph.spark.session import engine as spark_session
 from tests.spark import work
 from tests.spark.processes import alive, descendants, name_of, wait_until
 

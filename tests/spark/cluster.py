@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph.spark import SparkConfig
-from omnigraph.spark.java import find_java
-from omnigraph.spark.launch import _spark_home
+from omnigraph.spark.session.java import find_java
+from omnigraph.spark.session.launch import _spark_home
 from tests.spark.processes import alive, arguments_of, descendants, wait_until
 
 ROOT = Path(__file__).parent.parent.parent

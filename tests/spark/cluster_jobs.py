@@ -15,8 +15,9 @@ from unittest.mock import patch
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint, install
-from omnigraph.spark import SparkConfig, SparkEngine, SparkGraph, load, open_spark, register
-from omnigraph.spark.failures import carrying
+from omnigraph.spark import SparkConfig, SparkEngine, SparkGraph, open_spark, register
+from omnigraph.spark.load import run as load
+from omnigraph.spark.session.failures import carrying
 from tests.crash.zygote import recorder
 
 SCHEMA = """
@@ -71,8 +72,8 @@ def small_shares() -> Iterator[None]:
     shared = load.shared_reading
     with ExitStack() as stack:
         for target, value in (
-            ("omnigraph.spark.load.shared_reading", partial(shared, split_bytes=SPLIT_BYTES)),
-            ("omnigraph.spark.source_reader.ROWS_IN_PARTITION", ROWS),
+            ("omnigraph.spark.load.run.shared_reading", partial(shared, split_bytes=SPLIT_BYTES)),
+            ("omnigraph.spark.source.reader.ROWS_IN_PARTITION", ROWS),
             ("omnigraph.spark.query.sources._SHARE_ROWS", ROWS),
         ):
             stack.enter_context(patch(target, value))

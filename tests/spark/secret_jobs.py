@@ -10,9 +10,9 @@ from typing import Any
 
 from omnigraph.spark import SparkGraph, register
 from omnigraph.spark.export import Writing
-from omnigraph.spark.source import source_class
-from omnigraph.spark.source_writer import plan_write
-from omnigraph.storage.parts import version_place
+from omnigraph.spark.source.datasource import source_class
+from omnigraph.spark.source.writer import plan_write
+from omnigraph.storage.tables.fragments import version_place
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget
 from tests.spark import cluster_jobs as jobs

@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import LoadError
-from omnigraph.maintain.orphans import Orphan, orphans
+from omnigraph.maintain.cleanup.orphans import Orphan, orphans
 from tests.spark import cluster_jobs as jobs
 from tests.spark.cluster import WORKERS, Cluster, Process
 from tests.spark.drivers import DriverProcess

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.maintain.orphans import orphans
+from omnigraph.maintain.cleanup.orphans import orphans
 from omnigraph.spark import SparkConfig
 from tests.spark import cluster_jobs as jobs
 from tests.spark.drivers import DriverProcess

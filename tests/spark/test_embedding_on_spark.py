@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from omnigraph import Graph
-from omnigraph.embed.shares import Embedded, Setup, Share, embed_remote
-from omnigraph.embed.spool import opened_folder
-from omnigraph.embed.targets import all_targets
+from omnigraph.embed.job.splits import Embedded, Setup, Share, embed_remote
+from omnigraph.embed.job.spool import opened_folder
+from omnigraph.embed.job.targets import all_targets
 from omnigraph.errors import Cancelled, EmbeddingError, InputError
 from omnigraph.read.limits import Cancel
 from omnigraph.spark import SparkEngine
-from omnigraph.spark.tasks import task_frame
-from omnigraph.storage.parts import version_place
+from omnigraph.spark.session.tasks import task_frame
+from omnigraph.storage.tables.fragments import version_place
 from tests.embed.graphs import KEY, doc, docs, mock_vector, new_graph, remote, vectors
 from tests.embed.server import openai, provider, refusing
 
@@ -31,7 +31,7 @@ def _surroundings(monkeypatch, tmp_path):
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch):
     """Several tasks, though the tables are small."""
-    monkeypatch.setattr("omnigraph.embed.job._ROWS_IN_SHARE", 5)
+    monkeypatch.setattr("omnigraph.embed.job.run._ROWS_IN_SHARE", 5)
 
 
 RECORDS = [

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import errors
-from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
 from omnigraph.errors import (
     Cancelled,
     InputError,
@@ -21,7 +20,8 @@ from omnigraph.errors import (
     StorageFull,
     UniqueViolation,
 )
-from omnigraph.spark.failures import (
+from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
+from omnigraph.spark.session.failures import (
     Carried,
     Remote,
     launch_failure,
@@ -30,7 +30,7 @@ from omnigraph.spark.failures import (
     translated,
     unpack,
 )
-from omnigraph.spark.tasks import Tasks
+from omnigraph.spark.session.tasks import Tasks
 from tests.spark import work
 
 STACK = """

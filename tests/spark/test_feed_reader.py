@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import Graph
-from omnigraph.spark.feed_reader import FeedPlan
+from omnigraph.spark.source.feed import FeedPlan
 from tests.merge.followers import Copy
 from tests.merge.random_histories import RandomHistory
 

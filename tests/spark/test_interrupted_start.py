@@ -16,9 +16,9 @@ import pytest
 
 from omnigraph.errors import SparkUnavailable
 from omnigraph.spark import SparkConfig
-from omnigraph.spark.interrupts import deferred_interrupts
-from omnigraph.spark.java import find_java
-from omnigraph.spark.launch import start_jvm
+from omnigraph.spark.session.interrupts import deferred_interrupts
+from omnigraph.spark.session.java import find_java
+from omnigraph.spark.session.launch import start_jvm
 from tests.spark.javas import make_java
 from tests.spark.processes import processes_with, wait_until
 

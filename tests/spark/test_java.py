@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import SparkUnavailable
-from omnigraph.spark.java import find_java
+from omnigraph.spark.session.java import find_java
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.spark.joined_keys import KEY_BYTES, KeyJoins
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load.joined_keys import KEY_BYTES, KeyJoins
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into
 from tests.spark.inputs import OWN_ID, content, in_process

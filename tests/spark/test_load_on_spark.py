@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import LoadError, OmniGraphError, StorageFull
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into
 from tests.faults.disks import small_disk

@@ -9,11 +9,11 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
-from omnigraph.maintain.optimize import Optimizing
-from omnigraph.maintain.upkeep import threads
+from omnigraph.maintain.optimize.run import Optimizing
+from omnigraph.maintain.optimize.upkeep import threads
 from omnigraph.spark.optimize import executors
-from omnigraph.storage.segments import segments_of
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.segments import segments_of
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from tests.spark.dying import Dying
 
 SCHEMA = """

@@ -18,10 +18,11 @@ from omnigraph.errors import (
     SparkError,
     StorageError,
 )
-from omnigraph.spark import SparkEngine, run_query
-from omnigraph.spark.failures import ROWS_LOST, Remote
+from omnigraph.spark import SparkEngine
 from omnigraph.spark.query import edges, result, sources
+from omnigraph.spark.query import run as run_query
 from omnigraph.spark.query.frame import Driver
+from omnigraph.spark.session.failures import ROWS_LOST, Remote
 from tests.read.test_execution import SCHEMA as VALUES
 from tests.read.test_execution import THINGS
 from tests.read.test_traversal import SCHEMA, fill

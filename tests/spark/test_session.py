@@ -13,8 +13,8 @@ import pytest
 
 from omnigraph.errors import Closed, InputError, SparkError, SparkUnavailable
 from omnigraph.spark import SparkConfig, SparkEngine, open_spark
-from omnigraph.spark.classic import start_classic
-from omnigraph.spark.launch import start_jvm
+from omnigraph.spark.session.classic import start_classic
+from omnigraph.spark.session.launch import start_jvm
 from tests.spark import work
 from tests.spark.conftest import ROOT, SETTINGS
 from tests.spark.processes import arguments_of, descendants
@@ -185,7 +185,7 @@ def test_a_java_that_fails_is_one_clear_line(tmp_path: Path):
 def test_everything_else_works_without_pyspark():
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "import omnigraph, omnigraph.spark, omnigraph.graph\n"
+        "import omnigraph, omnigraph.spark, omnigraph.api.graph\n"
         "from omnigraph.spark import SparkConfig, open_spark\n"
         "try:\n    open_spark(SparkConfig())\n"
         "except omnigraph.OmniGraphError as error:\n    print(error.code, '|', error)\n"
@@ -200,7 +200,7 @@ def test_everything_else_works_without_pyspark():
 
 
 def test_no_server_is_one_clear_line_without_the_token(monkeypatch):
-    from omnigraph.spark import connect
+    from omnigraph.spark.session import connect
 
     monkeypatch.setattr(connect, "_ANSWER_SECONDS", 0.5)
     with pytest.raises(SparkUnavailable) as caught:
@@ -213,7 +213,7 @@ def test_no_server_is_one_clear_line_without_the_token(monkeypatch):
     "remote", ["sc://", "sc://host/path", "sc://host/;token", "sc://host:port", "sc://host/;a=b=c"]
 )
 def test_a_wrong_address_is_an_error_of_the_input(remote):
-    from omnigraph.spark.connect import connected
+    from omnigraph.spark.session.connect import connected
 
     with pytest.raises(InputError, match="no address of a Spark Connect server"):
         connected(SparkConfig(remote=remote))

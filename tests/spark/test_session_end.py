@@ -89,11 +89,11 @@ def test_interrupted_while_java_starts_nothing_is_left(config, endless_java):
     "moment",
     [
         # Java answers, and nothing of ours names it yet.
-        "omnigraph.spark.launch:Jvm.__init__",
+        "omnigraph.spark.session.launch:Jvm.__init__",
         pytest.param("pyspark:SparkContext.__init__", marks=pytest.mark.slow),
         pytest.param("pyspark.sql:SparkSession.__init__", marks=pytest.mark.slow),
-        pytest.param("omnigraph.spark.session:_Driver.__init__", marks=pytest.mark.slow),
-        pytest.param("omnigraph.spark.session:SparkEngine.__init__", marks=pytest.mark.slow),
+        pytest.param("omnigraph.spark.session.engine:_Driver.__init__", marks=pytest.mark.slow),
+        pytest.param("omnigraph.spark.session.engine:SparkEngine.__init__", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_at_any_step_of_the_start_nothing_is_left(config, moment):

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from omnigraph import Graph
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load.run import shared_reading
 from tests.spark.inputs import SCHEMA, content, in_process, load, make_files
 
 SEEDS = 25

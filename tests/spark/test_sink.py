@@ -11,8 +11,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import InputError, LoadError
 from omnigraph.spark import SparkEngine, register
-from omnigraph.spark.failures import translated
-from omnigraph.spark.source import batch_key, source_class
+from omnigraph.spark.session.failures import translated
+from omnigraph.spark.source.datasource import batch_key, source_class
 from tests.spark.test_frames import SCHEMA, files_of, people
 
 

@@ -23,8 +23,8 @@ from omnigraph.errors import (
     RowLimitExceeded,
 )
 from omnigraph.spark import SparkEngine, SparkGraph, register
-from omnigraph.spark.failures import translated
-from omnigraph.spark.source import source_class
+from omnigraph.spark.session.failures import translated
+from omnigraph.spark.source.datasource import source_class
 from tests.spark.test_frames import SCHEMA, files_of, frame, people
 
 

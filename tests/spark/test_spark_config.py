@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
-from omnigraph.spark.config import SparkConfig, cores
+from omnigraph.spark.session.config import SparkConfig, cores
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from omnigraph.errors import (
 )
 from omnigraph.read.limits import Limits, Watch
 from omnigraph.spark import SparkEngine
-from omnigraph.spark.failures import Remote, carrying
-from omnigraph.spark.tasks import task_frame
+from omnigraph.spark.session.failures import Remote, carrying
+from omnigraph.spark.session.tasks import task_frame
 from tests.spark import work
 from tests.spark.processes import alive, wait_until
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from omnigraph import compile_schema
-from omnigraph.diagnostics import Source
 from omnigraph.errors import StorageFull, StorageUnavailable, UniqueViolation
+from omnigraph.lang.diagnostics import Source
 
 
 def double(number: int) -> int:

@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from omnigraph.storage.leases import LocalLeases
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.leases.local import LocalLeases
+from omnigraph.storage.objects.roots import parse_root
 
 
 def write_turn(uri: str, name: str, log: str, label: str) -> None:

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.storage.alter import ColumnPlan, stage_alter, stage_repeats
-from omnigraph.storage.blobs import stored_schema
-from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.inline import InlineTables
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import IndexKind, IndexSpec, TableRef
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.alter import ColumnPlan, stage_alter, stage_repeats
+from omnigraph.storage.tables.blobs import stored_schema
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.inline import InlineTables
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
 
 REF = TableRef("nodes/person")
 SCHEMA = pa.schema(

@@ -9,7 +9,10 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import InternalError, VersionMismatch
-from omnigraph.storage.columns import (
+from omnigraph.storage.durable import Durability
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.columns import (
     ADDRESS,
     Unfilled,
     count_blank,
@@ -18,12 +21,9 @@ from omnigraph.storage.columns import (
     unfilled_rows,
     update_columns,
 )
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.types import TableRef
 
 VECTOR = pa.list_(pa.float32(), 2)
 SCHEMA = pa.schema(

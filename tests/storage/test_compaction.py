@@ -8,18 +8,18 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.query import MatchQuery
 
-from omnigraph.storage.compaction import (
+from omnigraph.storage.tables.compaction import (
     compact,
     compacting,
     part_states,
     stage_before_indexes,
     stage_segments,
 )
-from omnigraph.storage.inline import as_if_committed
-from omnigraph.storage.parts import VersionPlace, open_version
-from omnigraph.storage.segments import Building, build_segment, oldest_rows, segments_of
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import IndexKind, IndexSpec, TableRef
+from omnigraph.storage.tables.fragments import VersionPlace, open_version
+from omnigraph.storage.tables.inline import as_if_committed
+from omnigraph.storage.tables.segments import Building, build_segment, oldest_rows, segments_of
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(

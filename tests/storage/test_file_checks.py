@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import StorageFull, StorageUnavailable
-from omnigraph.storage.file_checks import (
+from omnigraph.storage.lance_format.files import (
     Damage,
     Damaged,
     NewFile,

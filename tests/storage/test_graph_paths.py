@@ -8,9 +8,11 @@ import pytest
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.checksums import Checksums
-from omnigraph.storage.copying import copy_file, files_below, folders_in, write_file
 from omnigraph.storage.first_read import FirstReads, VersionGuard
-from omnigraph.storage.graph_paths import (
+from omnigraph.storage.lance_format.manifests import IndexEntry
+from omnigraph.storage.leases.local import LocalLeases, lease_path
+from omnigraph.storage.objects.copying import copy_file, files_below, folders_in, write_file
+from omnigraph.storage.objects.graph_paths import (
     branch_of_reference,
     escaped,
     is_branch,
@@ -21,11 +23,9 @@ from omnigraph.storage.graph_paths import (
     is_table_file,
     refuse_unsafe,
 )
-from omnigraph.storage.lance_manifests import IndexEntry
-from omnigraph.storage.leases import LocalLeases, lease_path
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.types import TableRef
 from tests.maintain.copied_graphs import filled
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from omnigraph.errors import Conflict
-from omnigraph.storage.leases import LocalLeases, open_leases
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
+from omnigraph.storage.leases.local import LocalLeases, open_leases
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 from tests.fork_server import fork_context
 
 NAME = "node:Person@main"

@@ -11,12 +11,12 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing
-from omnigraph.storage.blobs import stored_schema
-from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.inline import InlineTables
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.parts import (
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.blobs import stored_schema
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.fragments import (
     Deletions,
     fragments_of,
     parts_place,
@@ -26,9 +26,9 @@ from omnigraph.storage.parts import (
     version_place,
     write_parts,
 )
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.tables.inline import InlineTables
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.types import TableRef
 
 SCHEMA = pa.schema(
     [

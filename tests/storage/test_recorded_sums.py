@@ -10,9 +10,9 @@ import pytest
 
 from omnigraph.storage import recorded_sums
 from omnigraph.storage.checksums import FOLDER, Checksums, FileSum
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.recorded_sums import RecordedSums
-from omnigraph.storage.roots import parse_root
 
 OLD = time.time() - 10_000
 

@@ -9,20 +9,20 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing, VersionMismatch
-from omnigraph.storage.alter import stage_repeats
-from omnigraph.storage.compaction import (
+from omnigraph.storage.durable import Durability
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.alter import stage_repeats
+from omnigraph.storage.tables.compaction import (
     compact,
     compacting,
     part_states,
     stage_before_indexes,
 )
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.parts import version_place
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import Change, IndexKind, IndexSpec, TableRef
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.fragments import version_place
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.types import Change, IndexKind, IndexSpec, TableRef
 
 SCHEMA = pa.schema(
     [

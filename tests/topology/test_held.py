@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import HeldTable
 from omnigraph.topology.ids import Ids

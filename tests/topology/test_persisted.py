@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.storage.derived import FOLDER, DerivedFiles
-from omnigraph.storage.table import Table
+from omnigraph.storage.objects.derived import FOLDER, DerivedFiles
+from omnigraph.storage.tables.table import Table
 from omnigraph.topology import persisted
 from tests.topology.conftest import add, join
 
@@ -149,7 +149,7 @@ import os, sys
 from pathlib import Path
 
 from omnigraph import Graph
-from omnigraph.storage.derived import FOLDER
+from omnigraph.storage.objects.derived import FOLDER
 
 with Graph.open(sys.argv[1], "r") as graph:
     def pairs():

@@ -13,8 +13,8 @@ from omnigraph.errors import (
     ValueConversionError,
     ValueViolation,
 )
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.table import Table
 from tests.write.world import ends, files, heads, names, rows, run, values
 
 GOOD = (

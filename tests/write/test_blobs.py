@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import EntityNotFound, InputError, LoadError, ValueConversionError
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.blobs import LocalFiles, blob_bytes, blob_size
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into

@@ -6,7 +6,7 @@ import lance
 import pytest
 
 from omnigraph.errors import CardinalityViolation, OrphanEdge, UniqueViolation, ValueViolation
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.validate import Validator
 from tests.write.deltas import (
     APPEND,

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, compile_schema
-from omnigraph import graph as graph_module
+from omnigraph.api import graph as graph_module
 from omnigraph.errors import LimitExceeded, QueryError, SchemaError
 from omnigraph.lang.types import MOST_DIMENSIONS
-from omnigraph.storage.widths import WIDEST_ROW, null_column
+from omnigraph.storage.tables.widths import WIDEST_ROW, null_column
 from tests.write import wide
 
 TOO_MANY = MOST_DIMENSIONS + 1

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph import Graph
 from omnigraph.lang.types import MOST_DIMENSIONS
-from omnigraph.storage import widths
+from omnigraph.storage.tables import widths
 from omnigraph.write.load import gather, tables
 
 SCHEMA = f"node Doc {{ slug: String @key  v: Vector({MOST_DIMENSIONS})?  x: I32? }}"

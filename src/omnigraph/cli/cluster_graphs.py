@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omnigraph.addresses import root_of
+from omnigraph.api.addresses import root_of
 from omnigraph.cli.operator_config import Operator
 from omnigraph.cli.scopes import is_local
 from omnigraph.errors import InputError, StorageMissing
-from omnigraph.storage.graph_paths import escaped, is_branch
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.graph_paths import escaped, is_branch
+from omnigraph.storage.objects.store import ObjectStore
 
 LEDGER = "__cluster/state.json"
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omnigraph.cli import terminal
 from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 

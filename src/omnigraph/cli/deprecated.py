@@ -5,7 +5,7 @@ Only the first two words are looked at, so an option in front of them defeats th
 
 from __future__ import annotations
 
-from omnigraph.cli import terminal
+from omnigraph.cli.output import terminal
 
 _REPLACED = {
     ("query", "lint"): "lint",

@@ -10,7 +10,7 @@ from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
-    from omnigraph.spark.config import SparkConfig
+    from omnigraph.spark.session.config import SparkConfig
 
 
 def add_engine(parser: argparse.ArgumentParser, engines: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ def chosen_spark(arguments: argparse.Namespace) -> SparkConfig | None:
         return None
     if arguments.engine == "local":
         raise InputError("--master says where Spark runs, and --engine local does without it")
-    from omnigraph.spark.config import SparkConfig
+    from omnigraph.spark.session.config import SparkConfig
 
     usual = Settings.from_environ().spark_options()
     usual.pop("remote", None)

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from omnigraph.cli import terminal
-from omnigraph.diagnostics import Source
+from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph.cli.commands import Capability
+from omnigraph.cli.registry import Capability
 from omnigraph.errors import InputError
 
 _MEANING = {

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from omnigraph.cli import terminal
+from omnigraph.cli.output import terminal
 
 _ASKED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT)
 """Signals by which somebody ends a program; a lack of memory is none of them."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omnigraph.cli import terminal
+from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 

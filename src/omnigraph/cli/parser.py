@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from omnigraph.cli import terminal
 from omnigraph.cli.about import PROGRAM
-from omnigraph.cli.commands import (
+from omnigraph.cli.output import terminal
+from omnigraph.cli.registry import (
     MODULES,
     VALUE_FLAGS,
     Capability,

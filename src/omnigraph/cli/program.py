@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager, nullcontext
 
-from omnigraph.cli import terminal
-from omnigraph.cli.commands import Capability, UsageError, fill_global_flags
 from omnigraph.cli.deprecated import rewrite
 from omnigraph.cli.guard import check_flags
-from omnigraph.cli.hints import in_options
+from omnigraph.cli.output import terminal
+from omnigraph.cli.output.hints import in_options
 from omnigraph.cli.parser import build_parser
+from omnigraph.cli.registry import Capability, UsageError, fill_global_flags
 from omnigraph.errors import (
     Conflict,
     LanguageError,
@@ -79,7 +79,7 @@ def _warnings_of(parsed: argparse.Namespace) -> AbstractContextManager[None]:
     """What the engine logs is shown as warnings; a command without a graph loads no engine."""
     if getattr(parsed, "capability", Capability.LOCAL) is Capability.LOCAL:
         return nullcontext()
-    from omnigraph.cli.logged import shown_warnings
+    from omnigraph.cli.output.logged import shown_warnings
 
     return shown_warnings()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.credentials import token_for
 from omnigraph.cli.operator_config import TEXT_FORMATS, Operator
-from omnigraph.cli.rows import chosen_format, layout_of, show_envelope
+from omnigraph.cli.output.rows import chosen_format, layout_of, show_envelope
 from omnigraph.cli.scopes import Server
 from omnigraph.errors import InputError, OmniGraphError
 

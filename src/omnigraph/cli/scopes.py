@@ -11,8 +11,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
-from omnigraph.cli.commands import Capability
 from omnigraph.cli.operator_config import Operator, Profile
+from omnigraph.cli.registry import Capability
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from omnigraph.cli import terminal
 from omnigraph.cli.operator_config import Operator, load_operator
+from omnigraph.cli.output import terminal
 from omnigraph.cli.scopes import Server, is_local, storage_of
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
+    from omnigraph.api.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def opened(
     found = find_target(arguments) if target is None else target
     uri = found.storage(arguments.label)
     with _no_collecting():
-        from omnigraph.graph import Graph
+        from omnigraph.api.graph import Graph
     with Graph.open(uri, mode, actor=found.actor) as graph:
         for each in graph.recovered:
             terminal.note(f"note: an interrupted write was settled first ({each.kind})")

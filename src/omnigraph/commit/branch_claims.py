@@ -18,8 +18,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
-from omnigraph.storage.graph_paths import is_branch
-from omnigraph.storage.inline import BranchInfo
+from omnigraph.storage.objects.graph_paths import is_branch
+from omnigraph.storage.tables.inline import BranchInfo
 
 ENDING = ".branch"
 # Creating a branch takes milliseconds; a slow store may take longer.

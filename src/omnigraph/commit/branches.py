@@ -25,7 +25,7 @@ from omnigraph.commit.names import (
     table_lease,
 )
 from omnigraph.commit.rows import MAIN, ROLLED_BACK
-from omnigraph.commit.schema_lock import refuse_while_schema_changes
+from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -40,7 +40,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.logs import logger
-from omnigraph.storage.inline import BranchInfo
+from omnigraph.storage.tables.inline import BranchInfo
 
 __all__ = ["Branches", "refuse_while_schema_changes"]
 

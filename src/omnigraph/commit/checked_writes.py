@@ -22,10 +22,10 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.logs import logger
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.file_checks import Damage, Damaged
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lance_format.files import Damage, Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.ledger import Ledger
 
 _LOG = logger(__name__)
 

@@ -12,7 +12,7 @@ from omnigraph.commit.publisher import stale
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, Conflict, OmniGraphError, StorageError
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.types import TableRef
 
 
 def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:

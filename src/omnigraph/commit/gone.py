@@ -14,7 +14,7 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import HistoryGone, StorageMissing
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.types import TableRef
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
 )
-from omnigraph.storage.leases import Held
+from omnigraph.storage.leases.local import Held
 
 _KINDS: dict[str, str] = {
     WriterKind.MUTATION: "mutation",

@@ -13,14 +13,14 @@ from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
 from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, to_arrow
-from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_lock import (
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.lock import (
     is_locked,
     is_ours,
     refuse_while_schema_changes,
     release,
 )
-from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
+from omnigraph.commit.schema.staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -29,9 +29,9 @@ from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.identity import initial_identity
-from omnigraph.storage.leases import LEASE_FOLDER
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.removed_versions import start_record
+from omnigraph.storage.tables.ledger import Ledger
 
 # The lock branch of a schema apply by the reference program says nothing about its holder.
 _ABANDONED_SECONDS = 600

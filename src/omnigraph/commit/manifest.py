@@ -40,10 +40,10 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.graph_paths import is_branch
-from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.objects.graph_paths import is_branch
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.types import TableRef
 
 MANIFEST = "__manifest"
 KEY = "object_id"

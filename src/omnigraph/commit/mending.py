@@ -9,11 +9,11 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageCorrupt, StorageError
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import read_records
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.file_checks import Damage
-from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lance_format.files import Damage
 from omnigraph.storage.read_back import set_aside_unreadable
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.ledger import Ledger
 
 _LOG = logger(__name__)
 

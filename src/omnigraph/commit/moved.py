@@ -18,11 +18,11 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageMissing
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import digest_of
-from omnigraph.storage.copying import files_below, settled, write_file
-from omnigraph.storage.datasets import manifest_name
 from omnigraph.storage.first_read import damaged_file
-from omnigraph.storage.graph_paths import branch_of_reference
-from omnigraph.storage.lance_manifests import Home, bases, rewritten
+from omnigraph.storage.lance_format.manifests import Home, bases, rewritten
+from omnigraph.storage.objects.copying import files_below, settled, write_file
+from omnigraph.storage.objects.graph_paths import branch_of_reference
+from omnigraph.storage.tables.datasets import manifest_name
 
 _LOG = logger(__name__)
 

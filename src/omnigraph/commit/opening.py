@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_history import contract_at
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.store import GraphStore
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.commit.rows import VersionRow
-from omnigraph.storage.table_types import CommittedTable
+from omnigraph.storage.tables.types import CommittedTable
 
 
 def version_row(table_key: str, table: CommittedTable) -> VersionRow:

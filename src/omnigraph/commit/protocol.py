@@ -45,7 +45,7 @@ from omnigraph.commit.rows import (
     TombstoneRow,
     VersionRow,
 )
-from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import (
     HardDrop,
     Registration,
@@ -74,11 +74,11 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import Catalog
 from omnigraph.logs import logger
-from omnigraph.storage.leases import Held
-from omnigraph.storage.parts import Part, VersionPlace, require_parts, version_place
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import CommittedTable, StagedTable
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.leases.local import Held
+from omnigraph.storage.tables.fragments import Part, VersionPlace, require_parts, version_place
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import CommittedTable, StagedTable
 
 _LOG = logger(__name__)
 _HEAL_ATTEMPTS = 3

@@ -43,10 +43,10 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.leases import Leases
-from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.tables import ROWS_PER_FRAGMENT
+from omnigraph.storage.leases.local import Leases
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 RETRIES = 5
 _PAUSE_SECONDS = 0.01

@@ -8,7 +8,7 @@ from typing import Any
 
 from omnigraph.commit.metadata import CommitMetadata
 from omnigraph.commit.rows import CommitRow
-from omnigraph.storage.table_types import StagedTable
+from omnigraph.storage.tables.types import StagedTable
 
 _REMEMBERED = frozenset({"branch", "actor", "tables", "met"})
 

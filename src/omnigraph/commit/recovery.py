@@ -49,9 +49,9 @@ from omnigraph.commit.rows import (
     TombstoneRow,
     VersionRow,
 )
-from omnigraph.commit.schema_files import FILES, SOURCE
-from omnigraph.commit.schema_lock import release
-from omnigraph.commit.schema_staging import SchemaStaging, reconcile_staging
+from omnigraph.commit.schema.files import FILES, SOURCE
+from omnigraph.commit.schema.lock import release
+from omnigraph.commit.schema.staging import SchemaStaging, reconcile_staging
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -65,9 +65,9 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.storage.leases import Held
-from omnigraph.storage.ledger import adopt_versions
-from omnigraph.storage.table_types import CommittedTable, TableRef
+from omnigraph.storage.leases.local import Held
+from omnigraph.storage.tables.ledger import adopt_versions
+from omnigraph.storage.tables.types import CommittedTable, TableRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
-from omnigraph.storage.cleaning import (
-    Removal,
-    delete_files,
-    delete_versions,
-    present_versions,
-    removal_of,
-    unnamed_among,
-)
-from omnigraph.storage.graph_paths import is_branch, is_removable_file, is_table, refused
-from omnigraph.storage.inline import BranchInfo
+from omnigraph.storage.objects.graph_paths import is_branch, is_removable_file, is_table, refused
 from omnigraph.storage.removed_versions import (
     checked_ranges,
     from_ranges,
@@ -44,7 +35,16 @@ from omnigraph.storage.removed_versions import (
     record_removed,
     to_ranges,
 )
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.cleaning import (
+    Removal,
+    delete_files,
+    delete_versions,
+    present_versions,
+    removal_of,
+    unnamed_among,
+)
+from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.types import TableRef
 
 ENDING = ".cleanup"
 

@@ -22,8 +22,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, StorageUnavailable, StorageUnknown
 from omnigraph.storage.read_back import set_aside_unreadable
-from omnigraph.storage.table_types import CommittedTable, TableRef
-from omnigraph.storage.transactions import restored_version
+from omnigraph.storage.tables.transactions import restored_version
+from omnigraph.storage.tables.types import CommittedTable, TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 

@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
-from omnigraph.storage.graph_paths import escaped, is_branch, is_location
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.graph_paths import escaped, is_branch, is_location
+from omnigraph.storage.objects.store import ObjectStore
 
 SIDECAR_VERSION = 2
 FOLDER = "__recovery"

@@ -26,7 +26,7 @@ from omnigraph.commit.rows import (
     from_arrow,
 )
 from omnigraph.errors import StorageCorrupt
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.types import TableRef
 
 # Commits that are asked for by something else than their id are few, and all are kept at hand.
 _REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'

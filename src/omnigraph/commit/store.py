@@ -16,18 +16,18 @@ from omnigraph.commit.audit import AUDIT_TABLE, AuditLog
 from omnigraph.commit.manifest import Manifest, Manifests, branch_reference
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.publisher import Publisher
-from omnigraph.commit.schema_files import SchemaFiles
+from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import GraphNotFound, HistoryGone, OmniGraphError
-from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.inline import InlineTables
-from omnigraph.storage.leases import TTL_SECONDS, Leases, open_leases
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import Root, refuse_a_file
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.leases.local import TTL_SECONDS, Leases, open_leases
+from omnigraph.storage.objects.roots import Root, refuse_a_file
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.inline import InlineTables
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.table import Table
 
 _PAUSE_SECONDS = 0.01
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.rollback import landing_head, publish_pins, restore_tables
-from omnigraph.commit.schema_staging import SchemaStaging
+from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import Sidecar, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageUnknown
 from omnigraph.logs import logger
-from omnigraph.storage.leases import Held
+from omnigraph.storage.leases.local import Held
 
 _LOG = logger(__name__)
 

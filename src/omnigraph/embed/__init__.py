@@ -1,8 +1,8 @@
 """Texts as vectors: the providers, and which of them a graph uses."""
 
-from omnigraph.embed.config import EmbeddingConfig
-from omnigraph.embed.embedder import Embedder, Role
-from omnigraph.embed.providers import Embedders, make_embedder, resolve_query_vector
+from omnigraph.embed.providers.choice import Embedders, make_embedder, resolve_query_vector
+from omnigraph.embed.providers.config import EmbeddingConfig
+from omnigraph.embed.providers.embedder import Embedder, Role
 
 __all__ = [
     "Embedder",

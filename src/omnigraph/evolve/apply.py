@@ -13,18 +13,18 @@ from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteView, commit_write
 from omnigraph.commit.removal import Purpose, finish_removals, is_cleared
 from omnigraph.commit.rows import SchemaRow
-from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_history import first_version_of, identified
-from omnigraph.commit.schema_lock import alone_with_the_schema, refuse_branches
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.history import first_version_of, identified
+from omnigraph.commit.schema.lock import alone_with_the_schema, refuse_branches
 from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.diagnostics import Source
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
 from omnigraph.evolve.changes import changes_of, converted_values, kinds_of
 from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.judge import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity

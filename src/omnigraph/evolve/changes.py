@@ -23,7 +23,7 @@ from omnigraph.lang.schema.steps import (
     Step,
     WidenProperty,
 )
-from omnigraph.storage.alter import ColumnPlan
+from omnigraph.storage.tables.alter import ColumnPlan
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import Kind
 

@@ -31,7 +31,7 @@ from omnigraph.lang.schema.steps import (
     WidenProperty,
 )
 from omnigraph.lang.types import Scalar
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.moments import to_timestamp
 from omnigraph.write.validate.cardinality import cardinality_violations

@@ -18,10 +18,10 @@ from omnigraph.errors import InternalError
 from omnigraph.evolve.changes import Changes, TypeChange
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema.steps import DropMode
-from omnigraph.storage.alter import stage_alter, stage_repeats
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import CommittedTable, StagedTable, TableRef
-from omnigraph.storage.widths import batch_rows
+from omnigraph.storage.tables.alter import stage_alter, stage_repeats
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
+from omnigraph.storage.tables.widths import batch_rows
 from omnigraph.write.delta import Kind
 
 

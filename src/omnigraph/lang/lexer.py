@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from omnigraph.diagnostics import Diagnostic, Phase, Source, Span
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
 
 
 class Kind(IntEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Source, Span
+from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Source, Span
 from omnigraph.lang.lexer import Kind, Token, decode_string, lex
 from omnigraph.lang.types import I64_RANGE
 

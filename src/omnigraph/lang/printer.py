@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph.diagnostics import Source, Span
+from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import Comment
 
 _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")

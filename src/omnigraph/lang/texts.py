@@ -5,8 +5,8 @@ from __future__ import annotations
 from os import PathLike, fspath
 from pathlib import Path
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 
 _COMMENTS = ("//", "/*")
 

@@ -22,8 +22,8 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.maintain.optimize import refuse_unsettled
-from omnigraph.storage.transactions import operations_between
+from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.storage.tables.transactions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
 

@@ -22,7 +22,7 @@ from omnigraph.merge.ancestry import Ancestry
 from omnigraph.merge.changes import TableChanges, apart, find_changes, with_unsure
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 
 

@@ -16,7 +16,7 @@ from omnigraph.lang.schema.steps import AddProperty
 from omnigraph.merge.change_filter import type_id
 from omnigraph.merge.events import recorded_events
 from omnigraph.merge.feed import SchemaAt
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 
 _STAMP = "_row_last_updated_at_version"

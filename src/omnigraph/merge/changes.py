@@ -20,8 +20,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
-from omnigraph.storage.blobs import is_blob
-from omnigraph.storage.deltas import (
+from omnigraph.storage.tables.blobs import is_blob
+from omnigraph.storage.tables.deltas import (
     ROW_ID,
     all_rows,
     column_names,
@@ -30,11 +30,11 @@ from omnigraph.storage.deltas import (
     rows_where,
     touched_since,
 )
-from omnigraph.storage.inline import BranchInfo
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.widths import null_column
+from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.widths import null_column
 
 UNSURE = -1
 """In the place of its row id: a row whose values nobody knows."""

@@ -20,7 +20,7 @@ from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operatio
 from omnigraph.merge.changes import Earlier, TableChanges, find_changes
 from omnigraph.merge.conflicts import as_json
 from omnigraph.merge.events import events_between
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import NO_IDS, Kind
 from omnigraph.write.images import images
 

@@ -18,7 +18,7 @@ from omnigraph.commit.history import Commit, History
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
-from omnigraph.commit.schema_history import recorded_schema
+from omnigraph.commit.schema.history import recorded_schema
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing

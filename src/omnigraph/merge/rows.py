@@ -20,8 +20,8 @@ from omnigraph.lang.types import PropType, Scalar
 from omnigraph.merge.changes import UNSURE, TableChanges
 from omnigraph.merge.conflicts import OURS, THEIRS, Choice, Conflict, ConflictKind, Resolution
 from omnigraph.merge.equal import Mask, same_values
-from omnigraph.storage.deltas import ROW_ID
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.deltas import ROW_ID
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import Kind
 from omnigraph.write.images import image

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from omnigraph.commit.protocol import WriteView
 from omnigraph.merge.changes import TableChanges
 from omnigraph.merge.rows import MergedRows
-from omnigraph.storage.deltas import ROW_ID, delete_rows
-from omnigraph.storage.table_types import StagedTable
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.deltas import ROW_ID, delete_rows
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.types import StagedTable
 from omnigraph.write.delta import Kind, TableDelta
 from omnigraph.write.stage import stage_deltas
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.select import read_queries, select_query

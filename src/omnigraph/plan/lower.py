@@ -8,8 +8,8 @@ that reaches them.
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Phase, Source
 from omnigraph.errors import PlanError
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import (
     BoundNode,

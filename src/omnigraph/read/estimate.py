@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation, ReadPlan
-from omnigraph.storage.search import SearchIndex, text_index, vector_index
+from omnigraph.storage.tables.search import SearchIndex, text_index, vector_index
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
-from omnigraph.read.turns import leave_if_long
+from omnigraph.read.gate import leave_if_long
 
 MEMORY = 1 << 30
 """What the intermediate rows of one query may take unless the caller says otherwise."""

@@ -22,12 +22,12 @@ from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Op
 from omnigraph.read.blocks import Answers, step_blocks, together, values_in_blocks
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
+from omnigraph.read.gate import leave
 from omnigraph.read.limits import Watch
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource, row_width
 from omnigraph.read.strategy import TraversalSettings
-from omnigraph.read.turns import leave
 from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from omnigraph.read.search.fuse import DEFAULT_K, fuse
 from omnigraph.read.search.ranking import bm25
 from omnigraph.read.search.text import match_set, matches
 from omnigraph.read.search.vector import distances, metric_of, nearest, probes_of
-from omnigraph.storage.search import NOTHING, Hits, RowIds
+from omnigraph.storage.tables.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
     from omnigraph.read.frame import Frame, Numbers

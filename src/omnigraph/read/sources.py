@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query.checked import Direction
 from omnigraph.read.frame import Ints, Mask, Numbers
+from omnigraph.read.gate import leave
 from omnigraph.read.strategy import Choice, TraversalSettings, choose
-from omnigraph.read.turns import leave
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import Codes, one_array
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore
     from omnigraph.lang.schema.catalog import EdgeType, NodeType
     from omnigraph.plan.nodes import Connect, Expand
-    from omnigraph.storage.table import Table
+    from omnigraph.storage.tables.table import Table
     from omnigraph.topology.store import Topology
 
 ID = "id"

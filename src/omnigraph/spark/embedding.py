@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph.embed.shares import Embedded, Share, Staging, embed_remote, stage_remote
-from omnigraph.storage.columns import ColumnUpdate
+from omnigraph.embed.job.splits import Embedded, Share, Staging, embed_remote, stage_remote
+from omnigraph.storage.tables.columns import ColumnUpdate
 
 if TYPE_CHECKING:
-    from omnigraph.spark.jobs import Report
-    from omnigraph.spark.session import SparkEngine
+    from omnigraph.spark.session.engine import SparkEngine
+    from omnigraph.spark.session.jobs import Report
 
 
 class SparkCrew:

@@ -20,10 +20,10 @@ from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import text_of
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.spark.reading import known_catalog
-from omnigraph.spark.source_reader import groups_of
-from omnigraph.storage.failures import translate
-from omnigraph.storage.parts import VersionPlace, lasting, open_version, version_place
+from omnigraph.spark.load.reading import known_catalog
+from omnigraph.spark.source.reader import groups_of
+from omnigraph.storage.objects.failures import translate
+from omnigraph.storage.tables.fragments import VersionPlace, lasting, open_version, version_place
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.maintain.upkeep import Tell, Workforce
+from omnigraph.maintain.optimize.upkeep import Tell, Workforce
 
 if TYPE_CHECKING:
-    from omnigraph.spark.session import SparkEngine
+    from omnigraph.spark.session.engine import SparkEngine
 
 SEGMENT_ROWS = 1_000_000
 """A task indexes about so many rows."""

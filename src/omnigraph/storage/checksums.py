@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
-from omnigraph.storage.graph_paths import escaped, is_table_file, refuse_unsafe
-from omnigraph.storage.objects import ObjectInfo, ObjectStore
+from omnigraph.storage.objects.graph_paths import escaped, is_table_file, refuse_unsafe
+from omnigraph.storage.objects.store import ObjectInfo, ObjectStore
 
 FOLDER = "__checksums"
 TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")

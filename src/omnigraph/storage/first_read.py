@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.storage.checksums import Checksums, FileSum, is_same, read_records, sum_of
-from omnigraph.storage.failures import translated
-from omnigraph.storage.file_checks import (
+from omnigraph.storage.lance_format.files import (
     Damaged,
     NewFile,
     check_column_tail,
     check_new_file,
     check_version_file,
 )
-from omnigraph.storage.graph_paths import is_file_in_copy
-from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.lance_manifests import IndexEntry, base_paths, index_entries
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.lance_format.manifests import IndexEntry, base_paths, index_entries
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.graph_paths import is_file_in_copy
+from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.recorded_sums import RecordedSums
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.types import TableRef
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -15,12 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.storage.blobs import is_stored_blob
 from omnigraph.storage.checksums import FileSum, Sums
-from omnigraph.storage.datasets import HINT, Datasets, branch_file, manifest_name
 from omnigraph.storage.durable import sync_tree
-from omnigraph.storage.failures import translated
-from omnigraph.storage.file_checks import (
+from omnigraph.storage.lance_format.files import (
     Damage,
     Damaged,
     NewFile,
@@ -29,10 +26,13 @@ from omnigraph.storage.file_checks import (
     check_transaction_file,
     check_version_file,
 )
-from omnigraph.storage.graph_paths import refuse_unsafe
-from omnigraph.storage.lance_failures import lance_call
-from omnigraph.storage.lance_manifests import VersionFile
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.lance_format.manifests import VersionFile
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.graph_paths import refuse_unsafe
+from omnigraph.storage.tables.blobs import is_stored_blob
+from omnigraph.storage.tables.datasets import HINT, Datasets, branch_file, manifest_name
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.types import TableRef
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -19,8 +19,8 @@ from contextlib import suppress
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.checksums import FOLDER, FileSum, recorded_at, sums_of_record
-from omnigraph.storage.links import no_follow
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.links import no_follow
+from omnigraph.storage.objects.store import ObjectStore
 
 _SMALL = 256 << 10
 _NEXT = 8

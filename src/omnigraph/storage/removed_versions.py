@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
-from omnigraph.storage.cleaning import fork_reference
-from omnigraph.storage.graph_paths import is_branch, is_copy, refused
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.table_types import TableRef
+from omnigraph.storage.objects.graph_paths import is_branch, is_copy, refused
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.cleaning import fork_reference
+from omnigraph.storage.tables.types import TableRef
 
 FOLDER = "__history"
 PATH = f"{FOLDER}/removed.json"

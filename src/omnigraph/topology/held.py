@@ -19,7 +19,7 @@ from omnigraph.errors import MemoryExceeded
 from omnigraph.topology.ids import Ids, Numbers
 
 if TYPE_CHECKING:
-    from omnigraph.storage.table import FragmentInfo, Table
+    from omnigraph.storage.tables.table import FragmentInfo, Table
 
 RowIds = npt.NDArray[np.int64]
 

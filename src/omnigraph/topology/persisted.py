@@ -21,7 +21,7 @@ from omnigraph.topology.edges import IN, OUT, EdgeIndex
 from omnigraph.topology.ids import Ids, Numbers
 
 if TYPE_CHECKING:
-    from omnigraph.storage.derived import Derived, DerivedFiles
+    from omnigraph.storage.objects.derived import Derived, DerivedFiles
     from omnigraph.topology.held import HeldTable
     from omnigraph.topology.identity import TableId
     from omnigraph.topology.nodes import NodeIndex

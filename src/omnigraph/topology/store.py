@@ -20,7 +20,7 @@ from omnigraph.topology.nodes import NodeIndex
 from omnigraph.topology.persisted import Persisted
 
 if TYPE_CHECKING:
-    from omnigraph.storage.table import Table
+    from omnigraph.storage.tables.table import Table
 
 _MEMORY = 512 << 20
 _MOST = 64

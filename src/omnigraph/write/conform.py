@@ -11,8 +11,8 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.widths import null_column
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.widths import null_column
 from omnigraph.write.arrow_names import type_name
 from omnigraph.write.blobs import BASE64, blob_bytes
 from omnigraph.write.column_names import first_repeated

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.storage.tables import Data
+from omnigraph.storage.tables.store import Data
 
 Kind: TypeAlias = NodeType | EdgeType
 NO_IDS = pa.array([], pa.string())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import Scalar
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 from omnigraph.write.moments import to_timestamp
 

@@ -19,9 +19,9 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder, replaced_file

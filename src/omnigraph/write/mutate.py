@@ -26,8 +26,8 @@ from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import Scalar
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import MutationPlan
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows

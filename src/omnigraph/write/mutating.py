@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omnigraph.commit.protocol import WriteRequest
-from omnigraph.commit.schema_files import Contract
+from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.plan.bind import bind

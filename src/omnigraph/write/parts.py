@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from omnigraph.commit.protocol import WriteView
 from omnigraph.errors import InternalError, OmniGraphError
-from omnigraph.storage.blobs import is_blob
-from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.inline import rows_of_part
-from omnigraph.storage.parts import (
+from omnigraph.storage.tables.blobs import is_blob
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.fragments import (
     Deletions,
     Part,
     PartsPlace,
@@ -31,10 +30,11 @@ from omnigraph.storage.parts import (
     replace_in,
     write_parts,
 )
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import StagedTable
-from omnigraph.storage.tables import KEY, Data
-from omnigraph.storage.upserts import NEW
+from omnigraph.storage.tables.inline import rows_of_part
+from omnigraph.storage.tables.store import KEY, Data
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import StagedTable
+from omnigraph.storage.tables.upserts import NEW
 from omnigraph.write.delta import Effect, Kind
 
 A = TypeVar("A")

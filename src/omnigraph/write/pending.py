@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.protocol import WriteView
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import StagedTable
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.upserts import NEW, Replacement, row_ids_of
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import StagedTable
+from omnigraph.storage.tables.upserts import NEW, Replacement, row_ids_of
 from omnigraph.write.delta import NO_IDS, Deltas, Effect, RowSource, TableDelta
 from omnigraph.write.parts import PartRows
 

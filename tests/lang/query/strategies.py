@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.lexer import Kind, lex
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import AGGREGATES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import examine_query, parse_queries, typed
 from omnigraph.lang.query.groups import Groups
 from omnigraph.lang.query.sweep import sweep_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import check_query, describe, read_queries
 from omnigraph.lang.schema import compile_schema
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import QueryError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.parsing import MAX_NESTING
 from omnigraph.lang.query import ast

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.query.codes import LINT
 from omnigraph.lang.query.lint import NO_PARAMS

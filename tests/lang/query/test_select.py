@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import InputError, QueryError, QueryNotFound
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import read_queries, select_query
 from omnigraph.lang.schema import compile_schema
 from omnigraph.plan import Expect, compile_query

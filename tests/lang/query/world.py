@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from omnigraph.diagnostics import Diagnostic, Severity, Source, Span
+from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery, CheckedRead
 from omnigraph.lang.query.checker import examine_query

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph.lang.schema as package
-from omnigraph.diagnostics import Phase, Source
 from omnigraph.errors import SchemaError
+from omnigraph.lang.diagnostics import Phase, Source
 from omnigraph.lang.schema import SCHEMA_CODES, analyze_schema, compile_schema, parse_schema
 from omnigraph.lang.schema.check import check_schema
 

@@ -182,7 +182,7 @@ def test_a_stored_form_that_is_none_is_refused(text: str) -> None:
 
 
 def test_building_does_not_depend_on_anything_but_the_tree() -> None:
-    from omnigraph.diagnostics import Source
+    from omnigraph.lang.diagnostics import Source
     from omnigraph.lang.schema import parse_schema
 
     file, _ = parse_schema(Source("s.pg", EVERYTHING))

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from omnigraph.diagnostics import Severity, Source
 from omnigraph.errors import ValueConversionError
+from omnigraph.lang.diagnostics import Severity, Source
 from omnigraph.lang.schema import analyze_schema, key_id, lint_code, lint_schema
 from omnigraph.lang.schema.keys import KeyValue
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.diagnostics import Severity
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Severity
 from omnigraph.lang.schema import (
     LINT_CODES,
     MigrationPlan,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import SchemaError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema import (
     Cardinality,
     Catalog,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Source, Span
+from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.printer import Block, Item, weave
 

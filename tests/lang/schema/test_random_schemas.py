@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.diagnostics import Source
 from omnigraph.errors import SchemaError
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema import (
     SchemaFile,
     SchemaIR,

@@ -11,7 +11,7 @@ import pytest
 from omnigraph.lang.query.typed import TextFunction
 from omnigraph.read.search.ranking import bm25
 from omnigraph.read.search.text import match_set
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.storage.tables.types import IndexKind
 from tests.read.search.test_text import LIBRARY
 
 TEXT = IndexKind.TEXT

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from omnigraph.errors import InputError
 from omnigraph.lang.query.typed import TextFunction
 from omnigraph.read.search.text import match_set, matches
-from omnigraph.storage.search import text_hits, text_index
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.storage.tables.search import text_hits, text_index
+from omnigraph.storage.tables.types import IndexKind
 from tests.read.search.world import Docs
 
 SEARCH, MATCH_TEXT, FUZZY = TextFunction.SEARCH, TextFunction.MATCH_TEXT, TextFunction.FUZZY

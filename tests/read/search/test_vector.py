@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema import compile_schema
 from omnigraph.read.search.vector import Metric, distances, metric_of, nearest
-from omnigraph.storage.search import vector_index
-from omnigraph.storage.table_types import IndexKind
+from omnigraph.storage.tables.search import vector_index
+from omnigraph.storage.tables.types import IndexKind
 from tests.read.search.world import Docs
 
 VECTOR = IndexKind.VECTOR

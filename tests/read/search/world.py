@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation
 
-from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.roots import parse_root
-from omnigraph.storage.table_types import IndexKind, IndexSpec, TableRef
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
 
 SIZE = 4
 SCHEMA = pa.schema(

@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 
 from omnigraph.errors import LoadError
-from omnigraph.spark import reading
-from omnigraph.spark.load import shared_reading
+from omnigraph.spark.load import reading
+from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into

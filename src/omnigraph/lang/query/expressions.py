@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from omnigraph.diagnostics import Span
 from omnigraph.lang.closest import closest
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.query import ast

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
 
-from omnigraph.diagnostics import Source, Span
 from omnigraph.errors import QueryError
+from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import Comment, Kind, Token, lex, quote_string
 from omnigraph.lang.printer import Block, Item, weave
 from omnigraph.lang.query import ast

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery, CheckedRead, StatementKind
 from omnigraph.lang.query.checker import examine_query

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from omnigraph.diagnostics import Diagnostic, Source, Span, first_in_source
 from omnigraph.lang.closest import closest
+from omnigraph.lang.diagnostics import Diagnostic, Source, Span, first_in_source
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Phase, Source
 from omnigraph.errors import InputError, QueryError, QueryNotFound
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checker.context import suggest
 from omnigraph.lang.query.parser import parse_queries

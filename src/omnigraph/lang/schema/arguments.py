@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.types import I64_RANGE

@@ -12,7 +12,7 @@ import builtins
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.types import PropType
 
 NOWHERE = Span(0, 0)

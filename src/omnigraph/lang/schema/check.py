@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph.diagnostics import Diagnostic, Source, Span
+from omnigraph.lang.diagnostics import Diagnostic, Source, Span
 from omnigraph.lang.schema.annotations import check_property, check_type_annotations
 from omnigraph.lang.schema.ast import (
     WORDS,

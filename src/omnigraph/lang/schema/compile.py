@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.errors import SchemaError
+from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.lang.schema.ast import SchemaFile
 from omnigraph.lang.schema.catalog import Catalog, catalog_from_ir
 from omnigraph.lang.schema.check import check_schema

@@ -53,7 +53,7 @@ def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
 def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> ExpandedNode:
     """Copy in what the interfaces bring and the node does not declare itself.
 
-    >>> from omnigraph.diagnostics import Source
+    >>> from omnigraph.lang.diagnostics import Source
     >>> from omnigraph.lang.schema.parser import parse_schema
     >>> text = "interface Named { name: String @key } node A implements Named { age: I32? }"
     >>> file, _ = parse_schema(Source("s.pg", text))

@@ -6,8 +6,8 @@ one property or constraint per line, long enums wrapped.
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Source, Span
 from omnigraph.errors import SchemaError
+from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.printer import Block, Item, weave
 from omnigraph.lang.schema.ast import (

@@ -6,8 +6,8 @@ Errors are not repeated here; ``lint_schema`` wants a text that compiles. The co
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Source, in_source_order
 from omnigraph.lang.closest import closest
+from omnigraph.lang.diagnostics import Diagnostic, Source, in_source_order
 from omnigraph.lang.schema.ast import (
     Annotation,
     Check,

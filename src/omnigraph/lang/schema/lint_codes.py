@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph.diagnostics import Severity
+from omnigraph.lang.diagnostics import Severity
 
 
 class Tier(StrEnum):

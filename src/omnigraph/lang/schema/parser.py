@@ -7,7 +7,7 @@ combinations) is found later, in ``check``.
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Source, Span
+from omnigraph.lang.diagnostics import Diagnostic, Source, Span
 from omnigraph.lang.lexer import Kind, decode_string
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.schema.arguments import (

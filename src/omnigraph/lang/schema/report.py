@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph.diagnostics import Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.closest import closest
+from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source, Span
 
 
 class Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind
 from omnigraph.lang.parsing import Failure, Parser
 from omnigraph.lang.schema.ast import EnumValues

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.diagnostics import Source
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
 from omnigraph.lang.schema.report import Report, did_you_mean
 from omnigraph.lang.types import MOST_DIMENSIONS, PropType

@@ -42,7 +42,7 @@ from omnigraph.maintain.verify.report import (
 from omnigraph.maintain.verify.tables import table_jobs
 from omnigraph.maintain.verify.versions import look_at_versions
 from omnigraph.storage.checksums import TABLES, Records
-from omnigraph.storage.graph_paths import escaped
+from omnigraph.storage.objects.graph_paths import escaped
 
 __all__ = ["Problem", "ProblemCode", "VerifyReport", "Weight", "verify"]
 

@@ -16,10 +16,10 @@ from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.indexes import rebuild_hint
 from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER, FileSum, Records, is_same, read_records
-from omnigraph.storage.datasets import HINT
-from omnigraph.storage.segments import segments_of
-from omnigraph.storage.table_types import TableRef, split_file
-from omnigraph.storage.verifying import branch_names, files_of_version, named_files
+from omnigraph.storage.tables.datasets import HINT
+from omnigraph.storage.tables.segments import segments_of
+from omnigraph.storage.tables.types import TableRef, split_file
+from omnigraph.storage.tables.verification import branch_names, files_of_version, named_files
 
 _SHARE = 64
 

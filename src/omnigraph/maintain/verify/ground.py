@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.schema_files import Contract
-from omnigraph.commit.schema_history import schema_at
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.history import schema_at
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema import Catalog, compile_schema
 from omnigraph.maintain.verify.report import Findings, Problem, ProblemCode
-from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.table_types import TableRef
-from omnigraph.storage.verifying import files_of_version
+from omnigraph.storage.objects.store import ObjectInfo
+from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.verification import files_of_version
 
 Tell = Callable[[str, int, int], None]
 """Called with the phase, how many shares of it are done, and how many there are."""

@@ -22,10 +22,10 @@ from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
-from omnigraph.storage.graph_paths import branch_of_reference, escaped
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.objects.graph_paths import branch_of_reference, escaped
 from omnigraph.storage.removed_versions import life_id, read_removed
-from omnigraph.storage.table_types import TableRef, split_file
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)
 _CLEANUP = "run graph.maintenance.cleanup()"

@@ -9,17 +9,17 @@ import numpy as np
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.query.typed import TextFunction
-from omnigraph.maintain.indexes import wanted_indexes
-from omnigraph.maintain.vector_indexes import NEIGHBOURS, QUERIES, recall
+from omnigraph.maintain.optimize.indexes import wanted_indexes
+from omnigraph.maintain.optimize.vector_indexes import NEIGHBOURS, QUERIES, recall
 from omnigraph.maintain.verify.ground import Ground
 from omnigraph.maintain.verify.report import Problem, ProblemCode
 from omnigraph.read.search.analyser import split_words
 from omnigraph.read.search.text import matches
-from omnigraph.storage.search import column_batches, text_hits, text_index, vector_index
-from omnigraph.storage.segments import index_facts, segments_of
-from omnigraph.storage.table import Table
-from omnigraph.storage.table_types import IndexKind, IndexSpec
-from omnigraph.storage.verifying import Gap, equality_gap, vector_gap
+from omnigraph.storage.tables.search import column_batches, text_hits, text_index, vector_index
+from omnigraph.storage.tables.segments import index_facts, segments_of
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import IndexKind, IndexSpec
+from omnigraph.storage.tables.verification import Gap, equality_gap, vector_gap
 from omnigraph.write.delta import Kind
 
 _WORDS = 3

@@ -27,9 +27,9 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode
-from omnigraph.storage.blobs import is_stored_blob
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import KEY, Data
+from omnigraph.storage.tables.blobs import is_stored_blob
+from omnigraph.storage.tables.store import KEY, Data
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Effect, Kind, TableDelta
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed

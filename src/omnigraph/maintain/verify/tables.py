@@ -8,12 +8,12 @@ from dataclasses import replace
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.maintain.indexes import types_of
+from omnigraph.maintain.optimize.indexes import types_of
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground, label
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import Problem, ProblemCode
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Kind
 
 Job = Callable[[], None]

@@ -20,9 +20,7 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
 from omnigraph.storage.checksums import Records
-from omnigraph.storage.cleaning import version_number
-from omnigraph.storage.datasets import HINT
-from omnigraph.storage.graph_paths import branch_of_reference
+from omnigraph.storage.objects.graph_paths import branch_of_reference
 from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
     PATH,
@@ -33,8 +31,10 @@ from omnigraph.storage.removed_versions import (
     read_removed,
     to_ranges,
 )
-from omnigraph.storage.table_types import TableRef, split_file
-from omnigraph.storage.verifying import transactions_of_versions
+from omnigraph.storage.tables.cleaning import version_number
+from omnigraph.storage.tables.datasets import HINT
+from omnigraph.storage.tables.types import TableRef, split_file
+from omnigraph.storage.tables.verification import transactions_of_versions
 
 _MOST_LOST = 10_000
 """A hint of Lance that is farther ahead of the newest version is damaged itself."""

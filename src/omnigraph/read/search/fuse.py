@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.storage.search import Hits
+from omnigraph.storage.tables.search import Hits
 
 DEFAULT_K = 60
 

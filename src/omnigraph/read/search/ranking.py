@@ -23,7 +23,7 @@ import numpy.typing as npt
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse_query
 from omnigraph.read.search.text import analysed_batches
-from omnigraph.storage.search import (
+from omnigraph.storage.tables.search import (
     NOTHING,
     Hits,
     RowIds,
@@ -32,7 +32,7 @@ from omnigraph.storage.search import (
     text_hits,
     text_index,
 )
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 
 K1 = 1.2
 B = 0.75

@@ -20,8 +20,8 @@ from omnigraph.lang.query.typed import TextFunction
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse, analyse_query, split_words
 from omnigraph.read.search.edits import within_edits
-from omnigraph.storage.search import RowIds, column_batches, text_hits, text_index
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.search import RowIds, column_batches, text_hits, text_index
+from omnigraph.storage.tables.table import Table
 
 DEFAULT_EDITS = 2
 # Longer than any term: from here on everything is near everything.

@@ -21,7 +21,7 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.vectors import VectorOptionError, vector_options
 from omnigraph.read.limits import Check, unlimited
-from omnigraph.storage.search import (
+from omnigraph.storage.tables.search import (
     NOTHING,
     Floats,
     Hits,
@@ -30,7 +30,7 @@ from omnigraph.storage.search import (
     matching_rows,
     vector_hits,
 )
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from omnigraph.read.limits import Watch
-    from omnigraph.spark.session import SparkEngine
+    from omnigraph.spark.session.engine import SparkEngine
 
 T = TypeVar("T")
 # Spark knows no sizes of what Python reads; frames of so few rows go to every worker.

@@ -12,13 +12,13 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation
 from omnigraph.read.scan import is_key
-from omnigraph.spark.failures import carrying
 from omnigraph.spark.query import edges
 from omnigraph.spark.query.edges import DST, EDGE, SRC, EdgeScan
 from omnigraph.spark.query.frame import Driver, near
 from omnigraph.spark.query.tables import ID, ROW_ID, TableAt, reader_of
 from omnigraph.spark.query.work import LABEL
-from omnigraph.storage.parts import fragments_of, version_place
+from omnigraph.spark.session.failures import carrying
+from omnigraph.storage.tables.fragments import fragments_of, version_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.storage.parts import VersionPlace, open_version
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.fragments import VersionPlace, open_version
+from omnigraph.storage.tables.table import Table
 from omnigraph.topology.held import one_array
 
 Ints = npt.NDArray[np.int64]

@@ -16,10 +16,10 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.frame import Frame
-from omnigraph.spark.failures import carrying
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
 from omnigraph.spark.query.rows import Query, WorkerRun, asked_columns, numbers_of
 from omnigraph.spark.query.tables import ID, ROW_ID, TableAt
+from omnigraph.spark.session.failures import carrying
 
 LABEL = "query"
 WEIGHT = "w"

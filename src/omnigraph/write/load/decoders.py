@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.line_shapes import has_names, records_by_look
 

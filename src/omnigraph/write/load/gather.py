@@ -13,8 +13,8 @@ from omnigraph.errors import ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.widths import BATCH_BYTES, vector_bytes
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_size
 from omnigraph.write.convert import Problem, convert_column, show
 from omnigraph.write.delta import Kind

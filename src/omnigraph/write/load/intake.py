@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph.commit.receipts import OTHERS
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.blobs import LocalFiles
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from omnigraph.commit.receipts import BESIDE_DATA
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer

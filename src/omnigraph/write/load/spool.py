@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import StorageFull
-from omnigraph.storage.failures import translate
-from omnigraph.storage.tables import Data
+from omnigraph.storage.objects.failures import translate
+from omnigraph.storage.tables.store import Data
 from omnigraph.write.delta import Kind
 
 PLACE = "place~"

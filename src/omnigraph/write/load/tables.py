@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.widths import vector_bytes
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.widths import vector_bytes
 from omnigraph.write.arrow_names import type_name
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import conform

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Deltas, Kind
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import KEY
-from omnigraph.storage.upserts import gathered
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.upserts import gathered
 from omnigraph.write.delta import NO_IDS, Deltas
 
 # So many keys an index answers as fast as a pass over a small table does; more of them, up to a

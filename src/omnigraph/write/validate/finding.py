@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.storage.table import Table
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
 from omnigraph.write.validate.committed import Committed
 

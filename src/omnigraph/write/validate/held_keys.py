@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.storage.table import Table
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
 from omnigraph.write.moments import to_timestamp
 from omnigraph.write.validate.committed import Committed, any_present

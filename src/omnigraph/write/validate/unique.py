@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from omnigraph.errors import KeyConflict, UniqueViolation
 from omnigraph.lang.schema.catalog import NodeType
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
 from omnigraph.write.validate.finding import Finder, Held
 from omnigraph.write.validate.violations import Violation, named, shown

@@ -12,7 +12,7 @@ from omnigraph.errors import InputError, ValueViolation
 from omnigraph.lang.schema.ast import Check, Range
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.lang.schema.patterns import BadPattern, matches
-from omnigraph.storage.tables import KEY
+from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind, TableDelta
 from omnigraph.write.validate.violations import Violation, shown
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.errors import QueryError
+from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, first_in_source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery
 from omnigraph.lang.query.checker.context import Context

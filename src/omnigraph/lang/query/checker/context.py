@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from omnigraph.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.closest import closest
+from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, Scope, properties_of, suggest
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant

@@ -6,7 +6,7 @@ import math
 import re
 from datetime import UTC, date, datetime
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, suggest
 from omnigraph.lang.types import F32_MAX, INTEGER_RANGES, PropType, Scalar, comparable

@@ -8,7 +8,7 @@ right, unless it has to guess.
 
 from __future__ import annotations
 
-from omnigraph.diagnostics import Span
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Pattern
 from omnigraph.lang.query.checker.context import Bound, Context, Scope, suggest

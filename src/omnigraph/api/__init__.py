@@ -1,0 +1,1 @@
+"""What users hold: the graph, its snapshots and its namespaces."""

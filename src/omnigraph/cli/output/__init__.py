@@ -1,0 +1,1 @@
+"""What commands print: results, progress, pages, hints."""

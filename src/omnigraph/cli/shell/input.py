@@ -1,0 +1,241 @@
+"""The lines of the shell: from somebody at a terminal, with editing and history, or from a pipe.
+
+Editing needs ``readline``, which not every Python has; without it lines are read plainly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from omnigraph.cli import files
+from omnigraph.cli.output import terminal
+from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.statements import is_blank, is_complete
+from omnigraph.errors import InputError
+
+MOST_ENTRIES = 1_000
+CONTINUATION = "      ...> "
+SIGNS = (".", "\\")
+"""What a command of the shell starts with; a statement never does."""
+
+BARE = ("help", "quit", "exit")
+"""Commands that people also write without a sign."""
+
+_DELIMITERS = " \t\n{}()[],:=<>\"'"
+"""Where a word starts that Tab completes: dots, signs and slashes are part of it."""
+
+Candidates = Callable[[str, str], Sequence[str]]
+"""From all that stands before the cursor, and the word there, to what the word may become."""
+
+
+class Lines(Protocol):
+    """Where lines come from."""
+
+    is_live: bool
+    """Whether somebody types them."""
+
+    def read(self, prompt: str) -> str | None:
+        """The next line; none at the end."""
+
+    def keep(self, lines: Sequence[str]) -> None:
+        """Remember what was typed."""
+
+
+class Reader:
+    """Puts lines together to what can be run."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._waiting: deque[str] = deque()
+        self.pending: list[str] = []
+        """The lines of a statement that is not whole yet."""
+
+    def next(self, prompt: str) -> str | None:
+        """A command or a statement; none at the end."""
+        self.pending = []
+        while True:
+            is_typed = not self._waiting and self._lines.is_live
+            line = self._line(CONTINUATION if self.pending else prompt)
+            if line is None:
+                return self._rest()
+            blank = not line.strip()
+            if not self.pending:
+                if blank:
+                    continue
+                if is_command(line):
+                    self._lines.keep([line.rstrip()])
+                    return line.strip()
+            self.pending.append(line)
+            text = "\n".join(self.pending)
+            # Files have blank lines inside of queries; who types one wants to be done.
+            if (blank and is_typed) or is_complete(text):
+                if is_blank(text):
+                    self.pending = []
+                    continue
+                self._lines.keep([each for each in self.pending if each.strip()])
+                return text
+
+    def _line(self, prompt: str) -> str | None:
+        if not self._waiting:
+            line = self._lines.read(prompt)
+            if line is None:
+                return None
+            # A text that is pasted comes as one line with line ends inside.
+            self._waiting.extend(line.split("\n"))
+        return self._waiting.popleft()
+
+    def _rest(self) -> str | None:
+        """What stands there at the end; who leaves a terminal has given it up."""
+        text = "\n".join(self.pending)
+        return None if self._lines.is_live or is_blank(text) else text
+
+
+def is_command(line: str) -> bool:
+    """Whether a line is one of the shell's own commands.
+
+    >>> is_command(r"\\branch dev"), is_command("quit"), is_command("match { $p: Person }")
+    (True, True, False)
+    """
+    text = line.strip()
+    return text.startswith(SIGNS) or text.removesuffix(";").rstrip() in BARE
+
+
+class Piped:
+    """Lines of a file or a pipe."""
+
+    is_live = False
+
+    def read(self, prompt: str) -> str | None:
+        if sys.stdin is None:
+            raise InputError(f"{files.STDIN_NAME}: closed")
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return None
+        try:
+            return line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{files.STDIN_NAME}: not UTF-8 text", hint="save the file as UTF-8"
+            ) from None
+
+    def keep(self, lines: Sequence[str]) -> None:
+        """Nobody asks for the lines of a file again."""
+
+
+class Typed:
+    """Lines of somebody at a terminal."""
+
+    is_live = True
+
+    def __init__(
+        self, history: History | None, candidates: Candidates, interrupts: Interrupts
+    ) -> None:
+        self._history = history
+        self._interrupts = interrupts
+        self._candidates = candidates
+        self._found: Sequence[str] = ()
+        self._readline = _readline() if terminal.is_terminal(sys.stdout) else None
+        if self._readline is not None:
+            self._readline.set_auto_history(False)
+            self._readline.set_completer_delims(_DELIMITERS)
+            self._readline.set_completer(self._complete)
+            is_libedit = "libedit" in (self._readline.__doc__ or "")
+            self._readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+            for entry in [] if history is None else history.entries():
+                self._readline.add_history(entry)
+
+    def read(self, prompt: str) -> str | None:
+        if not terminal.is_terminal(sys.stdout):
+            # Results go somewhere else; the prompt is no result.
+            terminal.ask(prompt)
+            line = self._interrupts.read(sys.stdin.readline)
+            return line.rstrip("\r\n") if line else None
+        try:
+            line = self._interrupts.read(partial(input, prompt))
+            # Python may have kept bytes that are no text as they are.
+            line.encode("utf-8")
+            return line
+        except EOFError:
+            return None
+        except UnicodeError:
+            terminal.warn("that line is not UTF-8 text, and is left out")
+            return ""
+
+    def keep(self, lines: Sequence[str]) -> None:
+        """One entry for each statement; a comment to its end of line keeps its lines apart."""
+        if not lines or lines[0].startswith(" "):
+            return
+        entries = (
+            lines if any("//" in line for line in lines) else [" ".join(map(str.strip, lines))]
+        )
+        for entry in entries:
+            if self._readline is not None:
+                self._readline.add_history(entry)
+            if self._history is not None:
+                self._history.add(entry)
+
+    def _complete(self, text: str, state: int) -> str | None:
+        """As readline asks: the candidates one by one, until there are no more."""
+        if self._readline is None:
+            return None
+        if state == 0:
+            before = self._readline.get_line_buffer()[: self._readline.get_begidx()]
+            self._found = self._candidates(before, text)
+        return self._found[state] if state < len(self._found) else None
+
+
+def _readline() -> ModuleType | None:
+    try:
+        import readline
+    except ImportError:
+        return None
+    return readline
+
+
+class History:
+    """The file of what was typed: a line for each entry, for its owner only, of bounded length."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: str | None = None
+        self._is_on = True
+
+    def entries(self) -> list[str]:
+        """The newest ones, oldest first."""
+        try:
+            lines = self._path.read_text("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+        return [line for line in lines if line][-MOST_ENTRIES:]
+
+    def add(self, entry: str) -> None:
+        if entry == self._last or not self._is_on:
+            return
+        self._last = entry
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.chmod(self._path, 0o600)
+                os.write(handle, f"{entry}\n".encode("utf-8", "surrogateescape"))
+            finally:
+                os.close(handle)
+        except OSError as error:
+            self._is_on = False
+            terminal.warn(f"the history is not kept: {terminal.describe_os_error(error)}")
+
+    def trim(self) -> None:
+        """Leave no more entries than are ever read."""
+        with suppress(OSError, InputError):
+            count = len(self._path.read_bytes().splitlines())
+            if count > MOST_ENTRIES:
+                text = "".join(f"{entry}\n" for entry in self.entries())
+                files.replace_text(str(self._path), text)

@@ -1,0 +1,188 @@
+"""Which schema belongs to which state of the graph.
+
+The manifest has a row for each schema from a version on, published together with the tables that
+have its shape, so a snapshot is always read under its own schema: an old one after a later apply,
+and the newest while the schema files of an apply still wait to be put in place, or lost it for
+good because the apply died.
+
+Another program changes the schema files and writes no such row. Every apply of ours leaves a row
+for the schema that it replaces too, so files with a schema that no row knows are the newer truth.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import pyarrow as pa
+
+from omnigraph.commit.rows import SchemaRow
+from omnigraph.commit.schema.files import STAGED_STATE, Contract, recorded_hash
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
+from omnigraph.lang.schema import Catalog, compile_schema
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.lang.schema.identity import Identity
+
+_KEPT = 16
+
+
+def schema_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Catalog:
+    """The schema of a snapshot; mostly the one that the files have."""
+    return contract_at(store, contract, snapshot).catalog
+
+
+def contract_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Contract:
+    """The schema of a snapshot together with its text."""
+    row = snapshot.schema
+    if row is not None and row.schema_hash == contract.schema_hash:
+        return contract
+    known = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
+    if row is None:
+        if not known:
+            return contract
+        # A graph of another program, from before the first schema was applied here.
+        row = known[min(known)]
+    row = _recorded(known, row, snapshot)
+    if row.schema_hash == contract.schema_hash:
+        return contract
+    if row.manifest_version < max(known, default=0):
+        return _of_row(contract, row)
+    return _newest(store, contract, snapshot, row, known)
+
+
+def identified_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> IdentifiedSchema:
+    """The schema of a snapshot with the stable ids of its types and properties."""
+    return identified(store, snapshot, contract_at(store, contract, snapshot).catalog)
+
+
+def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> IdentifiedSchema:
+    """The schema that a snapshot is known to have, with stable ids.
+
+    Where another program changed the schema they are derived from those of the newest row.
+    """
+    row = snapshot.schema
+    if row is None or row.schema_hash != catalog.schema_hash:
+        known = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
+        if row is None and not known:
+            return IdentifiedSchema.new(catalog)
+        row = _recorded(known, row or known[min(known)], snapshot)
+    if row.schema_hash == catalog.schema_hash:
+        return IdentifiedSchema(catalog, Identity.from_json(dict(row.identity)))
+    return recorded_schema(row).followed_by(catalog)
+
+
+def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
+    """The schema that a row of the manifest has."""
+    return IdentifiedSchema(_compiled(row.source), Identity.from_json(dict(row.identity)))
+
+
+def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> int:
+    """From which version of main on a schema holds that another program put in force.
+
+    The tables tell, where they got another shape; a change of rules leaves no trace before now.
+    """
+    row = snapshot.schema
+    if row is None:
+        return 1
+    manifest, before = store.manifest(None), _compiled(row.source)
+    versions = [commit.manifest_version for commit in manifest.commits()]
+    versions = sorted({each for each in versions if each > row.manifest_version})
+
+    def holds(version: int) -> bool:
+        try:
+            state = manifest.at_version(version)
+            return not _fits(store, state, before, catalog) and _fits(store, state, catalog, before)
+        except (HistoryGone, StorageMissing):
+            return False
+
+    first = bisect_left(versions, True, key=holds)
+    return versions[first] if first < len(versions) else snapshot.manifest_version
+
+
+def _recorded(known: Mapping[int, SchemaRow], row: SchemaRow, snapshot: Snapshot) -> SchemaRow:
+    """The row of a snapshot; that of another program's schema may have been written later."""
+    later = [each for each in known if row.manifest_version < each <= snapshot.manifest_version]
+    return known[max(later)] if later else row
+
+
+def _newest(
+    store: GraphStore,
+    contract: Contract,
+    snapshot: Snapshot,
+    row: SchemaRow,
+    known: Mapping[int, SchemaRow],
+) -> Contract:
+    """Under the newest row the files may have another schema for two reasons.
+
+    An apply of ours published and did not put its files in place, or another program changed the
+    schema.
+    """
+    files = store.schema_files
+    for _ in range(2):
+        contract = files.check(contract)
+        if contract.schema_hash == row.schema_hash or _is_staged(store, row):
+            return _of_row(contract, row)
+    in_row = _of_row(contract, row)
+    fits_row = _fits(store, snapshot, in_row.catalog, contract.catalog)
+    fits_files = _fits(store, snapshot, contract.catalog, in_row.catalog)
+    if fits_row != fits_files:
+        return in_row if fits_row else contract
+    if contract.schema_hash not in {each.schema_hash for each in known.values()}:
+        return contract
+    # The files have a schema that an apply of ours replaced. Either they were left behind, or
+    # another program went back to it: then it published since.
+    return in_row if snapshot.manifest_version <= row.manifest_version else contract
+
+
+def _of_row(contract: Contract, row: SchemaRow) -> Contract:
+    if row.schema_hash == contract.schema_hash:
+        return contract
+    return replace(contract, source=row.source, catalog=_compiled(row.source))
+
+
+def _is_staged(store: GraphStore, row: SchemaRow) -> bool:
+    try:
+        return recorded_hash(store.objects, STAGED_STATE) == row.schema_hash
+    except SchemaDrift:
+        return False
+
+
+def _fits(store: GraphStore, snapshot: Snapshot, catalog: Catalog, other: Catalog) -> bool:
+    """Whether the tables of a snapshot have the shape of one schema where the other differs."""
+    shapes, others = _shapes(catalog), _shapes(other)
+    if set(shapes) != set(snapshot.pins):
+        return False
+    for key, columns in shapes.items():
+        rest = others.get(key, {})
+        contested = {n for n in {*columns, *rest} if columns.get(n) != rest.get(n)}
+        if not contested:
+            continue
+        stored = store.table(snapshot.pins[key]).schema
+        for name in contested:
+            wanted = columns.get(name)
+            if (wanted is None) == (name in stored.names):
+                return False
+            # A Blob lies in the table in another form than it is declared in.
+            if wanted is not None and name in rest and stored.field(name).type != wanted:
+                return False
+    return True
+
+
+def _shapes(catalog: Catalog) -> dict[str, dict[str, pa.DataType]]:
+    kinds: list[NodeType | EdgeType] = [
+        *catalog.node_types.values(),
+        *catalog.edge_types.values(),
+    ]
+    return {
+        kind.table_key: {field.name: field.type for field in kind.arrow_schema()} for kind in kinds
+    }
+
+
+@lru_cache(maxsize=_KEPT)
+def _compiled(source: str) -> Catalog:
+    return compile_schema(source)

@@ -1,0 +1,125 @@
+"""The lock of a schema apply: a branch of the manifest that keeps every writer out.
+
+The branch is how other programs know. Ours also hold a lease for as long as they live, and leave
+a mark beside the lock: a lock with a mark and without a lease belongs to an apply that died, and
+whoever comes next may remove it. A lock without a mark says nothing about its holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
+from omnigraph.commit.sidecar import FOLDER, WriterKind
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
+from omnigraph.logs import logger
+from omnigraph.storage.leases.local import Held
+from omnigraph.storage.tables.types import TableRef
+
+_LOG = logger(__name__)
+
+MARK = f"{FOLDER}/schema-apply.lock"
+# The lock follows its mark at once.
+_MARK_SECONDS = 60
+
+
+def is_locked(store: GraphStore) -> bool:
+    """Whether a schema apply announced itself and has not ended."""
+    return store.objects.head(branch_reference(SCHEMA_LOCK)) is not None
+
+
+def is_ours(store: GraphStore) -> bool:
+    """Whether the lock was taken by this program, here or elsewhere.
+
+    A mark that stayed alone says nothing about a lock that somebody took much later.
+    """
+    mark, lock = store.objects.head(MARK), store.objects.head(branch_reference(SCHEMA_LOCK))
+    if mark is None or lock is None:
+        return False
+    return abs((lock.modified - mark.modified).total_seconds()) <= _MARK_SECONDS
+
+
+def refuse_while_schema_changes(store: GraphStore, operation: str = "write") -> None:
+    """Refuse an operation that needs the schema to stay as it is."""
+    if is_locked(store):
+        raise SchemaChanging(
+            f"{operation} is unavailable while schema apply is in progress",
+            hint="repeat when it is done, or reopen read-write",
+        )
+
+
+def refuse_branches(others: Sequence[str]) -> None:
+    """A schema is that of the whole graph, and a branch could not follow it."""
+    if others:
+        raise SchemaChangeRefused(
+            "schema apply requires a graph with only main; found non-main branches: "
+            + ", ".join(others),
+            hint="a branch has tables in the shape of the schema it was made under, and could "
+            "neither be read nor merged under another: merge what is to stay, delete the "
+            "branches, and apply again",
+            details={"branches": list(others)},
+        )
+
+
+@contextmanager
+def alone_with_the_schema(store: GraphStore) -> Iterator[Held]:
+    """Keep all writers and other applies out; refused where there are branches beside main."""
+    with ExitStack() as leases:
+        try:
+            held = leases.enter_context(store.leases.held([SCHEMA_LEASE], timeout=0.0))
+        except Conflict as error:
+            raise in_progress() from error
+        _take(store)
+        try:
+            yield held
+        finally:
+            _leave(store)
+
+
+def release(store: GraphStore) -> None:
+    """Remove the lock of an apply that has ended; whoever calls this holds its lease."""
+    if is_locked(store):
+        store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+    store.objects.delete(MARK)
+
+
+def _take(store: GraphStore) -> None:
+    # The lease of the branches: none may be made between the look at them and the lock.
+    with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+        if is_locked(store):
+            if not is_ours(store):
+                raise in_progress()
+            release(store)
+        refuse_branches(sorted(set(store.inline.branches(MANIFEST)) - {SCHEMA_LOCK}))
+        if _is_unsettled(store):
+            raise in_progress()
+        store.objects.write(MARK, "")
+        version = store.manifest(None).current().manifest_version
+        # Files without a reference are what a crash left of an earlier lock.
+        store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
+        store.inline.create_branch(TableRef(MANIFEST), version, SCHEMA_LOCK)
+
+
+def _leave(store: GraphStore) -> None:
+    """What is still to be settled keeps the lock: the recovery of it lets writers in again.
+
+    Never raises, since the apply has its own answer by now. A lock that stays has a mark and no
+    lease, so the next writer removes it.
+    """
+    try:
+        if not _is_unsettled(store):
+            release(store)
+    except OmniGraphError as error:
+        _LOG.warning("the lock of a schema apply that has ended stays: %s", error)
+
+
+def _is_unsettled(store: GraphStore) -> bool:
+    return any(s.writer_kind is WriterKind.SCHEMA_APPLY for s in store.sidecars.load_all())
+
+
+def in_progress() -> SchemaChanging:
+    """The error of an apply that meets another."""
+    return SchemaChanging("schema apply is already in progress", hint="repeat when it is done")

@@ -1,0 +1,212 @@
+"""The next schema of a graph on its way: staged, put in place, or thrown away.
+
+A schema apply stages three files before its manifest commit and renames them over the live ones
+after it. What a crash leaves behind must say how far the apply came, so the order of every step
+is part of the protocol, and ``_schema.pg.staging`` is first or last in each:
+
+* ``stage`` writes it first, so the others never stand alone before the commit;
+* ``promote`` renames it first, so the others without it mean a promotion that was under way;
+* ``discard`` deletes it last, so that a discard does not look like a promotion.
+
+Whoever calls anything here holds the right to change the schema (the serial key of the apply);
+otherwise the files of an apply that is alive could be promoted or thrown away under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.schema.files import (
+    FILES,
+    IR,
+    SOURCE,
+    STAGED,
+    STAGED_SOURCE,
+    STATE,
+    contract_text,
+    read_source,
+    recorded_hash,
+)
+from omnigraph.errors import RecoveryRequired, SchemaDrift
+from omnigraph.lang.schema import Catalog
+from omnigraph.storage.objects.store import ObjectStore
+
+_BY_HAND = (
+    "compare '_schema.pg.staging' with '_schema.pg'; to keep the schema the graph has, delete the "
+    "staging files; to take the new one, move each of them over the file it is named after"
+)
+
+
+class Reconciled(StrEnum):
+    """What became of the staging files."""
+
+    NOTHING = "nothing"
+    DELETED = "deleted"
+    PROMOTED = "promoted"
+
+
+class SchemaStaging:
+    """The three staging files of one graph."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def present(self) -> list[str]:
+        """Which files are staged, by the names of the files they will become."""
+        seen = self._objects.signatures(tuple(STAGED[name] for name in FILES))
+        return [name for name, found in zip(FILES, seen, strict=True) if found is not None]
+
+    def stage(self, catalog: Catalog, source: str) -> None:
+        """Write the three files for a schema, on a clean slate."""
+        self.discard()
+        self._objects.write(STAGED_SOURCE, source)
+        self.write_derived(catalog, (IR, STATE))
+
+    def write_derived(self, catalog: Catalog, names: Sequence[str]) -> None:
+        """Write staged files that follow from the source."""
+        for name in names:
+            self._objects.write(STAGED[name], contract_text(name, catalog))
+
+    def promote(self) -> None:
+        """Rename what is staged over the live files; a second call finishes a broken first."""
+        present = self.present()
+        for name in FILES:
+            if name in present:
+                self._objects.rename(STAGED[name], name)
+                reached(Failpoint.STAGING_BETWEEN_RENAMES)
+
+    def discard(self) -> None:
+        """Delete what is staged; a second call finishes a broken first."""
+        present = self.present()
+        for name in reversed(FILES):
+            if name in present:
+                self._objects.delete(STAGED[name])
+
+
+def reconcile_staging(
+    objects: ObjectStore, *, apply_pending: bool, live_tables: Collection[str]
+) -> Reconciled:
+    """Decide what the staging files of a dead schema apply mean, and act on it.
+
+    ``apply_pending`` says that the apply left its sidecar, ``live_tables`` which table keys the
+    manifest has. Raises ``RecoveryRequired`` when the files do not tell, and ``SchemaDrift`` when
+    the live source is broken; nothing is changed then.
+    """
+    staging = SchemaStaging(objects)
+    present = staging.present()
+    if not present:
+        return Reconciled.NOTHING
+    if SOURCE not in present:
+        _make_sure_it_is_a_promotion(objects, present)
+        staging.promote()
+        return Reconciled.PROMOTED
+    staged = _staged_catalog(objects)
+    is_complete = len(present) == len(FILES)
+    # An apply completes its staging before it commits: one that did not is rolled back, whatever
+    # its sidecar says.
+    if (apply_pending and is_complete) or _is_committed(
+        objects, staged, set(live_tables), is_complete
+    ):
+        _complete(objects, staging, staged, present)
+        staging.promote()
+        return Reconciled.PROMOTED
+    staging.discard()
+    return Reconciled.DELETED
+
+
+def _is_committed(
+    objects: ObjectStore, staged: Catalog, tables: set[str], is_complete: bool
+) -> bool:
+    """Whether the live files or the manifest already follow the staged schema."""
+    live = read_source(objects, SOURCE)[1]
+    if staged.schema_hash == live.schema_hash:
+        # Where a rename is a copy and a delete, a promotion may have stopped between the two:
+        # the source is live already, and its staged copy still there.
+        return any(_live_hash(objects, name) != live.schema_hash for name in (IR, STATE))
+    ours, theirs = _tables(live), _tables(staged)
+    if tables not in (ours, theirs):
+        raise RecoveryRequired(
+            "a schema apply did not finish, and the tables of the graph fit neither the schema "
+            "it had nor the one it was to get",
+            hint=_BY_HAND,
+            details={
+                "tables": sorted(tables),
+                "live": sorted(ours),
+                "staged": sorted(theirs),
+            },
+        )
+    if ours == theirs and is_complete:
+        raise RecoveryRequired(
+            "a schema apply that changes only properties did not finish, and nothing tells "
+            "whether it was committed",
+            hint=_BY_HAND,
+            details={"live": live.schema_hash, "staged": staged.schema_hash},
+        )
+    return ours != theirs and tables == theirs
+
+
+def _complete(
+    objects: ObjectStore, staging: SchemaStaging, staged: Catalog, present: Sequence[str]
+) -> None:
+    """Make sure that what is promoted agrees with its source; write what is not there."""
+    for name in (IR, STATE):
+        if name in present and _staged_hash(objects, name) != staged.schema_hash:
+            raise _mismatch(STAGED[name], STAGED_SOURCE)
+    staging.write_derived(staged, [name for name in (IR, STATE) if name not in present])
+
+
+def _make_sure_it_is_a_promotion(objects: ObjectStore, present: Sequence[str]) -> None:
+    """Without its source a staged file must belong to the schema that is live already."""
+    live = read_source(objects, SOURCE)[1]
+    for name in present:
+        if _staged_hash(objects, name) != live.schema_hash:
+            raise _mismatch(STAGED[name], SOURCE)
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def _live_hash(objects: ObjectStore, name: str) -> str | None:
+    """The hash of a live file; none too when it is damaged, since a staged one replaces it."""
+    try:
+        return recorded_hash(objects, name)
+    except SchemaDrift:
+        return None
+
+
+def _staged_catalog(objects: ObjectStore) -> Catalog:
+    try:
+        return read_source(objects, STAGED_SOURCE)[1]
+    except SchemaDrift as error:
+        raise _unreadable(error) from error
+
+
+def _staged_hash(objects: ObjectStore, name: str) -> str | None:
+    try:
+        return recorded_hash(objects, STAGED[name])
+    except SchemaDrift as error:
+        raise _unreadable(error) from error
+
+
+def _tables(catalog: Catalog) -> set[str]:
+    nodes = {node.table_key for node in catalog.node_types.values()}
+    return nodes | {edge.table_key for edge in catalog.edge_types.values()}
+
+
+# -- what is wrong ----------------------------------------------------------------------------
+
+
+def _unreadable(error: SchemaDrift) -> RecoveryRequired:
+    return RecoveryRequired(
+        f"a schema apply did not finish: {error.message}", hint=_BY_HAND, details=error.details
+    )
+
+
+def _mismatch(staged: str, source: str) -> RecoveryRequired:
+    return RecoveryRequired(
+        f"a schema apply did not finish: '{staged}' does not match '{source}'",
+        hint=_BY_HAND,
+        details={"files": [staged, source]},
+    )

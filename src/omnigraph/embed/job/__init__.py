@@ -1,0 +1,1 @@
+"""The job that fills vector properties from texts."""

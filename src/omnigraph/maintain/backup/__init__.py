@@ -1,0 +1,1 @@
+"""Copies of a graph with all its history: backup, restore, clone, prune."""

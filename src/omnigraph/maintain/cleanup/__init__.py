@@ -1,0 +1,1 @@
+"""Removal of versions and files that no retained state needs."""

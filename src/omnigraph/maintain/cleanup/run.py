@@ -1,0 +1,456 @@
+"""Cleanup: what nobody can ask for any more goes from storage, and only that.
+
+What goes is decided once, by ``keeping`` and ``retention``. Then, in this order:
+
+1. files that no version names, of writes that are long over;
+2. while nobody makes a branch or a tag: copies of tables that no branch shows, and old states of
+   the manifest. When branches or tags have changed since the look, it is looked again;
+3. the versions of tables that only those states showed, table by table, each alone with its table;
+4. what only saves time: persisted topologies of what is gone, markers of dead writers.
+
+States go before what they show, and a version before its files. So whoever dies in between, or
+fails at one table, leaves versions that nobody can name, which the next cleanup finds, and files
+of versions that are gone, which ``commit.removal`` wrote down before. Nothing else is written but
+the record of removed versions, and the emptying of a table that was dropped, which no branch shows.
+
+A reader elsewhere finds the newest version by the name of the one after its own, as long as it
+looks often; that is why nothing goes that is younger than ``READERS`` unless the caller says that
+there is no such reader, by an age of zero. See ``commit.manifest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.manifest import LISTS_AFTER, MANIFEST, versions_were_removed
+from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, table_lease
+from omnigraph.commit.removal import finish_removals, remove_versions
+from omnigraph.commit.schema.lock import refuse_while_schema_changes
+from omnigraph.commit.staging import FOLDER
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import (
+    BranchNotFound,
+    Conflict,
+    InputError,
+    OmniGraphError,
+    StorageCorrupt,
+)
+from omnigraph.maintain.cleanup.orphans import holders, orphans_of
+from omnigraph.maintain.cleanup.plan import Plan, life_of, make_plan, watched
+from omnigraph.maintain.cleanup.report import (
+    CleanupReport,
+    ManifestCleanup,
+    Reclaimed,
+    Skipped,
+    TableCleanup,
+)
+from omnigraph.maintain.cleanup.retention import Policy
+from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
+from omnigraph.storage.leases.local import Held
+from omnigraph.storage.objects.derived import FOLDER as TOPOLOGY
+from omnigraph.storage.removed_versions import (
+    RemovedVersions,
+    adopt_record,
+    life_id,
+    prune_record,
+    read_removed,
+)
+from omnigraph.storage.tables.cleaning import fork_files, freed_by, is_empty, versions_of
+from omnigraph.storage.tables.datasets import HINT
+from omnigraph.storage.tables.orphaned_files import unnamed_files
+from omnigraph.storage.tables.types import TableRef
+from omnigraph.topology.persisted import unused_files
+from omnigraph.write.parts import Runner
+
+REMOVING = "removing"
+VERSION_AGE = timedelta(hours=1)
+"""Nothing goes that a reader elsewhere may have seen since, unless the caller says otherwise."""
+FILE_AGE = timedelta(days=1)
+"""The same for files that no version names: a write that has no marker is over by then."""
+READERS = timedelta(seconds=2 * LISTS_AFTER)
+_EVER = timedelta(days=365_000)
+"""Longer than any graph is there, and not so long that no moment was that long ago."""
+
+
+def policy_of(
+    keep_versions: int | None,
+    older_than: timedelta | float | None,
+    min_age: timedelta | float | None,
+    feed_retention: timedelta | float | None,
+) -> Policy:
+    """What was asked for, checked."""
+    if keep_versions is None and older_than is None:
+        raise InputError(
+            "cleanup requires at least one of keep_versions or older_than",
+            hint="pass keep_versions=10, or older_than=timedelta(days=7)",
+        )
+    if isinstance(keep_versions, bool) or not isinstance(keep_versions, int | None):
+        raise InputError(f"keep_versions must be a number, not {type(keep_versions).__name__}")
+    if keep_versions is not None and keep_versions < 0:
+        raise InputError("keep_versions cannot be negative", hint="the newest version always stays")
+    age = span("min_age", min_age)
+    if age:
+        age = max(age, READERS)
+    return Policy(
+        datetime.now(UTC),
+        keep_versions,
+        span("older_than", older_than),
+        VERSION_AGE if age is None else age,
+        FILE_AGE if age is None else age,
+        span("feed_retention", feed_retention),
+    )
+
+
+def span(name: str, given: timedelta | float | None) -> timedelta | None:
+    """A length of time as it was given, checked; seconds are fine."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
+        raise InputError(
+            f"{name} must be a span of time, not {type(given).__name__}",
+            hint="pass a timedelta or seconds",
+        )
+    try:
+        length = given if isinstance(given, timedelta) else timedelta(seconds=given)
+    except (OverflowError, ValueError):
+        raise InputError(f"{name} is no span of time", hint="pass a timedelta or seconds") from None
+    if length < timedelta(0):
+        raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
+    return min(length, _EVER)
+
+
+def clean_up(
+    store: GraphStore, policy: Policy, run: Runner, *, dry_run: bool = False
+) -> CleanupReport:
+    """Remove what goes; a dry run only says what that is."""
+    refuse_unsettled(store)
+    refuse_while_schema_changes(store, "cleanup")
+    if not dry_run:
+        finish_removals(store)
+    return _Cleaning(store, make_plan(store, policy, run), run, dry_run).go()
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What went of one table."""
+
+    size: int = 0
+    versions: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class _Cleaning:
+    def __init__(self, store: GraphStore, plan: Plan, run: Runner, dry_run: bool) -> None:
+        self._store = store
+        self._plan = plan
+        self._run = run
+        self._dry_run = dry_run
+        self._skipped: list[Skipped] = []
+        self._files: dict[str, int] = {}
+        """Files that go because no version names them; Lance counts some of them too."""
+
+    def go(self) -> CleanupReport:
+        self._start_record()
+        files = self._remove_files()
+        forks, manifest = self._remove_states()
+        dropped = self._empty_dropped()
+        tables = self._remove_versions()
+        reached(Failpoint.CLEANUP_BEFORE_REST)
+        topologies, markers = self._remove_topologies(), self._remove_markers()
+        if not self._dry_run:
+            with suppress(OmniGraphError):
+                fold_checksums(self._store.objects, MOST_RECORDS)
+                prune_record(self._store.objects)
+        for branch, reason in sorted(self._plan.unreadable.items()):
+            self._skipped.append(Skipped(f"branch '{branch}'", reason))
+        return CleanupReport(
+            tables,
+            manifest,
+            forks,
+            files,
+            dropped,
+            topologies,
+            markers,
+            tuple(self._skipped),
+            self._dry_run,
+        )
+
+    # -- the record of removed versions --------------------------------------------------
+
+    def _start_record(self) -> None:
+        """A graph of another program has none: from here on its gaps can be judged."""
+        objects, plan = self._store.objects, self._plan
+        if self._dry_run or plan.errors or plan.unreadable:
+            return
+        with suppress(StorageCorrupt):
+            if read_removed(objects) is not None:
+                return
+        removed = RemovedVersions()
+        for ref, versions in plan.versions.items():
+            gaps = set(range(versions[0], versions[-1])).difference(versions) if versions else ()
+            if gaps:
+                removed = removed.changed(ref, life_id(objects, ref), gaps)
+        adopt_record(objects, removed)
+
+    # -- files that no version names -----------------------------------------------------
+
+    def _remove_files(self) -> Reclaimed:
+        plan = self._plan
+        held = list(holders(self._store, plan.dead_markers))
+        trees = tuple(f"{ref.path}/" for ref in (*plan.forks, *plan.strays))
+        reached(Failpoint.CLEANUP_BEFORE_FILES)
+
+        def remove(location: str) -> dict[str, int]:
+            if location == MANIFEST and not self._dry_run:
+                with self._alone_with(plan.manifests):
+                    return removed(location)
+            return removed(location)
+
+        def removed(location: str) -> dict[str, int]:
+            found = {}
+            for orphan in orphans_of(self._store, plan.keys.get(location, ""), location, held):
+                is_old = orphan.age >= plan.policy.file_age
+                if is_old and not orphan.held_by and not orphan.path.startswith(trees):
+                    if not self._dry_run:
+                        self._store.objects.delete(orphan.path)
+                        self._store.objects.remove_if_empty(orphan.path.rpartition("/")[0])
+                    found[orphan.path] = orphan.size
+            return found
+
+        there = {ref.location for ref in (*plan.copies, *plan.dropped)}
+        for found in self._each([*sorted(there), MANIFEST], remove, "files of"):
+            self._files |= found
+        return Reclaimed(len(self._files), sum(self._files.values()))
+
+    def _each(
+        self,
+        locations: Sequence[str],
+        work: Callable[[str], dict[str, int]],
+        what: str,
+    ) -> list[dict[str, int]]:
+        """Do something for each place; one that fails keeps none of the others from it."""
+
+        def tried(location: str) -> dict[str, int] | str:
+            try:
+                return work(location)
+            except OmniGraphError as error:
+                return str(error)
+
+        done = []
+        answers = self._run(tried, locations, REMOVING)
+        for location, answer in zip(locations, answers, strict=True):
+            if isinstance(answer, str):
+                self._skip(f"{what} '{self._plan.keys.get(location, location)}'", answer)
+            else:
+                done.append(answer)
+        return done
+
+    def _skip(self, what: str, reason: str) -> None:
+        self._skipped.append(Skipped(what, reason))
+
+    # -- copies and states ---------------------------------------------------------------
+
+    def _remove_states(self) -> tuple[Reclaimed, ManifestCleanup]:
+        """Alone with branches and tags: one that is made meanwhile could need what goes."""
+        store = self._store
+        if self._dry_run:
+            return self._forks_and_strays(), self._manifests()
+        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+            if watched(store) != self._plan.seen:
+                self._plan = make_plan(store, self._plan.policy, self._run)
+            forks = self._forks_and_strays()
+            try:
+                return forks, self._manifests()
+            finally:
+                versions_were_removed(store.root.uri)
+
+    def _forks_and_strays(self) -> Reclaimed:
+        total = Reclaimed()
+        sizes: dict[TableRef, int] = {}
+        for location in sorted({ref.location for ref in (*self._plan.forks, *self._plan.strays)}):
+            for name, _, info in fork_files(self._store.objects, location):
+                ref = TableRef(location, name)
+                sizes[ref] = sizes.get(ref, 0) + info.size
+        for ref in (*self._plan.forks, *self._plan.strays):
+            try:
+                if not self._dry_run:
+                    self._remove_copy(ref)
+                total = total.plus(Reclaimed(1, sizes.get(ref, 0)))
+            except OmniGraphError as error:
+                self._skip(f"copy '{ref.branch}' of '{self._key(ref)}'", str(error))
+        return total
+
+    def _key(self, ref: TableRef) -> str:
+        return self._plan.keys.get(ref.location, ref.location)
+
+    def _remove_copy(self, ref: TableRef) -> None:
+        """A copy that its branch does not show; that is looked up anew while nobody can fork."""
+        store, branch = self._store, ref.branch
+        assert branch is not None
+        reached(Failpoint.CLEANUP_BEFORE_FORK)
+        if ref.location == MANIFEST:
+            if branch not in store.inline.branches(MANIFEST):
+                store.inline.delete_branch(MANIFEST, branch)
+            return
+        with store.leases.held([table_lease(self._key(ref), branch)], store.patience.lease):
+            try:
+                shown = {pin.ref for pin in store.manifest(branch).current().pins.values()}
+            except BranchNotFound:
+                shown = set()
+            if ref not in shown:
+                store.inline.delete_branch(ref.location, branch)
+
+    def _manifests(self) -> ManifestCleanup:
+        versions = size = 0
+        errors = []
+        floor = self._plan.floor
+        for branch, going in self._plan.manifests.items():
+            try:
+                with ExitStack() as alone:
+                    if going and not self._dry_run:
+                        alone.enter_context(self._alone_with([branch]))
+                    reached(Failpoint.CLEANUP_BEFORE_MANIFEST)
+                    count, freed = self._remove(TableRef(MANIFEST, branch), going)
+                versions, size = versions + count, size + freed
+            except OmniGraphError as error:
+                errors.append(f"{branch_label(branch)}: {error}")
+        return ManifestCleanup(floor, size, versions, "; ".join(errors) or None)
+
+    def _alone_with(self, branches: Iterable[str | None]) -> AbstractContextManager[Held]:
+        """While nobody publishes on some branches."""
+        names = [publish_lease(branch) for branch in branches]
+        return self._store.leases.held(names, self._store.patience.lease)
+
+    # -- versions of tables --------------------------------------------------------------
+
+    def _remove(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
+        """Remove versions, or look what that would free; gives how many, and bytes."""
+        if not self._dry_run:
+            return remove_versions(self._store, ref, versions, self._key(ref))
+        freed = freed_by(self._store.datasets, ref, versions)
+        root = self._store.root
+        counted = {root.object_path(path) for path in self._files}
+        twice = sum(size for path, size in freed.unverified.items() if path in counted)
+        return freed.versions, freed.size - twice
+
+    def _remove_versions(self) -> tuple[TableCleanup, ...]:
+        plan = self._plan
+        counts: dict[str, _Counts] = {
+            key: _Counts()
+            for location, key in plan.keys.items()
+            if location in plan.shown or any(r.location == location for r in plan.going)
+        }
+        for location, error in plan.errors.items():
+            counts.setdefault(plan.keys.get(location, location), _Counts()).errors.append(error)
+        if plan.unreadable:
+            names = ", ".join(f"'{name}'" for name in sorted(plan.unreadable))
+            for count in counts.values():
+                count.errors.append(f"what branch {names} needs is not known")
+
+        def remove(ref: TableRef) -> tuple[int, int] | str:
+            try:
+                return self._alone(ref, plan.going[ref])
+            except OmniGraphError as error:
+                return str(error)
+
+        refs = [ref for ref in sorted(plan.going, key=lambda ref: ref.path) if plan.going[ref]]
+        for ref, answer in zip(refs, self._run(remove, refs, REMOVING), strict=True):
+            found = counts[self._key(ref)]
+            if isinstance(answer, str):
+                found.errors.append(answer)
+            else:
+                found.versions += answer[0]
+                found.size += answer[1]
+        return tuple(
+            TableCleanup(key, found.size, found.versions, "; ".join(found.errors) or None)
+            for key, found in sorted(counts.items())
+        )
+
+    def _alone(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
+        store = self._store
+        if self._dry_run:
+            return self._remove(ref, versions)
+        with store.leases.held([table_lease(self._key(ref), ref.branch)], store.patience.lease):
+            if life_of(store, ref) != self._plan.lives[ref]:
+                raise Conflict(f"the copy '{ref.branch}' was made anew meanwhile", hint="repeat")
+            reached(Failpoint.CLEANUP_BEFORE_TABLE)
+            return self._remove(ref, versions)
+
+    # -- tables that were dropped --------------------------------------------------------
+
+    def _empty_dropped(self) -> Reclaimed:
+        """Tables that no state shows: one empty version stays, for the numbers of its versions."""
+        total = Reclaimed()
+        for ref, versions in self._plan.dropped.items():
+            try:
+                size = self._empty(ref, versions)
+                total = total.plus(Reclaimed(int(size > 0), size))
+            except OmniGraphError as error:
+                self._skip(f"dropped table '{self._key(ref)}'", str(error))
+        return total
+
+    def _empty(self, ref: TableRef, versions: Sequence[int]) -> int:
+        store = self._store
+        if is_empty(store.datasets, ref):
+            return self._alone(ref, versions[:-1])[1]
+        if self._dry_run:
+            return self._size(ref)
+        with store.leases.held([table_lease(self._key(ref), None)], store.patience.lease):
+            if versions_of(store.datasets, ref)[-1].version != versions[-1]:
+                # Its name was given again: what is there now belongs to a type.
+                raise Conflict(f"'{self._key(ref)}' was made anew meanwhile", hint="repeat")
+            reached(Failpoint.CLEANUP_BEFORE_EMPTYING)
+            schema = store.tables.open(ref, versions[-1]).schema
+            store.inline.begin_again(ref.location, schema, versions[-1])
+            return self._remove(ref, versions)[1]
+
+    def _size(self, ref: TableRef) -> int:
+        """The bytes of everything that some version of a table names."""
+        store = self._store
+        unnamed = {file.path for file in unnamed_files(store.datasets, ref.location)}
+        beside = (f"{ref.path}/_refs/", f"{ref.path}/tree/")
+        return sum(
+            info.size
+            for path, info in store.objects.files_below(ref.path)
+            if path not in unnamed and not path.startswith(beside) and not path.endswith(HINT)
+        )
+
+    # -- what only saves time ------------------------------------------------------------
+
+    def _remove_topologies(self) -> Reclaimed:
+        plan = self._plan
+        total = Reclaimed()
+        try:
+            files = {
+                path.rpartition("/")[2]: (path, info)
+                for path, info in self._store.objects.files_below(TOPOLOGY)
+            }
+            paths = [ref.path for ref in plan.copies]
+            for name in unused_files(files, plan.shown, paths):
+                path, info = files[name]
+                if not self._dry_run:
+                    self._store.objects.delete(path)
+                total = total.plus(Reclaimed(1, info.size))
+        except OmniGraphError as error:
+            self._skip("persisted topologies", str(error))
+        return total
+
+    def _remove_markers(self) -> Reclaimed:
+        total = Reclaimed()
+        for name in self._plan.dead_markers:
+            path = f"{FOLDER}/{name}"
+            try:
+                found = self._store.objects.head(path)
+                if found is None:
+                    continue
+                if not self._dry_run:
+                    self._store.objects.delete(path)
+                total = total.plus(Reclaimed(1, found.size))
+            except OmniGraphError as error:
+                self._skip(f"marker '{name}'", str(error))
+        return total

@@ -1,0 +1,1 @@
+"""The health of a graph: facts, advice, the page."""

@@ -1,0 +1,1 @@
+"""Compaction and indexes: what a table needs, when it is worth it, and doing it."""

@@ -1,0 +1,1 @@
+"""What a query returns, in every form users want it."""

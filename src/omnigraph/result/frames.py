@@ -1,0 +1,138 @@
+"""A result as pandas, polars and networkx have it; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, PackageMissing
+from omnigraph.lang.query.typed import EntityKind
+from omnigraph.result.columns import Link, ResultColumn
+from omnigraph.result.values import moments_shown
+
+# pandas' own integers and truth values have no null: a column with one would become floats, which
+# round beyond 2^53, or objects.
+_NULLABLE = {
+    pa.int32(): "Int32Dtype",
+    pa.int64(): "Int64Dtype",
+    pa.uint32(): "UInt32Dtype",
+    pa.uint64(): "UInt64Dtype",
+    pa.bool_(): "BooleanDtype",
+}
+
+
+def to_pandas(columns: Sequence[ResultColumn], table: pa.Table) -> Any:
+    """A pandas frame; names may repeat, as pandas allows it."""
+    pandas = _package("pandas")
+
+    def nullable(type_: pa.DataType) -> Any:
+        name = _NULLABLE.get(type_)
+        return None if name is None else getattr(pandas, name)()
+
+    data = {
+        position: shown.to_pandas(types_mapper=nullable if column.type.nullable else None)
+        for position, (column, shown) in enumerate(
+            zip(columns, _shown(columns, table).columns, strict=True)
+        )
+    }
+    frame = pandas.DataFrame(data)
+    frame.columns = pandas.Index([column.name for column in columns], dtype=object)
+    return frame
+
+
+def to_polars(columns: Sequence[ResultColumn], table: pa.Table) -> Any:
+    """A polars frame; each name must be there once."""
+    return _package("polars").from_arrow(_shown(columns, table))
+
+
+def to_networkx(
+    columns: Sequence[ResultColumn], links: Sequence[Link], rows: Iterable[tuple[Any, ...]]
+) -> Any:
+    """A multigraph of what the rows hold; the same edge in two rows is there once."""
+    networkx = _package("networkx")
+    nodes = node_columns(columns)
+    if not nodes:
+        raise InputError(
+            "this result has no nodes", hint="return the variables themselves: return { $a, $b }"
+        )
+    properties = {
+        position: _properties(columns, position)
+        for position, column in enumerate(columns)
+        if column.entity is not None
+    }
+    graph = networkx.MultiDiGraph()
+    for row in rows:
+        for position, type_name in nodes.items():
+            node = type_name, row[position]
+            graph.add_node(node)
+            graph.nodes[node].update(_attributes(row, type_name, position, properties))
+        for link in links:
+            ends = (nodes[link.src], row[link.src]), (nodes[link.dst], row[link.dst])
+            key = link.edge_type if link.edge is None else (link.edge_type, row[link.edge])
+            graph.add_edge(*ends, key=key)
+            known = _attributes(row, link.edge_type, link.edge, properties)
+            graph.edges[(*ends, key)].update(known)
+    return graph
+
+
+def node_columns(columns: Sequence[ResultColumn]) -> dict[int, str]:
+    """The positions of the columns that hold nodes, each with the type of its nodes."""
+    return {
+        position: column.entity.type_name
+        for position, column in enumerate(columns)
+        if column.entity is not None and column.entity.kind is EntityKind.NODE
+    }
+
+
+def _properties(columns: Sequence[ResultColumn], position: int) -> list[tuple[str, int]]:
+    """The columns called ``p.name`` beside a column of the variable ``p``: name, position."""
+    entity = columns[position].entity
+    assert entity is not None
+    start = f"{entity.variable}."
+    return [
+        (column.name.removeprefix(start), at)
+        for at, column in enumerate(columns)
+        if column.name.startswith(start)
+    ]
+
+
+def _attributes(
+    row: tuple[Any, ...],
+    type_name: str,
+    position: int | None,
+    properties: dict[int, list[tuple[str, int]]],
+) -> dict[str, Any]:
+    """What is known of a node or edge. Its own properties win over ``type`` and ``id``."""
+    if position is None:
+        return {"type": type_name}
+    own = {name: row[at] for name, at in properties[position]}
+    return {"type": type_name, "id": row[position], **own}
+
+
+def _shown(columns: Sequence[ResultColumn], table: pa.Table) -> pa.Table:
+    """The table with moments as timestamps: a frame would show a ``date64`` as a bare day."""
+    shown = [
+        pa.chunked_array(
+            [moments_shown(chunk, column.type) for chunk in data.chunks],
+            moments_shown(pa.array([], data.type), column.type).type,
+        )
+        for column, data in zip(columns, table.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(shown, names=[column.name for column in columns])
+
+
+def _package(name: str) -> Any:
+    """An optional package; the extra that brings it has its name."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise PackageMissing(
+            f"the package {name} is not installed",
+            hint=f"pip install 'omnigraph[{name}]'",
+            details={"package": name, "extra": name},
+        ) from None

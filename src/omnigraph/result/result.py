@@ -1,0 +1,302 @@
+"""``Result``: what users hold after a query.
+
+Rows as an Arrow stream, and every form that users want them in; how each is made stands in the
+``result_*`` modules beside this one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.result.columns import EntityRef, Link, ResultColumn
+from omnigraph.result.stream import BatchStream
+from omnigraph.result.values import JsonForm, json_values, python_values
+
+__all__ = ["EntityRef", "JsonForm", "Link", "Result", "ResultColumn"]
+
+_SHOWN_AS_TEXT = 10
+
+
+class Result:
+    """The rows of a query, pulled batch by batch as they are asked for, and kept.
+
+    It is an Arrow stream, so that every library that reads one takes it as it is. Reading it
+    again gives the same rows again. For one reader at a time.
+
+    >>> from omnigraph.lang.types import PropType, Scalar
+    >>> column = ResultColumn("p.name", PropType(Scalar.STRING))
+    >>> table = pa.table({"p.name": ["Ada", "Grace"]})
+    >>> result = Result([column], table, query_name="people", target={"branch": "main"})
+    >>> result.row_count, result.rows()
+    (2, [{'p.name': 'Ada'}, {'p.name': 'Grace'}])
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ResultColumn],
+        batches: Iterable[pa.RecordBatch] | pa.Table,
+        *,
+        query_name: str,
+        target: Mapping[str, str],
+        links: Sequence[Link] = (),
+        close: Callable[[], None] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._links = tuple(links)
+        self.query_name = query_name
+        self.target = dict(target)
+        """Which branch or snapshot was read."""
+        self._stream = BatchStream(self._columns, batches, close, schema)
+
+    # -- shape ---------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order; a name may be there twice."""
+        return [column.name for column in self._columns]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow types of the columns. A DateTime is a ``date64`` of exact milliseconds."""
+        return self._stream.schema
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are; asking pulls all of them."""
+        return sum(batch.num_rows for batch in self._stream)
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __bool__(self) -> bool:
+        """Whether there is a row, without pulling more than one batch for it."""
+        return any(True for _ in self._stream)
+
+    # -- Python --------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches, each pulled when it is reached."""
+        return iter(self._stream)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, batch after batch."""
+        names = self._keys()
+        for batch in self._stream:
+            yield from _rows(names, self._values(batch))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts of Python values: exact integers, dates, date-times in UTC."""
+        names = self._keys()
+        return [row for batch in self._stream for row in _rows(names, self._values(batch))]
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The same as ``rows``, under Arrow's name."""
+        return self.rows()
+
+    # -- Arrow ---------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return pa.Table.from_batches(list(self._stream), self.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_ipc(self) -> bytes:
+        """All rows as the bytes of an Arrow IPC stream."""
+        sink = io.BytesIO()
+        self._write(sink)
+        return sink.getvalue()
+
+    def write_ipc(self, path: str | PathLike[str]) -> int:
+        """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows."""
+        from omnigraph.write.destinations import replaced_file
+
+        with replaced_file(Path(path)) as write:
+            return self._write(_Sink(write))
+
+    def _write(self, sink: Any) -> int:
+        count = 0
+        with pa.ipc.new_stream(sink, self.schema) as writer:
+            for batch in self._stream:
+                writer.write_batch(batch)
+                count += batch.num_rows
+        return count
+
+    # -- other libraries -----------------------------------------------------------------
+
+    def to_pandas(self) -> Any:
+        """A pandas frame; columns that may be null have pandas' nullable types."""
+        from omnigraph.result import frames as result_frames
+
+        return result_frames.to_pandas(self._columns, self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """A polars frame."""
+        from omnigraph.result import frames as result_frames
+
+        self._keys()
+        return result_frames.to_polars(self._columns, self.to_arrow())
+
+    def to_networkx(self) -> Any:
+        """A networkx multigraph of the nodes that were returned and the edges between them.
+
+        A node is ``(type, id)``, with its returned properties as attributes. There is an edge
+        for every pair of returned variables that the query joins.
+        """
+        from omnigraph.result import frames as result_frames
+
+        return result_frames.to_networkx(self._columns, self._links, self._all_values())
+
+    # -- JSON ----------------------------------------------------------------------------
+
+    def json_rows(self, form: JsonForm = "native") -> list[dict[str, Any]]:
+        """The rows as dicts of what JSON can spell.
+
+        ``native`` keeps every integer a number; ``sdk`` writes 64-bit integers as strings where
+        JavaScript would round them.
+        """
+        if form not in ("native", "sdk"):
+            raise InputError(f"'{form}' is no form of JSON", hint="use native or sdk")
+        names = self._keys()
+        return [
+            row
+            for batch in self._stream
+            for row in _rows(
+                names,
+                [
+                    json_values(array, column, form)
+                    for array, column in zip(batch.columns, self._columns, strict=True)
+                ],
+            )
+        ]
+
+    def to_json(self, form: JsonForm = "native") -> str:
+        """The rows as the text of a JSON array."""
+        return json.dumps(self.json_rows(form), ensure_ascii=False, allow_nan=False)
+
+    def envelope(self, form: JsonForm = "native") -> dict[str, Any]:
+        """The rows with what they answer, as the command line and the server give them out."""
+        rows = self.json_rows(form)
+        return {
+            "query_name": self.query_name,
+            "target": dict(self.target),
+            "row_count": len(rows),
+            "columns": self.columns,
+            "rows": rows,
+        }
+
+    # -- for people ----------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        from omnigraph.result.notebook import text_table
+
+        rows, more = self._first(_SHOWN_AS_TEXT)
+        if not more:
+            count = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+        elif self._stream.complete:
+            count = f"{self.row_count:,} rows"
+        else:
+            count = f"more than {len(rows)} rows"
+        head = f"<Result {self.query_name}: {count}>"
+        return "\n".join([head, *text_table(self._columns, rows), *(["…"] if more else [])])
+
+    def _repr_html_(self) -> str:
+        from omnigraph.result.notebook import ROWS_IN_DRAWING, html_page
+
+        rows, more = self._first(ROWS_IN_DRAWING)
+        known = not more or self._stream.complete
+        return html_page(self._columns, self._links, rows, self.row_count if known else None)
+
+    # -- the end -------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give up what has not been pulled. What has been read completely stays readable."""
+        self._stream.close()
+
+    def __enter__(self) -> Result:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- inside --------------------------------------------------------------------------
+
+    def _keys(self) -> list[str]:
+        """The names, where each must be there once: a row of objects has one place for it."""
+        names = self.columns
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise InputError(
+                    f"two columns are called `{name}`, and an object holds a name only once",
+                    hint=f"name one of them with `as`, or read columns by position with "
+                    f"to_arrow(): {', '.join(names)}",
+                    details={"column": name},
+                )
+        return names
+
+    def _values(self, batch: pa.RecordBatch) -> list[list[Any]]:
+        return [
+            python_values(array, column)
+            for array, column in zip(batch.columns, self._columns, strict=True)
+        ]
+
+    def _all_values(self) -> Iterator[tuple[Any, ...]]:
+        for batch in self._stream:
+            yield from zip(*self._values(batch), strict=True)
+
+    def _first(self, count: int) -> tuple[list[tuple[Any, ...]], bool]:
+        """The first rows by position, and whether there are more; pulls no more than it needs."""
+        rows: list[tuple[Any, ...]] = []
+        for batch in self._stream:
+            wanted = batch.slice(0, count + 1 - len(rows))
+            rows += zip(*self._values(wanted), strict=True)
+            if len(rows) > count:
+                return rows[:count], True
+        return rows, False
+
+
+class _Sink:
+    """A function that writes, as the file that Arrow asks for."""
+
+    closed = False
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+
+    def write(self, data: Any) -> int:
+        self._write(bytes(data))
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held here."""
+
+
+def _rows(names: list[str], columns: list[list[Any]]) -> Iterator[dict[str, Any]]:
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))

@@ -1,0 +1,1 @@
+"""Loads whose records are read, checked and written by Spark tasks."""

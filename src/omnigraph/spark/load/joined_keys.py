@@ -1,0 +1,311 @@
+"""Rules about sets of rows, answered by joins of Spark: for more keys than a process can hold.
+
+The answers and their order are those of keys that are held. They are few, or the write is refused:
+of one rule at most the first million are given, and a load that sets rows aside asks again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import InputError, InternalError
+from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.logs import logger
+from omnigraph.spark.load.key_frames import TableShare, address_frame, table_frame, waiting_frame
+from omnigraph.spark.session.engine import SparkEngine
+from omnigraph.spark.session.failures import carrying
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.fragments import VersionPlace, delete_in, version_place
+from omnigraph.storage.tables.table import Table
+from omnigraph.write.delta import Deltas, RowSource, TableDelta
+from omnigraph.write.parts import PartRows, Replaced, even
+from omnigraph.write.validate.committed import Committed
+from omnigraph.write.validate.finding import Crowd, Dangling, Finder, Held
+from omnigraph.write.validate.held_keys import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOG = logger("omnigraph")
+
+KEY_BYTES = 1 << 30
+"""More bytes of keys than this are joined by Spark."""
+_MOST = 1_000_000
+_ROWS_IN_SHARE = 500_000
+_FIRST_ROWS = f"ORDER BY row LIMIT {_MOST}"
+_CHECKING, _REPLACING = "checking", "finding what is replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyJoins:
+    """Who joins keys, and from how many bytes of them on."""
+
+    engine: SparkEngine
+    limit: int = KEY_BYTES
+
+    @staticmethod
+    def from_text(engine: SparkEngine, limit: str) -> KeyJoins:
+        """With the limit that the environment names, if it names one."""
+        if limit and not (limit.isascii() and limit.isdigit()):
+            raise InputError(
+                f"OMNIGRAPH_SPARK_KEY_BYTES is no number of bytes: '{limit}'",
+                hint=f"such as {KEY_BYTES}, or nothing",
+            )
+        return KeyJoins(engine, int(limit or KEY_BYTES))
+
+    def for_keys(self, size: int, datasets: Datasets) -> JoinedKeys | None:
+        """Whoever joins keys of so many bytes; none when they can be held."""
+        if size <= self.limit:
+            return None
+        _LOG.info(f"{size} bytes of keys are more than {self.limit}, so Spark joins them")
+        return JoinedKeys(self.engine, datasets)
+
+
+class JoinedKeys:
+    """Has Spark bring equal keys together."""
+
+    def __init__(self, engine: SparkEngine, datasets: Datasets) -> None:
+        self._engine = engine
+        self._datasets = datasets
+
+    def finder(self, committed: Committed, deltas: Deltas) -> Finder:
+        return JoinedFinder(self, committed, deltas)
+
+    def superseded(self, rows: RowSource) -> Sequence[int]:
+        found = self.ask(
+            "SELECT row FROM (SELECT row, max(row) OVER (PARTITION BY id) AS last FROM {d}) "
+            "WHERE row < last",
+            d=self.waiting(rows),
+        )
+        dropped: list[int] = np.sort(found["row"].to_numpy()).tolist()
+        return dropped
+
+    def meets(self, table: Table, rows: RowSource) -> bool:
+        found = self.ask(
+            "SELECT c.id FROM {c} c LEFT SEMI JOIN {d} d ON c.id = d.id LIMIT 1",
+            c=self.table(table),
+            d=self.waiting(rows),
+        )
+        return bool(found.num_rows)
+
+    def replaced(self, where: VersionPlace, table: Table, rows: PartRows) -> list[Replaced]:
+        """Mark the rows of a table as deleted that others replace, fragment by fragment."""
+        pairs = self.sql(
+            "SELECT c.fragment, c.address, c.rowid, d.row FROM {c} c JOIN {d} d ON c.id = d.id",
+            c=address_frame(self._engine.session, _shares(where, table)),
+            d=self.waiting(rows),
+        )
+        delete = _deleting(where)
+        frame = pairs.groupBy("fragment").applyInArrow(delete, "answer binary")
+        found = self._engine.run(frame.toArrow, _REPLACING)
+        return [pickle.loads(answer) for answer in found["answer"].to_pylist()]
+
+    # -- frames --------------------------------------------------------------------------
+
+    def waiting(self, rows: RowSource | None, *columns: str) -> DataFrame:
+        """Rows that wait to be written."""
+        if not isinstance(rows, PartRows):
+            raise InternalError("Spark joins only rows that lie beside their table")
+        return waiting_frame(self._engine.session, rows.shares(_ROWS_IN_SHARE), columns)
+
+    def table(self, table: Table, *columns: str) -> DataFrame:
+        """Rows that are there."""
+        shares = _shares(version_place(self._datasets, table), table)
+        return table_frame(self._engine.session, shares, columns)
+
+    def sql(self, text: str, **frames: DataFrame) -> DataFrame:
+        session: Any = self._engine.session
+        found: DataFrame = session.sql(text, **frames)
+        return found
+
+    def ask(self, text: str, **frames: DataFrame) -> pa.Table:
+        """The few rows that a question is about."""
+        return self._engine.run(lambda: self.sql(text, **frames).toArrow(), _CHECKING)
+
+
+def _shares(where: VersionPlace, table: Table) -> list[TableShare]:
+    groups = even(table, _ROWS_IN_SHARE)
+    return [TableShare(where, tuple(group), number) for number, group in enumerate(groups)]
+
+
+def _deleting(where: VersionPlace) -> Callable[[pa.Table], pa.Table]:
+    """For ``applyInArrow``: marks the rows of one fragment."""
+    # Packed, so that no plan shows how the storage is reached.
+    packed = pickle.dumps(where)
+
+    def delete(groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for rows in groups:
+            number = rows["fragment"][0].as_py()
+            addresses = np.sort(rows["address"].to_numpy())
+            deletions = delete_in(pickle.loads(packed), number, addresses)
+            found: Replaced = (rows["row"].to_numpy(), rows["rowid"].to_numpy(), deletions)
+            yield pa.table({"answer": pa.array([pickle.dumps(found)], pa.binary())})
+
+    carried = carrying(delete, _REPLACING)
+    return lambda rows: next(carried([rows]))
+
+
+class JoinedFinder:
+    """The rules over one snapshot, each as one question to Spark."""
+
+    at_once = 1
+
+    def __init__(self, keys: JoinedKeys, committed: Committed, deltas: Deltas) -> None:
+        if any(len(delta.deleted) for delta in deltas.values()):
+            raise InternalError("Spark joins the keys of loads, which delete nothing by id")
+        self._keys = keys
+        self._committed = committed
+        self._deltas = deltas
+
+    # -- uniqueness ----------------------------------------------------------------------
+
+    def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
+        found = self._keys.ask(
+            "SELECT row, id FROM ("
+            "  SELECT row, id, first(row) OVER (PARTITION BY id ORDER BY row) AS first FROM {d}"
+            f") WHERE row > first {_FIRST_ROWS}",
+            d=self._keys.waiting(delta.rows),
+        )
+        yield from _tuples(found, "row", "id")
+
+    def known_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
+        there = self._committed.staying(delta.table_key)
+        if there is None:
+            return
+        found = self._keys.ask(
+            f"SELECT d.row, d.id FROM {{d}} d LEFT SEMI JOIN {{c}} c ON d.id = c.id {_FIRST_ROWS}",
+            d=self._keys.waiting(delta.rows),
+            c=self._keys.table(there),
+        )
+        yield from _tuples(found, "row", "id")
+
+    def repeated_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+        keys = ", ".join(f"k{number}" for number in range(len(columns)))
+        found = self._keys.ask(
+            "SELECT row, id, other FROM ("
+            "  SELECT row, id, first(row) OVER w AS first, first(id) OVER w AS other FROM {d}"
+            f"  WINDOW w AS (PARTITION BY {keys} ORDER BY row)"
+            f") WHERE row > first {_FIRST_ROWS}",
+            d=self._keys.waiting(delta.rows, *columns),
+        )
+        yield from _held(delta, columns, found)
+
+    def held_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+        there = self._committed.staying(delta.table_key)
+        if there is None:
+            return
+        same = " AND ".join(f"d.k{number} = c.k{number}" for number in range(len(columns)))
+        found = self._keys.ask(
+            f"SELECT d.row, d.id, c.id AS other FROM {{d}} d JOIN {{c}} c ON {same} "
+            # A row that this write replaces frees what it held.
+            f"LEFT ANTI JOIN {{m}} m ON c.id = m.id {_FIRST_ROWS}",
+            d=self._keys.waiting(delta.rows, *columns),
+            c=self._keys.table(there, *columns),
+            m=self._keys.waiting(delta.rows),
+        )
+        yield from _held(delta, columns, found)
+
+    # -- endpoints -----------------------------------------------------------------------
+
+    def missing_ends(self, delta: TableDelta, end: str, node_key: str) -> Iterator[Dangling]:
+        node = self._deltas.get(node_key)
+        there = self._committed.staying(node_key)
+        known = []
+        if node is not None and node.num_rows:
+            known.append(self._keys.waiting(node.rows).select("id"))
+        if there is not None:
+            known.append(self._keys.table(there).select("id"))
+        edges = self._keys.waiting(delta.rows, end)
+        if known:
+            found = self._keys.ask(
+                "SELECT e.row, e.id, e.k0 FROM {e} e LEFT ANTI JOIN {n} n ON e.k0 = n.id "
+                f"{_FIRST_ROWS}",
+                e=edges,
+                n=reduce(lambda one, other: one.union(other), known),
+            )
+        else:
+            found = self._keys.ask(f"SELECT row, id, k0 FROM {{e}} {_FIRST_ROWS}", e=edges)
+        for row, edge_id, value in _tuples(found, "row", "id", "k0"):
+            yield Dangling(edge_id, value, row)
+
+    def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
+        before = self._committed.before(delta.table_key)
+        there = self._committed.staying(edge.table_key)
+        if before is None or there is None:
+            return
+        frames = {
+            "e": self._keys.table(there, end),
+            "b": self._keys.table(before),
+            "n": self._keys.waiting(delta.rows),
+        }
+        text = (
+            "SELECT e.seq, e.id, e.k0 FROM {e} e LEFT SEMI JOIN ("
+            "  SELECT b.id FROM {b} b LEFT ANTI JOIN {n} n ON b.id = n.id"
+            ") g ON e.k0 = g.id"
+        )
+        changed = self._deltas.get(edge.table_key)
+        if changed is not None and changed.num_rows:
+            text += " LEFT ANTI JOIN {c} c ON e.id = c.id"
+            frames["c"] = self._keys.waiting(changed.rows)
+        found = self._keys.ask(f"{text} ORDER BY seq LIMIT {_MOST}", **frames)
+        for edge_id, value in _tuples(found, "id", "k0"):
+            yield Dangling(edge_id, value)
+
+    # -- cardinality ---------------------------------------------------------------------
+
+    def crowds(self, delta: TableDelta, kind: EdgeType) -> Iterator[Crowd]:
+        frames = {"d": self._keys.waiting(delta.rows, "src")}
+        counted = ["SELECT k0, 1 AS n, row, CAST(NULL AS LONG) AS seq, true AS hit FROM {d}"]
+        before = self._committed.before(delta.table_key)
+        if before is not None:
+            frames["b"] = self._keys.table(before, "src")
+            gone = "SELECT k0, 0 AS n, CAST(NULL AS LONG) AS row, seq, true AS hit FROM {b} b"
+            stay = "SELECT k0, 1 AS n, CAST(NULL AS LONG) AS row, seq, false AS hit FROM {b} b"
+            if delta.replaces:
+                counted.append(gone)
+            elif delta.new_ids:
+                counted.append(stay)
+            else:
+                frames["m"] = self._keys.waiting(delta.rows)
+                counted.append(f"{gone} LEFT SEMI JOIN {{m}} m ON b.id = m.id")
+                counted.append(f"{stay} LEFT ANTI JOIN {{m}} m ON b.id = m.id")
+        low, high = kind.cardinality.min, kind.cardinality.max
+        beyond = f"count < {low}" if high is None else f"(count < {low} OR count > {high})"
+        text = (
+            "SELECT k0, count, last FROM ("
+            "  SELECT k0, sum(n) AS count, min(row) AS first, max(row) AS last,"
+            "    min(seq) AS seq, max(hit) AS hit"
+            f"  FROM ({' UNION ALL '.join(counted)}) GROUP BY k0"
+            ") s"
+        )
+        node = self._deltas.get(f"node:{kind.from_type}")
+        if node is not None and node.replaces:
+            text += " LEFT SEMI JOIN {a} a ON s.k0 = a.id"
+            frames["a"] = self._keys.waiting(node.rows)
+        found = self._keys.ask(
+            f"{text} WHERE hit AND {beyond} ORDER BY first NULLS LAST, seq LIMIT {_MOST}", **frames
+        )
+        for source, count, last in _tuples(found, "k0", "count", "last"):
+            yield Crowd(source, count, last)
+
+
+def _held(delta: TableDelta, columns: tuple[str, ...], found: pa.Table) -> Iterator[Held]:
+    """With the values, which messages show as what they are."""
+    if not found.num_rows:
+        return
+    assert isinstance(delta.rows, PartRows)
+    values = told(delta.rows.rows_of(found["row"].to_numpy(), columns))
+    each = zip(*(values[column].to_pylist() for column in columns), strict=True)
+    for (row, row_id, other), shown in zip(_tuples(found, "row", "id", "other"), each, strict=True):
+        yield Held(row, shown, other, row_id)
+
+
+def _tuples(found: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(found[column].to_pylist() for column in columns), strict=True)

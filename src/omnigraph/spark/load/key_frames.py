@@ -1,0 +1,123 @@
+"""The key columns of rows as frames of Spark: of rows that wait to be written, and of tables.
+
+Keys are texts, one for each value: two values are equal where their texts are. What workers are
+sent travels inside the function, which no plan and no log shows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.spark.session.failures import carrying
+from omnigraph.storage.tables.fragments import VersionPlace, addresses_in, open_version
+from omnigraph.storage.tables.store import KEY
+from omnigraph.write.parts import RowsShare, read_rows
+from omnigraph.write.validate.held_keys import one_zero
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LABEL = "checking"
+
+
+@dataclass(frozen=True, slots=True)
+class TableShare:
+    """Some fragments of a table, and how many shares come before."""
+
+    place: VersionPlace
+    fragments: tuple[int, ...]
+    number: int
+
+
+def waiting_frame(
+    session: SparkSession, shares: Sequence[RowsShare], columns: Sequence[str]
+) -> DataFrame:
+    """``row``, ``id`` and the keys ``k0``, ``k1``, … of rows that have all of them."""
+    return _frame(session, _Waiting(tuple(columns)), shares, f"row long, id string{_keys(columns)}")
+
+
+def table_frame(
+    session: SparkSession, shares: Sequence[TableShare], columns: Sequence[str]
+) -> DataFrame:
+    """``seq``, which is the order of the rows, ``id`` and the keys of a table."""
+    return _frame(session, _There(tuple(columns)), shares, f"seq long, id string{_keys(columns)}")
+
+
+def address_frame(session: SparkSession, shares: Sequence[TableShare]) -> DataFrame:
+    """Where the rows of a table lie, by their ids."""
+    return _frame(session, _addresses, shares, "id string, fragment long, address long, rowid long")
+
+
+def _keys(columns: Sequence[str]) -> str:
+    return "".join(f", k{number} string" for number in range(len(columns)))
+
+
+def _frame(session: SparkSession, work: Any, shares: Sequence[Any], schema: str) -> DataFrame:
+    packed = pickle.dumps((work, list(shares)))
+
+    def read(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        todo, known = pickle.loads(packed)
+        for batch in positions:
+            for position in batch.column(0).to_pylist():
+                yield from todo(known[position])
+
+    count = len(shares)
+    tasks = session.range(0, count, 1, max(count, 1))
+    return tasks.mapInArrow(carrying(read, _LABEL), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    columns: tuple[str, ...]
+
+    def __call__(self, share: RowsShare) -> Iterator[pa.RecordBatch]:
+        for positions, batch in read_rows(share, [KEY, *self.columns]):
+            yield from _keyed(pa.array(positions), batch, "row", self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    columns: tuple[str, ...]
+
+    def __call__(self, share: TableShare) -> Iterator[pa.RecordBatch]:
+        table = open_version(share.place)
+        count = share.number << 40
+        names = list(dict.fromkeys((KEY, *self.columns)))
+        for batch in table.scan(names, fragments=share.fragments):
+            order = np.arange(count, count + batch.num_rows)
+            count += batch.num_rows
+            yield from _keyed(pa.array(order), batch, "seq", self.columns)
+
+
+def _keyed(
+    order: pa.Array, batch: pa.RecordBatch, name: str, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    rows = one_zero(pa.Table.from_batches([batch]))
+    keys = [_texts(rows[column].combine_chunks()) for column in columns]
+    names = [name, KEY, *(f"k{number}" for number in range(len(keys)))]
+    ids = rows[KEY].combine_chunks().cast(pa.string())
+    found = pa.table([order, ids, *keys], names)
+    for number in range(len(keys)):
+        found = found.filter(pc.is_valid(found[f"k{number}"]))
+    yield from found.to_batches()
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_temporal(column.type):
+        width = pa.int32() if column.type.bit_width == 32 else pa.int64()
+        column = column.cast(width)
+    return column.cast(pa.string())
+
+
+def _addresses(share: TableShare) -> Iterator[pa.RecordBatch]:
+    for number, rows in addresses_in(share.place, share.fragments, KEY):
+        home = pa.array(np.full(rows.num_rows, number, np.int64))
+        names = [KEY, "fragment", "address", "rowid"]
+        yield from pa.table([rows[KEY], home, rows[1], rows[2]], names).to_batches()

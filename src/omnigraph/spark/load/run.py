@@ -1,0 +1,361 @@
+"""A load whose files are read by many processes at once.
+
+Each share is read, judged record by record and written beside its tables in one go; nothing moves.
+What the shares found is put in order as if one process had read all of it, so rejects, messages
+and the order of rows are those of any other load. The rules about all rows together, the staging
+and the commit are those of ``write.load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omnigraph.commit.forks import clear_orphan
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.staging import marked
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.lang.schema import Catalog, text_of
+from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
+from omnigraph.spark.load.reading import (
+    Done,
+    Failed,
+    Locating,
+    Reading,
+    Share,
+    locate_rows,
+    read_share,
+)
+from omnigraph.spark.load.splits import SPLIT_BYTES, Split, splits_of
+from omnigraph.storage.tables.fragments import Part, PartsPlace, parts_place
+from omnigraph.storage.tables.types import TableRef
+from omnigraph.write.conform import find_type
+from omnigraph.write.delta import Kind
+from omnigraph.write.load.digest import FilesDigest
+from omnigraph.write.load.files import SourceFile, SourceOptions, source_files
+from omnigraph.write.load.intake import count_ignored
+from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
+from omnigraph.write.load.rejects_file import kept_in
+from omnigraph.write.load.run import (
+    Goal,
+    Load,
+    LoadMode,
+    LoadOptions,
+    LoadProgress,
+    Progress,
+    Reader,
+    reading,
+)
+from omnigraph.write.load.sources import LoadData
+from omnigraph.write.parts import PartRows, PartsLedger, Runner
+from omnigraph.write.validate.violations import Violation
+
+if TYPE_CHECKING:
+    from omnigraph.spark.session.engine import SparkEngine
+
+_KEY_BYTES = 40
+"""About what the id of a row takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """What of a file comes before a share."""
+
+    lines: int
+    records: int
+
+
+class SharedIntake:
+    """What many processes took in, as one."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: Sequence[SourceFile],
+        rejects: Rejects,
+        run: Runner,
+        places: Mapping[str, PartsPlace],
+        *,
+        strict_properties: bool = False,
+        allowed: int = 0,
+        allow_local_files: bool = False,
+        digest: FilesDigest | None = None,
+        split_bytes: int = SPLIT_BYTES,
+        joins: KeyJoins | None = None,
+    ) -> None:
+        self.files = [file.path for file in files]
+        self.rejects = rejects
+        self.digest = digest
+        self.ignored: dict[str, int] = {}
+        self.records = 0
+        self._catalog = catalog
+        self._run = run
+        self._places = places
+        self._reading = Reading(
+            text_of(catalog), places, strict_properties, allowed, allow_local_files
+        )
+        self._splits = splits_of(files, split_bytes)
+        self._done: list[Done] = []
+        self._offsets: list[Offset] = []
+        self._ledger = PartsLedger()
+        self._joins = joins
+        self._joined: JoinedKeys | None = None
+
+    def read(self) -> None:
+        """Have everything read; what cannot be taken is refused here."""
+        self._done = self._whole(self._splits)
+        self._offsets = _offsets(self._done)
+        self._put_together()
+
+    @contextmanager
+    def kept_only_if_used(self, store: GraphStore) -> Iterator[None]:
+        """Remove in the end what was written and never staged."""
+        try:
+            yield
+        except OmniGraphError:
+            self._ledger.discard_unstaged(store.datasets)
+            raise
+        self._ledger.discard_unstaged(store.datasets)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def _whole(self, splits: Sequence[Split]) -> list[Done]:
+        """Read all shares; where a record goes on behind one, it is read again with the next."""
+        done = self._read(splits)
+        while True:
+            groups: list[list[Done]] = []
+            for each in done:
+                before = groups[-1][-1] if groups else None
+                if before is not None and before.is_open and before.split.file == each.split.file:
+                    groups[-1].append(each)
+                else:
+                    groups.append([each])
+            torn = [group for group in groups if len(group) > 1]
+            if not torn:
+                return done
+            again = iter(self._read([_joined(group) for group in torn]))
+            done = [next(again) if len(group) > 1 else group[0] for group in groups]
+
+    def _read(self, splits: Sequence[Split]) -> list[Done]:
+        shares = [Share(self._reading, split) for split in splits]
+        answers = self._run(read_share, shares, "reading")
+        self._note(answers)
+        done = []
+        for each in answers:
+            if isinstance(each, Failed):
+                raise each.error()
+            done.append(each)
+        return done
+
+    def _note(self, answers: Iterable[Done | Failed]) -> None:
+        """What was written, whether or not it will be used."""
+        for each in answers:
+            if isinstance(each, Failed):
+                written = each.written
+            else:
+                written = {key: taken.parts for key, taken in each.tables.items()}
+            for key, parts in written.items():
+                self._ledger.write(self._places[key], parts)
+
+    def _put_together(self) -> None:
+        for each, offset in zip(self._done, self._offsets, strict=True):
+            self.records += each.records
+            for name, count in each.ignored.items():
+                count_ignored(self.ignored, name, count)
+            path = each.split.source.path
+            for reject in each.rejects:
+                self.rejects.add(reject.moved(path, offset.lines, offset.records))
+            if each.last is not None:
+                self.rejects.end(each.last.moved(path, offset.lines, offset.records))
+
+    def load(
+        self, store: GraphStore, base: Snapshot, mode: LoadMode, progress: Progress | None
+    ) -> Load:
+        """What was read as a load; keys that cannot be held are joined by Spark."""
+        if self._joins is not None:
+            size = self._key_bytes(base, mode)
+            self._joined = self._joins.for_keys(size, store.datasets)
+        rows = self.spools()
+        return Load(store, self._catalog, mode, self, rows, progress, keys=self._joined)
+
+    def _key_bytes(self, base: Snapshot, mode: LoadMode) -> int:
+        """What rules about sets have to look at; an overwrite also looks at what goes."""
+        tables = [item for each in self._done for item in each.tables.items()]
+        size = sum(taken.key_bytes for _, taken in tables)
+        if mode is LoadMode.OVERWRITE:
+            pins = (base.pin(key) for key in {key for key, _ in tables})
+            size += sum(pin.row_count * _KEY_BYTES for pin in pins if pin is not None)
+        return size
+
+    # -- what a load asks for ------------------------------------------------------------
+
+    @property
+    def given_ids(self) -> set[str]:
+        """The tables for which some record brought its own id."""
+        tables = (item for each in self._done for item in each.tables.items())
+        return {key for key, taken in tables if taken.has_given_ids}
+
+    def spools(self) -> dict[str, PartRows]:
+        """The rows of every type that had a record."""
+        keys = sorted({key for each in self._done for key in each.tables})
+        return {key: self._rows(key) for key in keys}
+
+    def _rows(self, key: str) -> PartRows:
+        parts = [part for each in self._done for part in _parts(each, key)]
+        name = key.partition(":")[2]
+        kind = self._catalog.node_types.get(name) if key.startswith("node:") else None
+        return PartRows(
+            kind or self._catalog.edge_types[name],
+            self._places[key],
+            parts,
+            self._run,
+            lambda rows: self._located(key, rows),
+            self._ledger,
+            self._joined,
+        )
+
+    def _located(self, key: str, rows: Sequence[int]) -> list[int]:
+        """Where rows stand: their shares are read once more, which is rarely needed."""
+        ends = list(accumulate(sum(p.rows for p in _parts(each, key)) for each in self._done))
+        numbers = np.searchsorted(ends, rows, side="right").tolist()
+        wanted: dict[int, list[int]] = {}
+        for number, row in zip(numbers, rows, strict=True):
+            wanted.setdefault(number, []).append(row - (ends[number - 1] if number else 0))
+        shares = [
+            Locating(Share(self._reading, self._done[number].split), key, tuple(some))
+            for number, some in wanted.items()
+        ]
+        found = dict(zip(wanted, self._run(locate_rows, shares, "finding lines"), strict=True))
+        lines = {number: iter(each) for number, each in found.items()}
+        return [
+            place(self._done[number].split.file, next(lines[number]) + self._offsets[number].lines)
+            for number in numbers
+        ]
+
+    def refuse(self, violation: Violation, where: int) -> None:
+        """A record that was good by itself, and breaks a rule among the others."""
+        file, line = file_and_line(where)
+        self.rejects.add(broken(self.files[file], line, violation))
+
+
+def _joined(group: Sequence[Done]) -> Split:
+    return group[0].split.joined(group[-1].split)
+
+
+def _offsets(done: Sequence[Done]) -> list[Offset]:
+    found: list[Offset] = []
+    file, lines, records = -1, 0, 0
+    for each in done:
+        if each.split.file != file:
+            file, lines, records = each.split.file, 0, 0
+        found.append(Offset(lines, records))
+        lines += each.lines
+        records += each.counted
+    return found
+
+
+def _parts(done: Done, key: str) -> Sequence[Part]:
+    taken = done.tables.get(key)
+    return () if taken is None else taken.parts
+
+
+def places_for(
+    store: GraphStore, catalog: Catalog, base: Snapshot, branch: str | None
+) -> dict[str, PartsPlace]:
+    """Where rows of each type go that become part of a branch; it may not be there yet."""
+    found = {}
+    kinds: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
+    for kind in kinds:
+        pin = base.pin(kind.table_key)
+        if pin is not None:
+            clear_orphan(store, pin, branch)
+            ref = TableRef(pin.location, branch)
+            found[kind.table_key] = parts_place(store.datasets, store.table(pin), ref)
+    return found
+
+
+def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner:
+    """Has the shares of a load worked on by tasks of Spark."""
+
+    def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
+        report = None
+        if progress is not None:
+
+            def report(done: int, total: int) -> None:
+                progress(LoadProgress(label, 0, 0, done, total))
+
+        return engine.tasks(work, shares, label, report=report)
+
+    return run
+
+
+def shared_reading(
+    run: Runner, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
+) -> Reader:
+    """A reader of loads that has the work done by ``run``."""
+
+    @contextmanager
+    def shared(
+        store: GraphStore,
+        catalog: Catalog,
+        data: LoadData,
+        mode: LoadMode,
+        options: LoadOptions,
+        goal: Goal,
+    ) -> Iterator[Load]:
+        if goal.known_as is not None and not goal.is_known_by_files:
+            # An earlier load of this key was told apart by its values, in their order.
+            with reading(store, catalog, data, mode, options, goal) as load:
+                yield load
+            return
+        base = store.manifest(goal.base).current()
+        with kept_in(options.rejects, data) as kept, marked(store, goal.branch, base):
+            files = listed(data, SourceOptions(options.form, options.types, kept), catalog)
+            intake = SharedIntake(
+                catalog,
+                files,
+                Rejects(options.max_rejects, None if kept is None else kept.keep),
+                run,
+                places_for(store, catalog, base, goal.branch),
+                strict_properties=options.strict_properties,
+                allowed=options.max_rejects,
+                allow_local_files=options.allow_local_files,
+                digest=FilesDigest([f.path for f in files]) if options.is_keyed else None,
+                split_bytes=split_bytes,
+                joins=joins,
+            )
+            with intake.kept_only_if_used(store):
+                intake.read()
+                yield intake.load(store, base, mode, options.progress)
+
+    return shared
+
+
+def listed(data: LoadData, options: SourceOptions, catalog: Catalog) -> list[SourceFile]:
+    """The files of a load; nothing else can be read by several processes."""
+    paths = [data] if isinstance(data, str | PathLike) else data
+    if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
+        raise _no_files(data)
+    found: list[SourceFile] = []
+    for path in paths:
+        if not isinstance(path, str | PathLike):
+            raise _no_files(path)
+        found += source_files(fspath(path), options, catalog)
+    for name in options.types.values():
+        find_type(catalog, name)
+    options.check_used()
+    return found
+
+
+def _no_files(data: object) -> InputError:
+    return InputError(
+        f"Spark reads files and its own frames, not {type(data).__name__}",
+        hint="pass paths, or use engine='local'",
+    )

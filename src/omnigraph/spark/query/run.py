@@ -1,0 +1,128 @@
+"""A bound plan on Spark: the same rows in the same order as the embedded engine gives."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import SparkError
+from omnigraph.plan.nodes import NodeScan
+from omnigraph.read.run import Run
+from omnigraph.spark.query.frame import Driver, Rows
+from omnigraph.spark.query.result import Finish
+from omnigraph.spark.query.rows import Query
+from omnigraph.spark.query.searches import DriverSearches
+from omnigraph.spark.query.sources import Sources
+from omnigraph.spark.query.steps import Steps
+from omnigraph.spark.query.work import LABEL, WEIGHT
+from omnigraph.spark.session.failures import ROWS_LOST, translated
+
+if TYPE_CHECKING:
+    from omnigraph.plan.nodes import ReadPlan
+    from omnigraph.plan.prepared import Outline
+    from omnigraph.read.limits import Watch
+    from omnigraph.read.run import Surroundings
+    from omnigraph.spark.session.engine import SparkEngine
+
+_ATTEMPTS = 4
+_LIBRARIES = ("pyspark", "py4j", "grpc")
+
+
+def execute_on_spark(
+    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    """The batches of the result. The tables are those of the snapshot, resolved here, once."""
+    if plan.limit == 0:
+        return
+    start = plan.offset or 0
+    end = None if plan.limit is None else start + plan.limit
+    count = 0
+    for batch in _in_attempts(engine, around, plan, outline, watch):
+        first = max(start - count, 0)
+        last = batch.num_rows if end is None else min(end - count, batch.num_rows)
+        watch.check()
+        count += batch.num_rows
+        if last > first:
+            watch.result(count if end is None else min(count, end) - start)
+            yield batch.slice(first, last - first)
+        if end is not None and count >= end:
+            return
+
+
+def _in_attempts(
+    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the plan; from the beginning again where an executor died with rows it kept.
+
+    Spark repeats what an executor was doing, and cannot repeat what the rows that it kept were
+    made from. What the caller has already is passed over, which needs an order of the rows.
+    """
+    given = 0
+    for attempt in range(1, _ATTEMPTS + 1):
+        passed = given
+        try:
+            for batch in _translating(_rows(engine, around, plan, outline, watch)):
+                new = batch.slice(min(passed, batch.num_rows))
+                passed -= batch.num_rows - new.num_rows
+                given += new.num_rows
+                if new.num_rows:
+                    yield new
+            return
+        except SparkError as error:
+            is_lost = ROWS_LOST in str(error.__cause__)
+            if not is_lost or attempt == _ATTEMPTS or (given and not _has_order(plan, outline)):
+                raise
+
+
+def _has_order(plan: ReadPlan, outline: Outline) -> bool:
+    """Whether rows come in the same order however often they are computed."""
+    if not plan.order:
+        return False
+    # Groups are not ordered by their lists.
+    is_grouped = outline.is_aggregate or plan.distinct
+    return not (is_grouped and any(pa.types.is_nested(field.type) for field in outline.schema))
+
+
+def _translating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; what PySpark raises while a plan is made is one of our errors too."""
+    try:
+        yield from batches
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in _LIBRARIES:
+            failure = translated(error, LABEL)
+            raise failure from failure.__cause__
+        raise
+
+
+def _rows(
+    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    driver = Driver(engine, watch)
+    # What workers keep of tables belongs to this query.
+    name = uuid.uuid4().hex
+    sources = Sources(driver, around, name, plan)
+    searches = DriverSearches(Run(around, watch, outline), plan)
+    tables, edges = sources.variables(outline), frozenset(outline.edge_types)
+    query = Query(name, tables, edges, searches.findings())
+    steps = Steps(driver, query, sources)
+    rows = _nearest(driver, plan, searches)
+    if rows is None:
+        rows = steps.pipeline(plan.pipeline, outline.live, Rows(), weighted=outline.needs_counts)
+    yield from Finish(driver, plan, outline).batches(query, rows, searches)
+
+
+def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> Rows | None:
+    """The rows that a vector index found, as they would come out of the scan."""
+    row_ids = searches.nearest_rows()
+    if row_ids is None:
+        return None
+    (step,) = plan.pipeline
+    assert isinstance(step, NodeScan)
+    ones = np.ones(len(row_ids), np.int64)
+    table = pa.table({"c0": row_ids, WEIGHT: ones})
+    data = driver.run(lambda: driver.engine.session.createDataFrame(table))
+    return Rows({step.variable: "c0"}, data)

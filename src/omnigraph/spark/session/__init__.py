@@ -1,0 +1,1 @@
+"""The Spark session of this process, and running functions as its tasks."""

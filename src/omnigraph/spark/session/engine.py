@@ -1,0 +1,347 @@
+"""The Spark of this process: started when first asked for, shared, and ended with its last user.
+
+A driver is either Java beside this process (classic, on this machine or for a cluster) or on a
+Spark Connect server. A session that the user made is used as it is found: ours is one beside it
+with settings of its own, and ending ours does not end theirs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from omnigraph.errors import Closed, SparkError, SparkUnavailable
+from omnigraph.logs import logger
+from omnigraph.spark.session.classic import start_classic
+from omnigraph.spark.session.config import SparkConfig
+from omnigraph.spark.session.connect import beside, connected, disconnect, is_connect
+from omnigraph.spark.session.failures import spark_call
+from omnigraph.spark.session.interrupts import deferred_interrupts
+from omnigraph.spark.session.jobs import Report, run_watched
+from omnigraph.spark.session.launch import Jvm
+from omnigraph.spark.session.tasks import answers_of, task_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.read.limits import Cancel
+
+A = TypeVar("A")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_LOG = logger(__name__)
+
+_LEAST = (4, 3)
+_INSTALL = "pip install 'omnigraph[spark]'"
+
+
+class _Driver:
+    """A session with what has to be ended with it, for all who use it."""
+
+    def __init__(
+        self, session: SparkSession, config: SparkConfig, end: Callable[[], None], owned: bool
+    ) -> None:
+        self.session = session
+        self.config = config
+        self.is_connect = is_connect(session)
+        self.owned = owned
+        self.jvm: Jvm | None = None
+        self.users = 0
+        self._end = end
+        self._process = os.getpid()
+        self._has_ended = False
+
+    def is_alive(self) -> bool:
+        """Whether it can still be asked: not ended, and its Java has not died."""
+        return not self._has_ended and (self.jvm is None or self.jvm.is_alive())
+
+    def end(self) -> None:
+        # A forked child has copies of the handles, not of Spark.
+        if self._has_ended or self._process != os.getpid():
+            return
+        self._has_ended = True
+        self._end()
+
+
+_guard = threading.RLock()
+_driver: _Driver | None = None
+"""What we started in this process: Spark allows one driver."""
+
+
+class SparkEngine:
+    """A handle of Spark. Use it as a context manager, or call ``close``."""
+
+    def __init__(self, driver: _Driver) -> None:
+        self._driver: _Driver | None = driver
+        self._slots: int | None = None
+
+    # -- what it is ----------------------------------------------------------------------
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of PySpark: in UTC, and with checked schemas."""
+        return self._open().session
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether the driver is on a Spark Connect server."""
+        return self._open().is_connect
+
+    @property
+    def owns(self) -> bool:
+        """Whether we started Spark, and end it."""
+        return self._open().owned
+
+    @property
+    def jvm(self) -> Jvm | None:
+        """The Java beside this process, when we started it."""
+        return self._open().jvm
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used; not after ``close``, nor when its Java has died."""
+        return self._driver is not None and self._driver.is_alive()
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once."""
+        if self._slots is None:
+            session = self.session
+            # Spark cuts a range into as many parts; Spark Connect has no other way to ask.
+            parts = session.range(1 << 20).selectExpr("spark_partition_id() AS part").distinct()
+            self._slots = self.run(parts.count, "counting the cores")
+        return self._slots
+
+    # -- work ----------------------------------------------------------------------------
+
+    def run(
+        self,
+        action: Callable[[], T],
+        label: str,
+        *,
+        cancel: Cancel | None = None,
+        check: Callable[[], None] | None = None,
+        report: Report | None = None,
+    ) -> T:
+        """Run an action of PySpark, such as ``frame.count``; see ``run_watched``."""
+        driver = self._open()
+        return run_watched(
+            driver.session,
+            driver.is_connect,
+            action,
+            label,
+            cancel=cancel,
+            check=check,
+            report=report,
+        )
+
+    def tasks(
+        self,
+        work: Callable[[A], R],
+        shares: Sequence[A],
+        label: str,
+        *,
+        cancel: Cancel | None = None,
+        check: Callable[[], None] | None = None,
+        report: Report | None = None,
+    ) -> list[R]:
+        """Run a function on every share, each in a task of its own; the answers in their order.
+
+        ``work`` is best a function of a module that the workers have. Shares and answers are
+        pickled; they are small, and may hold secrets. A typed error of the work is raised here.
+        """
+        count = len(shares)
+        if not count:
+            return []
+
+        def progress(done: int, _: int) -> None:
+            # The last is told when the answers are here.
+            if report is not None and done < count:
+                report(done, count)
+
+        def ask() -> Any:
+            return task_frame(self.session, work, shares, label).toArrow()
+
+        table = self.run(ask, label, cancel=cancel, check=check, report=report and progress)
+        answers = answers_of(table, count, label)
+        if report is not None:
+            report(count, count)
+        return answers
+
+    # -- the end -------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the handle back; the last one ends what we started.
+
+        An end that fails is logged: what was done with Spark has its own answer.
+        """
+        with _guard, deferred_interrupts():
+            driver, self._driver = self._driver, None
+            if driver is None:
+                return
+            driver.users -= 1
+            if driver.users == 0:
+                try:
+                    _end(driver)
+                except Exception as error:
+                    _LOG.warning("Spark did not end as it should: %s", error)
+
+    def __enter__(self) -> SparkEngine:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> _Driver:
+        if self._driver is None:
+            raise Closed("this handle of Spark is closed")
+        return self._driver
+
+
+def open_spark(
+    config: SparkConfig | None = None, *, session: SparkSession | None = None
+) -> SparkEngine:
+    """A handle of Spark: of the given session, of what runs in this process, or of a new one."""
+    _refuse_without_pyspark()
+    asked = config or SparkConfig()
+    with _guard:
+        if _driver is not None and not _driver.is_alive():
+            _end(_driver)
+        if session is not None:
+            driver = _beside(session, asked)
+        elif _driver is not None:
+            _refuse_another(_driver, asked)
+            driver = _driver
+        else:
+            found = _found()
+            if found is None and not asked.remote:
+                return _start(asked)
+            driver = _connect(asked) if found is None else _beside(found, asked)
+        driver.users += 1
+        return SparkEngine(driver)
+
+
+# -- where a session comes from -------------------------------------------------------------------
+
+
+def _refuse_without_pyspark() -> None:
+    for package in ("pyspark", "pandas"):
+        if importlib.util.find_spec(package) is None:
+            name = "PySpark" if package == "pyspark" else "pandas, which PySpark needs,"
+            raise SparkUnavailable(f"{name} is not installed", hint=_INSTALL)
+    import pyspark
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _LEAST:
+        least = ".".join(map(str, _LEAST))
+        raise SparkUnavailable(
+            f"PySpark {least} or newer is needed, and {pyspark.__version__} is installed",
+            hint=_INSTALL,
+        )
+
+
+def _refuse_another(running: _Driver, asked: SparkConfig) -> None:
+    """Spark allows one driver in a process; who asks for nothing in particular shares it."""
+    plain = SparkConfig()
+    wanted = (asked.master, asked.remote, asked.settings)
+    has = (running.config.master, running.config.remote, running.config.settings)
+    if wanted not in ((plain.master, plain.remote, plain.settings), has):
+        raise SparkError(
+            "Spark runs in this process already, with other settings",
+            hint="close the handles that use it first, or give none",
+        )
+
+
+def _found() -> SparkSession | None:
+    """A session that somebody else made in this process."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with suppress(PySparkException):
+        session = SparkSession.active()
+        # PySpark remembers one whose context was stopped, or whose Java died.
+        if is_connect(session) or session.sparkContext._jsc is not None:
+            return session
+    return None
+
+
+def _beside(given: SparkSession, asked: SparkConfig) -> _Driver:
+    """A session of our own on somebody else's driver."""
+    with spark_call("using the given Spark session"):
+        if is_connect(given):
+            ours = beside(given)
+            driver = _Driver(ours, asked, lambda: disconnect(ours), owned=False)
+        else:
+            _refuse_another_master(given, asked)
+            ours = given.newSession()
+            _copy_settings(given, ours)
+            driver = _Driver(ours, asked, lambda: None, owned=False)
+        for name, value in asked.session_settings().items():
+            ours.conf.set(name, value)
+    return driver
+
+
+def _refuse_another_master(given: SparkSession, asked: SparkConfig) -> None:
+    runs = given.sparkContext.master
+    if asked.remote or (asked.master and asked.master != runs):
+        raise SparkError(
+            f"Spark runs in this process already, with master '{runs}'",
+            hint="stop that session first, or ask for no other master",
+        )
+
+
+def _copy_settings(given: SparkSession, ours: SparkSession) -> None:
+    """A new session knows only what Spark was started with, not what was set since."""
+    has = ours.conf.getAll
+    for name, value in given.conf.getAll.items():
+        if has.get(name) != value and given.conf.isModifiable(name):
+            ours.conf.set(name, value)
+
+
+def _connect(config: SparkConfig) -> _Driver:
+    session = connected(config)
+    driver = _Driver(session, config, lambda: disconnect(session), owned=True)
+    _register(driver)
+    return driver
+
+
+def _start(config: SparkConfig) -> SparkEngine:
+    """The first handle of a Java beside this process; interrupted, there is neither."""
+    with deferred_interrupts() as interrupts:
+        classic = start_classic(config)
+        driver = _Driver(classic.session, config, classic.end, owned=True)
+        driver.jvm = classic.jvm
+        driver.users = 1
+        _register(driver)
+        engine = SparkEngine(driver)
+        if interrupts.raised is not None:
+            engine.close()
+    return engine
+
+
+def _register(driver: _Driver) -> None:
+    global _driver
+    _driver = driver
+    atexit.register(_end, driver)
+
+
+def _end(driver: _Driver) -> None:
+    global _driver
+    with _guard, deferred_interrupts():
+        if driver is _driver:
+            _driver = None
+            atexit.unregister(_end)
+        driver.end()

@@ -1,0 +1,282 @@
+"""What fails in Spark, as our errors; and our errors on their way out of the workers.
+
+A typed error that a worker raises arrives at the driver as the same class with the same fields. It
+travels packed, as data or inside the text of an exception, because Spark carries nothing but text.
+Everything else is told apart by the words of Spark; the patterns stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TypeVar
+
+from omnigraph.errors import (
+    Cancelled,
+    InputError,
+    InternalError,
+    MemoryExceeded,
+    OmniGraphError,
+    SparkError,
+    SparkUnavailable,
+    StorageFull,
+)
+from omnigraph.storage.objects.failures import translate
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_BEGIN, _END = "<omnigraph-error:", ">"
+_PACKED = re.compile(rf"{_BEGIN}([A-Za-z0-9+/=]+){_END}")
+_JAVA_LINE = re.compile(r"^\s+(at |\.\.\. \d+ more)|^Caused by: |^JVM stacktrace:")
+_NAMED = re.compile(r"^omnigraph\.errors\.(\w+): (.*?)(?=^ SQLSTATE|^\s*at |\Z)", re.M | re.S)
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+ROWS_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+"""How Spark says that rows which an executor kept are gone with it."""
+
+_MORE_MEMORY = "raise the memory (OMNIGRAPH_SPARK_MEMORY), or let fewer tasks run at once"
+_SAME_PYTHON = "give the workers the same version of Python, with omnigraph and its extra spark"
+
+
+class Remote(Exception):
+    """What was said where an error happened; kept as its cause, for whoever debugs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n{self.text}"
+
+
+class Carried(Exception):
+    """A typed error inside the text of an exception, for where only the text arrives."""
+
+    def __init__(self, error: OmniGraphError) -> None:
+        super().__init__(f"{_BEGIN}{base64.b64encode(pack(error)).decode('ascii')}{_END}")
+
+
+# -- in a worker ----------------------------------------------------------------------------------
+
+
+def pack(error: OmniGraphError) -> bytes:
+    """An error as bytes, with the traceback of this process."""
+    told = "".join(traceback.format_exception(error))
+    fields = {name: value for name, value in vars(error).items() if not name.startswith("__")}
+    try:
+        return pickle.dumps((type(error), error.args, fields, told))
+    except Exception:
+        # Some detail cannot travel; the words can.
+        words: dict[str, object] = {"message": error.message, "hint": error.hint, "details": {}}
+        return pickle.dumps((type(error), error.args, words, told))
+
+
+def typed(error: Exception, label: str) -> OmniGraphError:
+    """The typed error for whatever work in a worker raised."""
+    if isinstance(error, OmniGraphError):
+        return error
+    if isinstance(error, MemoryError):
+        found: OmniGraphError = MemoryExceeded(
+            f"{label}: a worker ran out of memory", hint=_MORE_MEMORY
+        )
+    elif isinstance(error, OSError):
+        found = translate(error, "run", label)
+    else:
+        found = InternalError(f"{label}: a worker failed unexpectedly ({type(error).__name__})")
+    found.__cause__ = error
+    return found
+
+
+def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable[..., Iterator[B]]:
+    """The same function for ``mapInArrow`` and its like; its typed errors reach the driver."""
+
+    @wraps(work)
+    def carried(parts: Iterable[A]) -> Iterator[B]:
+        try:
+            yield from work(parts)
+        except Exception as error:
+            raise Carried(typed(error, label)) from None
+
+    return carried
+
+
+# -- at the driver --------------------------------------------------------------------------------
+
+
+def unpack(packed: bytes) -> OmniGraphError:
+    """The error that was packed; what was said there is its cause."""
+    kind, args, fields, told = pickle.loads(packed)
+    error: OmniGraphError = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(fields)
+    error.__cause__ = Remote(told)
+    return error
+
+
+@contextmanager
+def spark_call(label: str) -> Iterator[None]:
+    """Turn what a call of PySpark raises into our errors."""
+    try:
+        yield
+    except Exception as error:
+        failure = translated(error, label)
+        raise failure from failure.__cause__
+
+
+def translated(error: Exception, label: str) -> OmniGraphError:
+    """The typed error for whatever a call of PySpark raised."""
+    if isinstance(error, OmniGraphError):
+        return error
+    text = _words(error)
+    packed = _PACKED.search(text)
+    if packed is not None:
+        try:
+            return unpack(base64.b64decode(packed.group(1)))
+        except Exception:
+            text = _PACKED.sub("", text)
+    found = _recognised(text, label)
+    found.__cause__ = Remote(_without_java(text))
+    return found
+
+
+def launch_failure(said: str) -> SparkUnavailable:
+    """Java started and ended before Spark could be reached."""
+    if re.search("UnsupportedClassVersionError", said):
+        message, hint = "this Java is too old for Spark", "set JAVA_HOME to Java 17 or newer"
+    elif re.search("heap size|reserve enough space|insufficient memory|Cannot allocate", said):
+        message = "Java cannot take the memory that Spark was given"
+        hint = "lower it (OMNIGRAPH_SPARK_MEMORY), or free some"
+    elif re.search("Unrecognized (VM )?option|Error: Could not create the Java", said):
+        message, hint = "Java refuses an option", "check spark.driver.extraJavaOptions"
+    elif re.search("bash: not found|env: .*bash", said):
+        message, hint = "Spark needs bash to start", "install bash"
+    else:
+        message, hint = "Java ended before Spark could start", "check JAVA_HOME and the settings"
+    failure = SparkUnavailable(message, hint=hint)
+    failure.add_note(_without_java(said))
+    return failure
+
+
+def _words(error: Exception) -> str:
+    """The whole text of an error; asking for it can fail when Java is gone."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _without_java(text: str) -> str:
+    lines = [line for line in text.splitlines() if not _JAVA_LINE.search(line)]
+    return "\n".join(lines).strip()
+
+
+def _recognised(text: str, label: str) -> OmniGraphError:
+    for pattern, make in _KNOWN:
+        found = pattern.search(text)
+        if found is not None:
+            return make(found, label)
+    named = _NAMED.search(text)
+    if named is not None:
+        kind = _error_class(named.group(1))
+        if kind is not None:
+            return kind(named.group(2).strip())
+    if "Traceback (most recent call last)" in text:
+        return InternalError(f"{label}: a worker failed unexpectedly")
+    return SparkError(f"{label}: Spark failed", hint="see the cause of this error for its words")
+
+
+def _error_class(name: str) -> type[OmniGraphError] | None:
+    """An error that is made of a message, by its name."""
+    import omnigraph.errors as errors
+
+    kind = getattr(errors, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, OmniGraphError):
+        return None
+    return None if issubclass(kind, errors.LanguageError) else kind
+
+
+def _missing(found: re.Match[str], label: str) -> OmniGraphError:
+    name = found.group(1).split(".")[0]
+    return SparkUnavailable(
+        f"{label}: the Python of the Spark workers cannot import {name}", hint=_SAME_PYTHON
+    )
+
+
+def _known(
+    pattern: str, kind: type[OmniGraphError], message: str, hint: str | None = None
+) -> tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]]:
+    return re.compile(pattern), lambda _, label: kind(f"{label}: {message}", hint=hint)
+
+
+_KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]], ...] = (
+    _known(
+        "OPERATION_CANCELED|SPARK_JOB_CANCELLED|cancelled part of|was cancelled|canceled the job",
+        Cancelled,
+        "the Spark job was cancelled",
+    ),
+    (_MISSING_MODULE, _missing),
+    _known(
+        "PYTHON_VERSION_MISMATCH|Cannot run program",
+        SparkUnavailable,
+        "the Python of the Spark workers does not fit this one",
+        _SAME_PYTHON,
+    ),
+    _known("No space left on device", StorageFull, "no space is left", "free space and repeat"),
+    _known(
+        "maxResultSize",
+        SparkError,
+        "the results are larger than Spark hands over",
+        "raise spark.driver.maxResultSize",
+    ),
+    _known(
+        "OutOfMemoryError|Java heap space|GC overhead limit",
+        MemoryExceeded,
+        "Spark ran out of memory",
+        _MORE_MEMORY,
+    ),
+    _known(
+        "Python worker exited unexpectedly|Python worker process terminated|worker.*crashed",
+        SparkError,
+        "a worker process died again and again",
+        f"it may have run out of memory: {_MORE_MEMORY}",
+    ),
+    _known(
+        f"ExecutorLostFailure|Executor heartbeat timed out|ExecutorDeadException|{ROWS_LOST}",
+        SparkError,
+        "executors of the cluster were lost",
+        "see the logs of the cluster; the work can be repeated",
+    ),
+    _known(
+        "(?i)all masters are unresponsive|master .* (was )?removed our application",
+        SparkUnavailable,
+        "the master of the cluster does not answer",
+        "check its address and that it runs",
+    ),
+    _known(
+        "Could not parse Master URL|ClassNotFoundException: Unable to load.*master",
+        InputError,
+        "this is no master that Spark knows",
+        "such as local[4,4] or spark://host:7077",
+    ),
+    _known(
+        "UNAUTHENTICATED|PERMISSION_DENIED",
+        SparkUnavailable,
+        "the Spark Connect server refuses the credentials",
+        "check the token in SPARK_REMOTE",
+    ),
+    _known(
+        "Py4JNetworkError|Answer from Java side is empty|ConnectionRefusedError|Connection refused"
+        "|ConnectionResetError|SparkContext was shut down|stopped SparkContext"
+        "|StatusCode.UNAVAILABLE|SESSION_CLOSED|RETRIES_EXCEEDED"
+        r"|^Py4JError: An error occurred while calling [\w.$]+$",
+        SparkError,
+        "Spark has ended",
+        "start it again; if it ended by itself, it may have run out of memory",
+    ),
+)

@@ -1,0 +1,190 @@
+"""One action of Spark while it runs: how far it is, and how it is ended from outside.
+
+The action runs in a thread of its own and the caller waits for it, so that Ctrl-C, a limit or a
+``Cancel`` ends it at once: a thread that waits for an answer of Java cannot be interrupted, and an
+interrupted one would leave the answer for the next to read. ``report`` runs in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from omnigraph.errors import Cancelled
+from omnigraph.spark.session.failures import spark_call
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.read.limits import Cancel
+
+T = TypeVar("T")
+
+Report = Callable[[int, int], None]
+"""Gets how many tasks are done, and how many there are as far as known."""
+
+_POLL_SECONDS = 0.05
+_END_SECONDS = 30.0
+
+
+class Job(Protocol):
+    """What can be asked of an action that runs."""
+
+    def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
+        """What the thread of the action has to do."""
+
+    def cancel(self) -> None:
+        """End what runs of it now."""
+
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks are done, and how many there are."""
+
+    def close(self) -> None:
+        """It is over."""
+
+
+def run_watched(
+    session: SparkSession,
+    is_connect: bool,
+    action: Callable[[], T],
+    label: str,
+    *,
+    cancel: Cancel | None = None,
+    check: Callable[[], None] | None = None,
+    report: Report | None = None,
+) -> T:
+    """Run an action that calls Spark; whatever it raises is one of our errors.
+
+    What ``check`` raises ends it, as does ``cancel``, with ``Cancelled``.
+    """
+    with spark_call(label):
+        job: Job = ConnectJob(session) if is_connect else ClassicJob(session, label)
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+    done = threading.Event()
+
+    def body(wrapped: Callable[[], T]) -> None:
+        try:
+            outcome.append(wrapped())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            done.set()
+
+    told: tuple[int, int] | None = None
+    try:
+        with spark_call(label):
+            wrapped = job.wrapped(action)
+        thread = threading.Thread(target=body, args=(wrapped,), name=f"spark {label}", daemon=True)
+        thread.start()
+        while not done.wait(_POLL_SECONDS):
+            if cancel is not None and cancel.is_set:
+                raise Cancelled(f"{label} was cancelled")
+            if check is not None:
+                check()
+            if report is not None and (now := job.tasks()) not in (told, (0, 0)):
+                report(*now)
+                told = now
+    except BaseException:
+        _end(job, done)
+        raise
+    finally:
+        job.close()
+    if failure:
+        with spark_call(label):
+            raise failure[0]
+    return outcome[0]
+
+
+def _end(job: Job, done: threading.Event) -> None:
+    """Cancel until it is over: the next job of the action may just be on its way."""
+    until = time.monotonic() + _END_SECONDS
+    while not done.is_set() and time.monotonic() < until:
+        with suppress(Exception):
+            job.cancel()
+        done.wait(_POLL_SECONDS)
+
+
+class ClassicJob:
+    """A group of jobs of a driver in our own Java."""
+
+    def __init__(self, session: SparkSession, label: str) -> None:
+        self._session = session
+        self._context = session.sparkContext
+        self._label = label
+        self._group = f"omnigraph-{uuid.uuid4().hex}"
+
+    def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
+        from pyspark import inheritable_thread_target
+
+        def grouped() -> T:
+            self._context.setJobGroup(self._group, self._label, interruptOnCancel=True)
+            return action()
+
+        # The thread works under what the caller set for its own, such as the pool of the scheduler.
+        inherited: Callable[[], T] = inheritable_thread_target(self._session)(grouped)
+        return inherited
+
+    def cancel(self) -> None:
+        self._context.cancelJobGroup(self._group)
+
+    def tasks(self) -> tuple[int, int]:
+        tracker = self._context.statusTracker()
+        done = total = 0
+        for number in tracker.getJobIdsForGroup(self._group):
+            job = tracker.getJobInfo(number)
+            for stage in job.stageIds if job is not None else ():
+                state = tracker.getStageInfo(stage)
+                if state is not None:
+                    total += state.numTasks
+                    done += min(state.numCompletedTasks, state.numTasks)
+        return done, total
+
+    def close(self) -> None:
+        return None
+
+
+class ConnectJob:
+    """The operations of one thread on a Spark Connect server."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._tag = f"omnigraph-{uuid.uuid4().hex}"
+        self._thread: int | None = None
+        self._before = (0, 0)
+        self._now = (0, 0)
+        session.registerProgressHandler(self._progress)
+
+    def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
+        def tagged() -> T:
+            self._thread = threading.get_ident()
+            self._session.addTag(self._tag)
+            return action()
+
+        return tagged
+
+    def _progress(
+        self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        # A session tells all handlers about all operations, each in the thread of the operation.
+        if threading.get_ident() != self._thread:
+            return
+        total = sum(stage.num_tasks for stage in stages)
+        # Attempts that failed are counted by the server like those that did not.
+        finished = sum(min(stage.num_completed_tasks, stage.num_tasks) for stage in stages)
+        self._now = (self._before[0] + finished, self._before[1] + total)
+        if done:
+            self._before = self._now
+
+    def cancel(self) -> None:
+        self._session.interruptTag(self._tag)
+
+    def tasks(self) -> tuple[int, int]:
+        return self._now
+
+    def close(self) -> None:
+        self._session.removeProgressHandler(self._progress)

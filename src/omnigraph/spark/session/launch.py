@@ -1,0 +1,296 @@
+"""The Java process in which the driver of Spark runs: how it starts, and that it ends.
+
+A small script stands between this process and Java. It gives Java its environment, so that ours
+stays as it is, and tidies up once Java has ended, also when this process is dead by then: Java ends
+by itself when the pipe from its parent closes. What Java and the workers print goes to a file.
+
+From the start of the process until it is named or gone no interrupt is raised. An interrupted start
+is ended by a protocol of two files: the script writes its number and then looks whether it is still
+wanted; we write that it is not, and then end the number that we read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from traceback import walk_tb
+from typing import IO, Any
+from warnings import catch_warnings, simplefilter
+
+from omnigraph.errors import SparkUnavailable
+from omnigraph.spark.session.archive import NO_ARCHIVE, ArchivePlan, plan_archive
+from omnigraph.spark.session.config import SparkConfig
+from omnigraph.spark.session.failures import launch_failure
+from omnigraph.spark.session.interrupts import deferred_interrupts
+from omnigraph.spark.session.java import Java, find_java
+
+_LOG_SETTINGS = """\
+status = off
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c: %m%n%ex
+"""
+_LAST_WORDS_BYTES = 1 << 16
+_END_SECONDS = 60.0
+_BUILD_SECONDS = 300.0
+_PID = "pid"
+_UNWANTED = "unwanted"
+
+
+class Jvm:
+    """The Java process of a driver; one that we did not start is left alone."""
+
+    def __init__(
+        self,
+        gateway: Any,
+        process: subprocess.Popen[bytes] | None = None,
+        scratch: Path | None = None,
+        archive: ArchivePlan = NO_ARCHIVE,
+    ) -> None:
+        self.gateway = gateway
+        self.scratch = scratch
+        """Everything that it writes; the script removes it."""
+        self.builds_archive = archive.building is not None
+        self.pid: int = gateway.jvm.java.lang.ProcessHandle.current().pid()
+        self._archive = archive
+        self._process = process
+
+    @property
+    def is_ours(self) -> bool:
+        return self._process is not None
+
+    def is_alive(self) -> bool:
+        return self._process is None or self._process.poll() is None
+
+    def kill(self) -> None:
+        """End Java and its children at once, without waiting for it."""
+        if self._process is not None:
+            _kill(self._process)
+
+    def end(self) -> None:
+        """End Java and wait until it and all of its children are gone; an interrupt kills them."""
+        process = self._process
+        if process is None:
+            return
+        with deferred_interrupts(self.kill):
+            try:
+                _close(process.stdin)
+                try:
+                    process.wait(_BUILD_SECONDS if self.builds_archive else _END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self.kill()
+                    process.wait()
+                # Only our ends of the connections are left; a Java that hangs would not answer.
+                with suppress(Exception), quiet_py4j():
+                    self.gateway.shutdown()
+                # What the script has done already, unless it was killed.
+                if self.scratch is not None:
+                    shutil.rmtree(self.scratch, ignore_errors=True)
+                _remove_unfinished(self._archive)
+            finally:
+                self._archive.release()
+
+
+def start_jvm(config: SparkConfig) -> Jvm:
+    """Start Java for a configuration."""
+    import pyspark
+
+    java = find_java(config.java_home)
+    home = _spark_home()
+    with deferred_interrupts():
+        archive = plan_archive(config.cache_dir, config.archive, java, home, pyspark.__version__)
+        try:
+            return _start(config, java, home, archive)
+        except SparkUnavailable:
+            archive.release()
+            if not archive.is_used:
+                raise
+            # It may have been the archive; it is made again later.
+            archive.discard()
+            return _start(config, java, home, NO_ARCHIVE)
+        except BaseException:
+            archive.release()
+            raise
+
+
+def _start(config: SparkConfig, java: Java, home: str, archive: ArchivePlan) -> Jvm:
+    scratch = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
+    settings = config.classic_settings(str(scratch), _java_options(scratch, archive))
+    environment = {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": home,
+        **config.launch_environment(sys.executable),
+    }
+    script = scratch / "launch"
+    script.write_text(_script(home, scratch, environment, archive), "utf-8")
+    script.chmod(0o700)
+    (scratch / "log4j2.properties").write_text(_LOG_SETTINGS, "utf-8")
+    # In a file that only we can read: arguments of a program are for everybody to see.
+    (scratch / "spark.properties").write_text(_properties(settings), "utf-8")
+    return _launch(script, archive)
+
+
+def _launch(script: Path, archive: ArchivePlan) -> Jvm:
+    """Run the script and connect to its Java; when that fails, nothing of it is left."""
+    from pyspark.java_gateway import launch_gateway
+
+    scratch = script.parent
+    with (
+        open(scratch / "spark.log", "w+b") as log,
+        deferred_interrupts(lambda: _cancel_launch(scratch)) as interrupts,
+    ):
+        # A group of its own: what a terminal tells ours is not for Java, and all can be ended.
+        process = {
+            "executable": str(script),
+            "stdout": log,
+            "stderr": log,
+            "start_new_session": True,
+        }
+        try:
+            with catch_warnings(), quiet_py4j():
+                # Lance warns of every fork; this child becomes another program at once.
+                simplefilter("ignore")
+                gateway = launch_gateway(None, process)  # type: ignore[no-untyped-call]
+                started: subprocess.Popen[bytes] | None = gateway.proc
+                if started is not None:
+                    return Jvm(gateway, started, scratch, archive)
+        except BaseException as error:
+            _abandon(error)
+            shutil.rmtree(scratch, ignore_errors=True)
+            _remove_unfinished(archive)
+            interrupts.check()
+            if not isinstance(error, Exception):
+                raise
+            # What is open stays readable.
+            log.seek(max(log.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES, 0))
+            raise launch_failure(log.read().decode("utf-8", "replace")) from error
+    # Under ``spark-submit`` there is a Java already, and PySpark found it.
+    archive.release()
+    shutil.rmtree(scratch, ignore_errors=True)
+    return Jvm(gateway)
+
+
+def _cancel_launch(scratch: Path) -> None:
+    """End a launch from inside a signal handler: before, while or after its process starts."""
+    with suppress(OSError):
+        (scratch / _UNWANTED).touch()
+    with suppress(OSError, ValueError):
+        os.killpg(int((scratch / _PID).read_text("utf-8")), signal.SIGKILL)
+
+
+def _abandon(error: BaseException) -> None:
+    """End a Java that was not reached: nobody would, and it would not end by itself.
+
+    PySpark forgets the process; only the frames of the failed call still name it.
+    """
+    for frame, _ in walk_tb(error.__traceback__):
+        for value in frame.f_locals.values():
+            if isinstance(value, subprocess.Popen):
+                _close(value.stdin)
+                _kill(value)
+                value.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all of its group, without waiting: a handler of signals may call this."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def quiet_py4j() -> Iterator[None]:
+    """Let Py4J not log that Java is gone: it was ended on purpose, or the caller gets an error."""
+    root = logging.getLogger()
+    root.addFilter(_is_not_from_py4j)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_not_from_py4j)
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def _remove_unfinished(archive: ArchivePlan) -> None:
+    if archive.building is not None:
+        with suppress(OSError):
+            archive.building.unlink(missing_ok=True)
+
+
+def _java_options(scratch: Path, archive: ArchivePlan) -> str:
+    options = [
+        f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties",
+        # Nothing lies about in the directory where the user happens to be, or for others to see.
+        f"-XX:ErrorFile={scratch}/crash.log",
+        "-XX:-CreateCoredumpOnCrash",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        "-Xlog:disable",
+        "-Xlog:all=off",
+        *archive.java_options(),
+    ]
+    return " ".join(f'"{option}"' for option in options)
+
+
+def _script(home: str, scratch: Path, environment: Mapping[str, str], archive: ArchivePlan) -> str:
+    pid, unwanted = (shlex.quote(str(scratch / name)) for name in (_PID, _UNWANTED))
+    lines = [
+        "#!/bin/sh",
+        f"echo $$ > {pid}",
+        f"[ ! -e {unwanted} ] || exit 1",
+        # Told to end, it waits for Java, which was told too; the children get no such trap.
+        "trap : TERM HUP",
+        # A classic session is meant, whatever other programs use.
+        "unset SPARK_REMOTE SPARK_CONNECT_MODE_ENABLED",
+        *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+        f"{shlex.quote(f'{home}/bin/spark-submit')} --load-spark-defaults "
+        f'--properties-file {shlex.quote(str(scratch / "spark.properties"))} "$@"',
+        "status=$?",
+    ]
+    if archive.building is not None:
+        new, final = shlex.quote(str(archive.building)), shlex.quote(str(archive.archive))
+        lines += [f"[ $status = 0 ] && mv -f {new} {final}", f"rm -f {new}"]
+    # Java that ended before it was reached has failed, whatever its status: PySpark would wait for
+    # one that says 0.
+    return "\n".join([*lines, f"rm -rf {shlex.quote(str(scratch))}", "exit 1", ""])
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    r"""Settings as a file that Java reads.
+
+    >>> print(_properties({"spark.a": "x\\y", "spark.b": "two\nlines"}), end="")
+    spark.a=x\\y
+    spark.b=two\nlines
+    """
+    lines = []
+    for name, value in settings.items():
+        text = value.replace("\\", r"\\").replace("\n", r"\n").replace("\r", r"\r")
+        lines.append(f"{name}={text}\n")
+    return "".join(lines)
+
+
+def _spark_home() -> str:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return _find_spark_home()
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        with suppress(OSError):
+            pipe.close()

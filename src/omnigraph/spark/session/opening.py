@@ -1,0 +1,78 @@
+"""A graph in a process that has nothing but its address: those that Spark starts, above all.
+
+How storage is reached, secrets among it, comes from the environment of the process or inside what
+is sent to it; never from options of a frame, which Spark shows in plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omnigraph.commit.history import History, Tags
+from omnigraph.commit.names import normal_branch
+from omnigraph.commit.opening import open_contract
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.history import identified_at, schema_at
+from omnigraph.commit.schema.lock import refuse_while_schema_changes
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.settings import Settings
+from omnigraph.storage.objects.roots import parse_root
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A graph that is open in this process."""
+
+    store: GraphStore
+    contract: Contract
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.contract.catalog
+
+    def catalog_at(self, snapshot: Snapshot) -> Catalog:
+        """The schema that a state of the graph had."""
+        return schema_at(self.store, self.contract, snapshot)
+
+    def schema_at(self, snapshot: Snapshot) -> IdentifiedSchema:
+        """The same with its stable ids."""
+        return identified_at(self.store, self.contract, snapshot)
+
+
+def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool = False) -> Opened:
+    """Open a graph by its address."""
+    known = Settings.from_environ().storage_options() if uri.startswith("s3://") else {}
+    root = parse_root(uri, {**known, **(options or {})} or None)
+    store = GraphStore(root)
+    contract, _ = open_contract(store, writable=writable)
+    if writable:
+        refuse_while_schema_changes(store)
+    return Opened(store, contract)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Which state of a graph is meant: the newest of a branch, or an earlier one."""
+
+    branch: str = "main"
+    commit: str | None = None
+    tag: str | None = None
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(each is not None for each in (self.commit, self.tag, self.version)) > 1:
+            raise InputError("name a snapshot, a tag or a version, not several of them")
+
+    def find(self, store: GraphStore) -> Snapshot:
+        commit = self.commit
+        if self.tag is not None:
+            commit = Tags(store).get(self.tag).commit_id
+        if commit is not None:
+            return History(store).snapshot_of(commit)
+        manifest = store.manifest(normal_branch(self.branch))
+        return manifest.current() if self.version is None else manifest.at_version(self.version)

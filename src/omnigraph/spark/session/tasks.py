@@ -1,0 +1,94 @@
+"""One function on many shares, one task of Spark each: on what load, export and upkeep stand.
+
+Spark only says who works on what. Function and shares travel inside the function that Spark ships,
+which no plan and no log shows, and each task answers with one row. A typed error is such an answer
+too, unless repeating may help: then it is raised, and Spark tries the task again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from omnigraph.errors import InternalError
+from omnigraph.spark.session.failures import Carried, pack, typed, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_COLUMNS = "position long, failed boolean, answer binary"
+_SCHEMA = pa.schema([("position", pa.int64()), ("failed", pa.bool_()), ("answer", pa.binary())])
+
+_last: tuple[str, Any] = ("", None)
+"""The work that this process unpacked last: a worker does many tasks of one job."""
+
+
+class Tasks:
+    """What a worker is sent: the function, all the shares, and the way to answer."""
+
+    def __init__(self, job: str, packed: bytes, label: str) -> None:
+        self.job = job
+        self.packed = packed
+        self.label = label
+
+    def __call__(self, positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in positions:
+            for position in batch.column(0).to_pylist():
+                yield self._answer(position)
+
+    def _answer(self, position: int) -> pa.RecordBatch:
+        failed = False
+        try:
+            work, shares = self._unpacked()
+            answer = pickle.dumps(work(shares[position]))
+        except Exception as error:
+            found = typed(error, self.label)
+            if found is not error or found.retryable:
+                raise Carried(found) from None
+            failed, answer = True, pack(found)
+        return pa.record_batch([[position], [failed], [answer]], schema=_SCHEMA)
+
+    def _unpacked(self) -> Any:
+        global _last
+        job, work = _last
+        if job != self.job:
+            work = pickle.loads(self.packed)
+            _last = (self.job, work)
+        return work
+
+
+def task_frame(
+    session: SparkSession, work: Callable[[A], R], shares: Sequence[A], label: str
+) -> DataFrame:
+    """The rows that the tasks answer with; nothing runs before they are asked for."""
+    from pyspark import cloudpickle
+
+    # Functions of modules go by their names, others with their code.
+    packed: bytes = cloudpickle.dumps((work, list(shares)))  # type: ignore[no-untyped-call]
+    tasks = Tasks(uuid.uuid4().hex, packed, label)
+
+    def answer(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return tasks(positions)
+
+    count = len(shares)
+    return session.range(0, count, 1, count).mapInArrow(answer, _COLUMNS)
+
+
+def answers_of(table: pa.Table, count: int, label: str) -> list[Any]:
+    """The answers in the order of the shares; the first error, if there is one, is raised."""
+    rows = table.sort_by("position")
+    if rows.column("position").to_pylist() != list(range(count)):
+        raise InternalError(f"{label}: {count} tasks gave {rows.num_rows} answers")
+    answers = []
+    for failed, answer in zip(rows.column("failed"), rows.column("answer"), strict=True):
+        if failed.as_py():
+            raise unpack(answer.as_py())
+        answers.append(pickle.loads(answer.as_py()))
+    return answers

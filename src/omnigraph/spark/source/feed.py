@@ -1,0 +1,115 @@
+"""The change feed as a stream of Spark: one partition for each commit.
+
+Where a stream is, is a cursor of the feed; Spark keeps it in its checkpoint. Between two cursors
+there are always the same changes, so a batch that is read again is the same batch. Spark knows no
+order of rows: ``position`` numbers those of a commit, events of the schema first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.commit.history import Commit
+from omnigraph.commit.names import normal_branch
+from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.diff import plain_rows
+from omnigraph.merge.feed import BEGINNING, Cursor, Feed
+from omnigraph.spark.session.opening import opened
+
+COLUMNS = (
+    "commit_id string, version long, created_at timestamp, actor string, position long, "
+    "table_key string, kind string, type_name string, id string, op string, before string, "
+    "after string, schema_event string"
+)
+_SCHEMA = pa.schema(
+    [
+        ("commit_id", pa.string()),
+        ("version", pa.int64()),
+        ("created_at", pa.timestamp("us", tz="UTC")),
+        ("actor", pa.string()),
+        ("position", pa.int64()),
+        *((name, pa.string()) for name in ("table_key", "kind", "type_name", "id", "op")),
+        ("before", pa.string()),
+        ("after", pa.string()),
+        ("schema_event", pa.string()),
+    ]
+)
+_ROWS = 4_096
+_CURSOR = "cursor"
+
+Place = dict[str, str]
+"""Where a stream is, as Spark keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPlan:
+    """What of which feed is read. Made to be sent to other processes."""
+
+    uri: str
+    branch: str = "main"
+    start: str = BEGINNING
+    kinds: tuple[str, ...] | None = None
+    types: tuple[str, ...] | None = None
+    ops: tuple[str, ...] | None = None
+    max_commits: int | None = None
+    """How many commits are one batch at most."""
+    storage: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def first(self) -> Place:
+        return _place(self._feed().start(self.start))
+
+    def latest(self, start: Place) -> Place:
+        """How far a batch goes that begins at a place."""
+        behind = self._feed().behind(_cursor(start))
+        if self.max_commits is not None:
+            behind = behind[: self.max_commits]
+        return _place(behind[-1]) if behind else start
+
+    def commits(self, start: Place, end: Place) -> list[str]:
+        """The commits of a batch, each by the cursor behind it."""
+        last = _cursor(end).commit
+        found: list[str] = []
+        if start == end:
+            return found
+        for cursor in self._feed().behind(_cursor(start)):
+            found.append(cursor.text())
+            if cursor.commit == last:
+                break
+        return found
+
+    def read(self, end: str) -> Iterator[pa.RecordBatch]:
+        """The events and changes of one commit."""
+        row, pieces = self._feed().told(Cursor.parse(end), _ROWS)
+        commit = Commit.of(row)
+        for start, events, changes in pieces:
+            rows: list[dict[str, Any]] = [
+                {
+                    **plain,
+                    "commit_id": commit.commit_id,
+                    "version": commit.version,
+                    "created_at": commit.created_at,
+                    "actor": commit.actor,
+                    "position": start + number,
+                }
+                for number, plain in enumerate(plain_rows(events, changes))
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+    def _feed(self) -> Feed:
+        here = opened(self.uri, self.storage)
+        wanted = ChangeFilter.of(self.kinds, self.types, self.ops)
+        return Feed(here.store, here.schema_at, normal_branch(self.branch), wanted)
+
+
+def _place(cursor: Cursor) -> Place:
+    return {_CURSOR: cursor.text()}
+
+
+def _cursor(place: Place | str) -> Cursor:
+    known = json.loads(place) if isinstance(place, str) else place
+    return Cursor.parse(known[_CURSOR])

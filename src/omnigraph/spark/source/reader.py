@@ -1,0 +1,194 @@
+"""One type of a graph at one moment, as the data source ``omnigraph`` gives it to Spark.
+
+The state is found and pinned when the frame is made; workers open that version and nothing else.
+Spark has fewer types than the schema: a U32 is a long, a U64 a ``decimal(20,0)``, a DateTime a
+timestamp, a Vector an array of floats, a Blob binary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, InternalError, LanguageError, ValueConversionError
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.plan import Expect, MutationPlan, compile_query
+from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.bind import bind
+from omnigraph.spark.session.opening import Moment, Opened
+from omnigraph.storage.tables.fragments import VersionPlace, lasting, open_version, version_place
+from omnigraph.storage.tables.table import Table
+from omnigraph.write.conform import find_type
+from omnigraph.write.delta import Kind
+from omnigraph.write.moments import to_timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+ROWS_IN_PARTITION = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class TypeScan:
+    """What is to be read. Made to be sent to other processes."""
+
+    name: str
+    place: VersionPlace
+    wanted: pa.Schema
+    """The columns as Spark gets them."""
+    condition: typed.TypedExpr | None
+    groups: tuple[tuple[int, ...], ...]
+    """The fragments of each partition."""
+
+    def read(self, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        with lasting(self.place):
+            table = open_version(self.place)
+            for batch in rows_of(table, self.wanted.names, self.condition, fragments):
+                if batch.num_rows:
+                    yield self._for_spark(batch)
+
+    def _for_spark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [self._column(batch[field.name], field) for field in self.wanted]
+        return pa.RecordBatch.from_arrays(columns, schema=self.wanted)
+
+    def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            inner = column.type.value_type if pa.types.is_list(column.type) else column.type
+            if pa.types.is_date64(inner):
+                column = to_timestamp(column)
+            return column if column.type == field.type else column.cast(field.type)
+        except pa.ArrowInvalid:
+            raise ValueConversionError(
+                f"{self.name}.{field.name} holds values that Spark cannot",
+                hint="leave the column out, with the option columns",
+                details={"property": field.name},
+            ) from None
+
+
+def rows_of(
+    table: Table,
+    names: Sequence[str],
+    condition: typed.TypedExpr | None,
+    fragments: Sequence[int],
+) -> Iterator[pa.RecordBatch]:
+    """Columns of the rows that a condition keeps; what storage cannot judge is judged here."""
+    if condition is None or pushable(condition):
+        pushed = None if condition is None else filter_expression(condition)
+        yield from table.whole_rows(names, pushed, fragments)
+        return
+    extra = [part.name for part in typed.walk(condition) if isinstance(part, typed.Column)]
+    for batch in table.whole_rows(list(dict.fromkeys((*names, *extra))), None, fragments):
+        kept = pa.Table.from_batches([batch]).filter(filter_expression(condition))
+        yield from kept.select(list(names)).combine_chunks().to_batches()
+
+
+def plan_scan(
+    graph: Opened,
+    type_name: str,
+    moment: Moment,
+    columns: Sequence[str] | None = None,
+    condition: str | None = None,
+    partitions: int | None = None,
+) -> tuple[TypeScan, StructType]:
+    """Find what is meant, once and for all, and how it is cut into partitions."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    snapshot = moment.find(graph.store)
+    catalog = graph.catalog_at(snapshot)
+    kind = find_type(catalog, type_name)
+    schema = kind.arrow_schema()
+    names = list(schema.names) if columns is None else list(columns)
+    for name in names:
+        if name not in schema.names or names.count(name) > 1:
+            said = "no column" if name not in schema.names else "only one column"
+            raise InputError(
+                f"{kind.name} has {said} '{name}'", hint=f"it has {', '.join(schema.names)}"
+            )
+    if not names:
+        raise InputError("no column is asked for", hint=f"there are {', '.join(schema.names)}")
+    pin = snapshot.pin(kind.table_key)
+    if pin is None:
+        raise InputError(f"'{kind.name}' did not exist at that moment")
+    table = graph.store.table(pin)
+    struct = _struct(schema, names)
+    scan = TypeScan(
+        kind.name,
+        version_place(graph.store.datasets, table),
+        to_arrow_schema(struct, timezone="UTC"),
+        None if condition is None else condition_of(catalog, kind, condition),
+        tuple(groups_of(table, partitions)),
+    )
+    return scan, struct
+
+
+def groups_of(table: Table, partitions: int | None = None) -> Iterator[tuple[int, ...]]:
+    """The fragments of a table in groups of about as many rows, in their order."""
+    fragments = table.fragments()
+    rows = ROWS_IN_PARTITION
+    if partitions is not None:
+        rows = -(-sum(each.rows for each in fragments) // partitions)
+    group: list[int] = []
+    count = 0
+    for each in fragments:
+        if group and count + each.rows > rows:
+            yield tuple(group)
+            group, count = [], 0
+        group.append(each.number)
+        count += each.rows
+    if group:
+        yield tuple(group)
+
+
+def condition_of(catalog: Catalog, kind: Kind, text: str) -> typed.TypedExpr:
+    """A condition on the properties of a type, as a mutation has it behind ``where``."""
+    source = f"query filter() {{ delete {kind.name} where\n{text}\n}}"
+    try:
+        plan = compile_query(catalog, source, expect=Expect.MUTATION)
+    except LanguageError as error:
+        # Where it stands would be told in a text that nobody wrote.
+        raise InputError(
+            f"the filter '{text}': {error.diagnostics[0].text}", hint=error.hint
+        ) from None
+    if not isinstance(plan, MutationPlan):
+        raise InternalError("a condition compiled to something else")
+    if len(plan.statements) != 1 or plan.params:
+        raise InputError(f"the filter is more than a condition: {text}")
+    (statement,) = bind(plan, {}).statements
+    if statement.where is None:
+        raise InternalError("a condition was lost")
+    return statement.where
+
+
+def _struct(schema: pa.Schema, names: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    fields = [schema.field(name) for name in names]
+    return StructType(
+        [StructField(field.name, _spark_type(field.type), field.nullable) for field in fields]
+    )
+
+
+def _spark_type(given: pa.DataType) -> DataType:
+    from pyspark.sql import types
+
+    if pa.types.is_list(given) or pa.types.is_fixed_size_list(given):
+        return types.ArrayType(_spark_type(given.value_type), True)
+    plain: dict[pa.DataType, Any] = {
+        pa.string(): types.StringType,
+        pa.bool_(): types.BooleanType,
+        pa.int32(): types.IntegerType,
+        pa.int64(): types.LongType,
+        pa.uint32(): types.LongType,
+        pa.float32(): types.FloatType,
+        pa.float64(): types.DoubleType,
+        pa.date32(): types.DateType,
+        pa.date64(): types.TimestampType,
+        pa.large_binary(): types.BinaryType,
+    }
+    found: DataType = types.DecimalType(20, 0) if given == pa.uint64() else plain[given]()
+    return found

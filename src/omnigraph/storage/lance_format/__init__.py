@@ -1,0 +1,1 @@
+"""Files of Lance parsed by hand, where its Python API does not show what they hold."""

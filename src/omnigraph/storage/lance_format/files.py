@@ -1,0 +1,263 @@
+"""Whether a file that Lance wrote is whole.
+
+Lance's local writer can lose an error of the disk and give a cut or empty file its final name. So
+every new file is read back once before anything names it, or directly afterwards where Lance writes
+and commits in one call. One read gives both the digest and the verdict. Pure functions over local
+files; what follows from damage is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from omnigraph.errors import (
+    OmniGraphError,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
+from omnigraph.storage.checksums import FileSum, digest_of
+from omnigraph.storage.lance_format.manifests import VersionFile, parse_transaction, parse_version
+
+_PIECE = 1 << 20
+_MAGIC = b"LANC"
+# Offsets of the column metadata, of the tables of columns and of global buffers; their lengths;
+# the version of the format; the magic.
+_FOOTER = struct.Struct("<QQQIIHH4s")
+_ENTRY = 16
+_FIRST_WITH_TABLES = (0, 3)
+"""Format 2.0 under the number that its files carry; older ones end in another way."""
+# Less room than this on a disk is called none: a new file needs a block, and so does its name.
+_LEAST_FREE = 64 << 10
+_RUNS, _PLAIN = 0x303B, 0x303A
+_ARRAY_MOST, _BITMAP_BYTES, _OFFSETS_FROM = 4096, 8192, 4
+
+
+class NewFile(NamedTuple):
+    """A file that a write added, relative to its table, and what the write says about it."""
+
+    name: str
+    """A directory with ``/*`` behind it stands for all files in it."""
+    size: int | None = None
+    deleted: int | None = None
+    """How many rows a deletion file marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not what its writer meant to write."""
+
+    path: str
+    reason: str
+    unreadable_version: bool = False
+    """Whether it is a version file that nobody can open, so nobody built on it."""
+
+    def error(self) -> StorageError:
+        """The error of the write that met it; nothing of that write is visible then."""
+        text = f"'{self.path}' was not written whole ({self.reason})"
+        if _is_full(self.path):
+            return StorageFull(f"{text}: no space is left", hint="free space and repeat")
+        return StorageUnavailable(
+            f"{text}: the disk lost a write", hint="check the disk, then repeat"
+        )
+
+
+class Damaged(OmniGraphError):
+    """Damage that was found; caught by whoever can undo the write, never shown."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(damage.reason)
+        self.damage = damage
+
+
+def _is_full(path: str) -> bool:
+    try:
+        found = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _LEAST_FREE or found.f_files > 0 == found.f_favail
+
+
+def check_new_file(top: str, file: NewFile) -> FileSum:
+    """Read a new file of a local table once: its sum, or ``Damaged``."""
+    path = f"{top}/{file.name}"
+    try:
+        if file.name.startswith("data/") or file.name.startswith("_indices/"):
+            return _check_columns(path, file)
+        raw = _read(path)
+    except FileNotFoundError:
+        raise Damaged(Damage(path, "it is missing")) from None
+    if file.name.startswith("_deletions/"):
+        _check_deletions(path, raw, file.deleted)
+    elif file.name.startswith("_refs/"):
+        _check_json(path, raw)
+    return digest_of(raw)
+
+
+def check_column_tail(path: str) -> None:
+    """Look at the end of a large file of columns only."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _FOOTER.size))
+        if not _is_footer(file.read(), size):
+            raise Damaged(Damage(path, _extent(path)))
+
+
+def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
+    """Read the file of a version: what it says and its sum, or ``Damaged``.
+
+    One that says another version than its name is damaged: who opens it finds the wrong one.
+    """
+    try:
+        raw = _read(path)
+        content = parse_version(raw, path)
+    except FileNotFoundError:
+        raise Damaged(Damage(path, "it is missing")) from None
+    except StorageCorrupt:
+        raise Damaged(Damage(path, _extent(path), unreadable_version=True)) from None
+    if not path.endswith(content.files[0]):
+        raise Damaged(Damage(path, f"it says version {content.version}"))
+    return content, digest_of(raw)
+
+
+def check_transaction_file(path: str, expected: VersionFile) -> FileSum:
+    """Read the transaction of a version and compare it with the copy inside the version file."""
+    try:
+        raw = _read(path)
+    except FileNotFoundError:
+        raise Damaged(Damage(path, "it is missing")) from None
+    if expected.transaction is not None:
+        is_whole = raw == expected.transaction
+    else:
+        is_whole = parse_transaction(raw) == expected.transaction_id
+    if not is_whole:
+        raise Damaged(Damage(path, _extent(path)))
+    return digest_of(raw)
+
+
+def check_blob_files(top: str, files: Iterable[tuple[str, int]]) -> None:
+    """Compare the sizes of blob files with the bytes that rows refer to."""
+    for name, size in files:
+        path = f"{top}/{name}"
+        try:
+            found = os.path.getsize(path)
+        except FileNotFoundError:
+            raise Damaged(Damage(path, "it is missing")) from None
+        if found < size:
+            raise Damaged(Damage(path, f"{found} of {size} bytes"))
+
+
+# -- forms of files -------------------------------------------------------------------------------
+
+
+def _check_columns(path: str, file: NewFile) -> FileSum:
+    """A file of columns ends with a footer; blobs beside it have no form of their own."""
+    digest, size, tail = hashlib.sha256(), 0, b""
+    for piece in _pieces(path):
+        digest.update(piece)
+        size += len(piece)
+        tail = (tail + piece)[-_FOOTER.size :]
+    if file.size is not None and size != file.size:
+        raise Damaged(Damage(path, f"{size} of {file.size} bytes"))
+    if not file.name.endswith(".blob") and not _is_footer(tail, size):
+        raise Damaged(Damage(path, _extent(path)))
+    return FileSum.of(size, digest)
+
+
+def _is_footer(tail: bytes, size: int) -> bool:
+    if len(tail) < _FOOTER.size or tail[-4:] != _MAGIC:
+        return False
+    _, offsets, buffers, many_buffers, many_columns, major, minor, _ = _FOOTER.unpack(tail)
+    if (major, minor) < _FIRST_WITH_TABLES:
+        return True
+    end = size - _FOOTER.size
+    return bool(offsets + _ENTRY * many_columns <= end and buffers + _ENTRY * many_buffers <= end)
+
+
+def _check_deletions(path: str, raw: bytes, expected: int | None) -> None:
+    try:
+        rows = _arrow_rows(raw) if path.endswith(".arrow") else _bitmap_rows(raw)
+    except (pa.ArrowInvalid, OSError, struct.error, ValueError):
+        raise Damaged(Damage(path, _extent(path))) from None
+    if expected is not None and rows != expected:
+        raise Damaged(Damage(path, f"it marks {rows} of {expected} rows"))
+
+
+def _arrow_rows(raw: bytes) -> int:
+    with pa.ipc.open_file(pa.BufferReader(raw)) as reader:
+        table = reader.read_all()
+    table.validate(full=True)
+    return int(table.num_rows)
+
+
+def _bitmap_rows(raw: bytes) -> int:
+    """How many numbers a roaring bitmap has; ``ValueError`` when it is not all of one."""
+    (cookie,) = struct.unpack_from("<I", raw)
+    has_runs = cookie & 0xFFFF == _RUNS
+    at = 4
+    if has_runs:
+        count = (cookie >> 16) + 1
+        runs = raw[at : at + (count + 7) // 8]
+        at += len(runs)
+    elif cookie == _PLAIN:
+        (count,) = struct.unpack_from("<I", raw, at)
+        runs = b""
+        at += 4
+    else:
+        raise ValueError("no bitmap")
+    header = struct.unpack_from(f"<{2 * count}H", raw, at)
+    at += 4 * count
+    if not has_runs or count >= _OFFSETS_FROM:
+        at += 4 * count
+    rows = 0
+    for number in range(count):
+        many = header[2 * number + 1] + 1
+        rows += many
+        if runs and runs[number // 8] >> (number % 8) & 1:
+            (pairs,) = struct.unpack_from("<H", raw, at)
+            at += 2 + 4 * pairs
+        else:
+            at += 2 * many if many <= _ARRAY_MOST else _BITMAP_BYTES
+    if at != len(raw):
+        raise ValueError("another length")
+    return rows
+
+
+def _check_json(path: str, raw: bytes) -> None:
+    try:
+        json.loads(raw)
+    except ValueError:
+        raise Damaged(Damage(path, _extent(path))) from None
+
+
+# -- bytes ----------------------------------------------------------------------------------------
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while piece := os.read(descriptor, _PIECE):
+            yield piece
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    return b"".join(_pieces(path))
+
+
+def _extent(path: str) -> str:
+    try:
+        size = os.path.getsize(path)
+    except OSError:
+        return "it is missing"
+    return "it is empty" if not size else f"it ends after {size} bytes"

@@ -1,0 +1,471 @@
+"""Leases on S3: small objects that expire unless their holder renews them.
+
+A lease is taken by creating its object, which exactly one of several can do. A background thread
+renews it while it is held. One that was not renewed for its time to live belongs to a writer that
+is dead, stopped or cut off: it is replaced, on the condition that nobody touched it since, and the
+new holder's token is higher. Only the clock of the store decides what is too old, so clocks of
+hosts may differ. A holder that was stopped for too long finds out by ``check``.
+
+S3 tells contents apart, not writes: each renewal counts up, so that it changes the object's tag.
+
+Who waits enters its name into the object, behind those who came before. A holder that sees names
+there gives the lease to the first of them instead of deleting the object; until it has looked, it
+deletes it, so that a lease which nobody wants costs no request more. The first takes it on within a
+short time or is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
+from omnigraph.logs import logger
+from omnigraph.storage.leases.local import (
+    LEASE_FOLDER,
+    TTL_SECONDS,
+    Turns,
+    busy,
+    jittered,
+    lease_path,
+)
+from omnigraph.storage.objects.store import ObjectStore
+
+_LOG = logger(__name__)
+
+_PROBE_SUFFIX = ".probe"
+_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.1
+
+_GRANT_SECONDS = 2.0
+"""How long a lease that was handed over waits for its new holder."""
+_BUSY_SECONDS = 10.0
+"""How long somebody is expected to wait for a lease after somebody did."""
+_ATTEMPTS = 3
+"""Of a change to an object that others are changing too."""
+
+# Stores give times in whole seconds: two of them are up to a second nearer than they look.
+_CLOCK_STEP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a lease object says."""
+
+    owner: str
+    token: int
+    name: str
+    ttl: float
+    beat: int = 0
+    waiters: tuple[str, ...] = ()
+    """Who wants it next, in the order of arrival."""
+    renewed: float | None = None
+    """When its holder wrote it, by the store's clock; none when nobody wrote it since."""
+
+    def text(self) -> str:
+        told: dict[str, Any] = {
+            "owner": self.owner,
+            "token": self.token,
+            "name": self.name,
+            "ttl_seconds": self.ttl,
+            "beat": self.beat,
+        }
+        if self.waiters:
+            told["waiters"] = list(self.waiters)
+        if self.renewed is not None:
+            told["renewed"] = self.renewed
+        return json.dumps(told)
+
+    def is_same_write(self, other: _Record) -> bool:
+        """Whether the holder wrote both at once; who waits may have been entered since."""
+        return (self.owner, self.token, self.beat) == (other.owner, other.token, other.beat)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A lease object as it was read: what it says, its tag, and its time on the store's clock."""
+
+    record: _Record
+    version: str
+    modified: float
+
+    @property
+    def renewed(self) -> float:
+        """When the holder wrote it last."""
+        return self.modified if self.record.renewed is None else self.record.renewed
+
+
+class S3Leases:
+    """Leases of a graph on S3, by name."""
+
+    def __init__(self, objects: ObjectStore, ttl: float = TTL_SECONDS) -> None:
+        self._objects = objects
+        self._ttl = ttl
+        self._turns = Turns()
+        self._demand = _Demand()
+
+    @contextmanager
+    def held(self, names: Iterable[str], timeout: float) -> Iterator[S3Held]:
+        """See ``Leases``."""
+        deadline = time.monotonic() + timeout
+        with ExitStack() as stack:
+            held = stack.enter_context(_renewed(self._ttl))
+            for name in sorted(set(names)):
+                stack.enter_context(self._turns.turn(name, deadline))
+                lease = _Lease(self._objects, name, self._ttl, self._demand)
+                stack.callback(lease.release)
+                lease.take(deadline)
+                held.add(lease)
+            yield held
+
+    def is_free(self, name: str) -> bool:
+        """See ``Leases``."""
+        return _Watch(self._objects, name, self._ttl).is_free()
+
+
+class _Demand:
+    """Which leases somebody waited for lately, as far as this process knows."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def note(self, name: str) -> None:
+        self._until[name] = time.monotonic() + _BUSY_SECONDS
+
+    def expects(self, name: str) -> bool:
+        """Whether somebody may be waiting."""
+        until = self._until.get(name)
+        if until is not None and until < time.monotonic():
+            self._until.pop(name, None)
+        return name in self._until
+
+
+class S3Held:
+    """Leases that are held, kept alive in the background."""
+
+    def __init__(self) -> None:
+        self._leases: list[_Lease] = []
+        self._lock = threading.Lock()
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """By name, how many holders before us died or were cut off, plus one."""
+        return {lease.name: lease.token for lease in self._leases}
+
+    def check(self) -> None:
+        """Raise ``Conflict`` when one of the leases is not ours any more."""
+        for lease in self._leases:
+            lease.check()
+
+    def add(self, lease: _Lease) -> None:
+        """Keep one more lease alive."""
+        with self._lock:
+            self._leases.append(lease)
+
+    def renew(self) -> None:
+        """Renew every lease; one that cannot be renewed may be the next time."""
+        with self._lock:
+            leases = list(self._leases)
+        for lease in leases:
+            with suppress(OmniGraphError):
+                lease.renew()
+
+
+@contextmanager
+def _renewed(ttl: float) -> Iterator[S3Held]:
+    held = S3Held()
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(ttl / 3):
+            held.renew()
+
+    threading.Thread(target=renew, name="lease-renewal", daemon=True).start()
+    try:
+        yield held
+    finally:
+        done.set()
+
+
+class _Lease:
+    """One lease from the wish to have it to its end."""
+
+    def __init__(self, objects: ObjectStore, name: str, ttl: float, demand: _Demand) -> None:
+        self.name = name
+        self._objects = objects
+        self._path = lease_path(name)
+        self._ttl = ttl
+        self._demand = demand
+        self._waiters: tuple[str, ...] = ()
+        self._is_queued = False
+        self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
+        self._watch = _Watch(objects, name, ttl)
+        self._held = False
+        self._is_settled = True
+        self._renewed = 0.0
+
+    @property
+    def token(self) -> int:
+        return self._record.token
+
+    # -- taking --------------------------------------------------------------------------
+
+    def take(self, deadline: float) -> None:
+        """Wait for the lease and take it; ``Conflict`` when that lasts too long."""
+        pause = _PAUSE_SECONDS
+        is_patient = time.monotonic() < deadline
+        passed = 0
+        self._held = self._put(None)
+        while not self._held:
+            seen = self._watch.look()
+            self._note_waiters(seen)
+            if seen is not None and self._is_mine(seen):
+                self._held = self._put(seen)
+            elif seen is None or self._watch.is_stale(seen):
+                # Those who came before may take it first, each in one round.
+                if not is_patient or passed >= self._ahead():
+                    self._held = self._put(seen)
+                passed += 1
+            elif is_patient:
+                passed = 0
+                self._enter(seen)
+            if self._held:
+                return
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                raise busy(self.name)
+            time.sleep(min(jittered(pause), left))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _note_waiters(self, seen: _Seen | None) -> None:
+        """Remember who waits; when the object is gone, those who came before may be first."""
+        if seen is None:
+            return
+        self._waiters = seen.record.waiters
+        if self._waiters or not self._is_mine(seen):
+            self._demand.note(self.name)
+
+    def _ahead(self) -> int:
+        """How many came before us."""
+        mine = self._record.owner
+        return self._waiters.index(mine) if mine in self._waiters else len(self._waiters)
+
+    def _enter(self, seen: _Seen) -> None:
+        """Enter our name behind those who wait, unless it is there."""
+        if self._record.owner in seen.record.waiters:
+            return
+        waiters = (*seen.record.waiters, self._record.owner)
+        record = replace(seen.record, waiters=waiters, renewed=seen.renewed)
+        self._is_queued = True
+        with suppress(StorageUnknown):
+            self._objects.replace(self._path, record.text(), seen.version)
+
+    def _leave(self) -> None:
+        """Take our name out again."""
+        for _ in range(_ATTEMPTS):
+            seen = self._watch.look()
+            if seen is None or self._record.owner not in seen.record.waiters:
+                return
+            waiters = tuple(each for each in seen.record.waiters if each != self._record.owner)
+            record = replace(seen.record, waiters=waiters, renewed=seen.renewed)
+            if self._objects.replace(self._path, record.text(), seen.version):
+                return
+
+    def _put(self, seen: _Seen | None) -> bool:
+        """Create the object, or replace what a dead holder or a late request of ours left."""
+        if seen is None:
+            record = replace(self._record, token=1, beat=0)
+            return self._written(record, lambda text: self._objects.create(self._path, text))
+        if self._is_mine(seen):
+            return self._beat(seen)
+        waiters = tuple(each for each in seen.record.waiters if each != self._record.owner)
+        record = replace(self._record, token=seen.record.token + 1, waiters=waiters)
+        return self._replaced(seen, record)
+
+    def _beat(self, seen: _Seen) -> bool:
+        record = replace(seen.record, ttl=self._ttl, beat=seen.record.beat + 1, renewed=None)
+        return self._replaced(seen, record)
+
+    def _replaced(self, seen: _Seen, record: _Record) -> bool:
+        return self._written(
+            record, lambda text: self._objects.replace(self._path, text, seen.version)
+        )
+
+    def _written(self, record: _Record, put: Callable[[str], bool]) -> bool:
+        """Write a record; when the answer says no or is lost, the object itself says who won."""
+        # Taken before the request: the store's time of the object can only be later.
+        started = time.monotonic()
+        self._is_settled = False
+        won = known = False
+        with suppress(StorageUnknown):
+            won = put(record.text())
+            known = True
+        if not won:
+            seen = self._watch.look()
+            won = seen is not None and seen.record.is_same_write(record)
+        if won:
+            self._record, self._renewed = record, started
+        self._is_settled = won or known
+        return won
+
+    def _is_mine(self, seen: _Seen) -> bool:
+        return seen.record.owner == self._record.owner
+
+    # -- holding -------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Make the lease young again, if it is still ours."""
+        for _ in range(_ATTEMPTS):
+            seen = self._watch.look()
+            self._note_waiters(seen)
+            if not self._held or seen is None or not self._is_mine(seen) or self._beat(seen):
+                return
+
+    def check(self) -> None:
+        """Raise ``Conflict`` unless the lease is ours and was renewed in time."""
+        seen = self._watch.look()
+        self._note_waiters(seen)
+        if seen is None or not self._is_mine(seen) or self._age() > self._ttl:
+            raise Conflict(
+                f"the right to write '{self.name}' expired and may have gone to somebody else",
+                hint="repeat the write",
+                details={"lease": self.name},
+            )
+
+    def release(self) -> None:
+        """Give the lease back if it is still ours. What fails here ends by expiry instead."""
+        was_held, self._held = self._held, False
+        try:
+            if self._is_queued and not was_held:
+                self._leave()
+            if was_held and self._demand.expects(self.name) and self._hand_over():
+                return
+            if was_held and self._age() < self._ttl / 3:
+                # Too young to be taken by anybody before this request arrives.
+                self._objects.delete(self._path)
+            elif was_held or self._is_queued or not self._is_settled:
+                self._release_old()
+        except OmniGraphError as error:
+            _LOG.warning("the lease '%s' stays until it expires: %s", self.name, error)
+
+    def _hand_over(self) -> bool:
+        """Give the lease to whoever waited longest; whether it is not ours any more.
+
+        A refused change may be one of ours that arrived and whose answer was lost: only a look at
+        the object says that it may be deleted.
+        """
+        for _ in range(_ATTEMPTS):
+            seen = self._watch.look()
+            if seen is None or not self._is_mine(seen):
+                return True
+            if not seen.record.waiters:
+                return False
+            self._demand.note(self.name)
+            heir, *others = seen.record.waiters
+            record = replace(
+                seen.record,
+                owner=heir,
+                ttl=min(_GRANT_SECONDS, self._ttl),
+                beat=0,
+                waiters=tuple(others),
+                renewed=None,
+            )
+            if self._objects.replace(self._path, record.text(), seen.version):
+                return True
+        seen = self._watch.look()
+        return seen is None or not self._is_mine(seen)
+
+    def _release_old(self) -> None:
+        """Delete a lease that may be about to expire, or a creation that arrived late.
+
+        S3 cannot delete on a condition, so the object is made young first: then nobody takes it
+        between the look at it and its end.
+        """
+        seen = self._watch.look()
+        if seen is None or not self._is_mine(seen):
+            return
+        if self._beat(seen) and not self._hand_over():
+            self._objects.delete(self._path)
+
+    def _age(self) -> float:
+        return time.monotonic() - self._renewed
+
+
+class _Watch:
+    """One look after the other at a lease object, and whether its holder still renews it."""
+
+    def __init__(self, objects: ObjectStore, name: str, ttl: float) -> None:
+        self._objects = objects
+        self._name = name
+        self._path = lease_path(name)
+        self._ttl = ttl
+        self._known: tuple[str, int, int] | None = None
+        self._look_again = 0.0
+
+    def look(self) -> _Seen | None:
+        """The object as it is now, ``None`` when there is none."""
+        try:
+            found = self._objects.read_stamped(self._path)
+        except StorageMissing:
+            return None
+        record = _parse(found.text, self._name, self._ttl)
+        return _Seen(record, found.version, found.modified.timestamp())
+
+    def is_free(self) -> bool:
+        """Whether the lease can be taken now."""
+        seen = self.look()
+        return seen is None or self.is_stale(seen)
+
+    def is_stale(self, seen: _Seen) -> bool:
+        """Whether a lease was not renewed for longer than it lives, by the store's clock.
+
+        The store is asked when a renewal is seen for the first time, and again when the same one
+        could have expired.
+        """
+        renewal = (seen.record.owner, seen.record.token, seen.record.beat)
+        if renewal == self._known and time.monotonic() < self._look_again:
+            return False
+        life = seen.record.ttl + _CLOCK_STEP_SECONDS
+        age = self._store_time() - seen.renewed
+        if age >= life:
+            return True
+        self._known = renewal
+        self._look_again = time.monotonic() + min(life - age, life)
+        return False
+
+    def _store_time(self) -> float:
+        """What time it is for the store: the time that it gives to a new object."""
+        path = f"{LEASE_FOLDER}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
+        found = None
+        try:
+            with suppress(StorageUnknown):
+                self._objects.write(path, "")
+                found = self._objects.head(path)
+        finally:
+            with suppress(StorageError):
+                self._objects.delete(path)
+        # Not knowing the time, nothing is called too old.
+        return float("-inf") if found is None else found.modified.timestamp()
+
+
+def _parse(text: str, name: str, ttl: float) -> _Record:
+    """What a lease object says; one that nobody can read expires like any other."""
+    try:
+        data: dict[str, Any] = json.loads(text)
+        return _Record(
+            str(data["owner"]),
+            int(data["token"]),
+            str(data["name"]),
+            float(data["ttl_seconds"]),
+            int(data["beat"]),
+            tuple(str(waiter) for waiter in data.get("waiters", ())),
+            None if data.get("renewed") is None else float(data["renewed"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return _Record("", 0, name, ttl)

@@ -1,0 +1,1 @@
+"""Small objects and whole files: addresses, paths, listings, conditional writes, copies."""

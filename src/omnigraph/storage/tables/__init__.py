@@ -1,0 +1,1 @@
+"""The only door to Lance: tables at a version, staged writes, indexes, searches."""

@@ -1,0 +1,245 @@
+"""Giving a table other columns: staged, in one commit, and without touching what stays.
+
+A column that goes on, also under another name or as optional, keeps its files; one that is new and
+empty needs none. Only values that are computed are written, in files beside those that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from lance import LanceOperation, Transaction
+from lance.fragment import DataFile, FragmentMetadata, LanceFragment
+from lance.schema import LanceSchema
+
+from omnigraph.storage.lance_format.fields import ColumnProto, columns_of, new_column, schema_of
+from omnigraph.storage.lance_format.files import NewFile
+from omnigraph.storage.tables.blobs import stored_schema
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.store import KEY, TableStore, index_segments
+from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.types import Change, StagedTable
+from omnigraph.storage.tables.widths import batch_rows
+
+Compute = Callable[[pa.Array], pa.Array]
+"""From the values of a column, or from the ids where there is none, to new values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """A column as it is to be.
+
+    ``source`` is the column that it goes on from, none for a new one; with ``compute`` its values
+    are made anew, without it they stay, or are null.
+    """
+
+    field: pa.Field
+    source: str | None
+    compute: Compute | None = None
+
+
+def stage_alter(
+    store: TableStore, table: Table, columns: Sequence[ColumnPlan]
+) -> list[StagedTable]:
+    """Give a table exactly these columns, in this order; nothing is staged if it has them.
+
+    One step does it, unless columns are added or written and others change their nullability:
+    Lance refuses both in one transaction, so the nullability changes in a step before. A last step
+    takes indexes away whose names a new column may need.
+    """
+    dataset = table._dataset
+    with lance_call("stage new columns for", table.ref.path):
+        before = columns_of(dataset.lance_schema)
+        kept = [fragment.metadata for fragment in dataset.get_fragments()]
+        written, computed = _written(store, table, columns)
+        after = _arranged(dataset, before, columns, computed)
+        if after == before:
+            return []
+        grows = any(column.source is None or column.compute for column in columns)
+        relaxed = _with_nullability(before, columns) if grows else before
+        operations: list[Any] = []
+        if relaxed != before:
+            operations.append(LanceOperation.Project(schema_of(dataset.lance_schema, relaxed)))
+        schema = schema_of(dataset.lance_schema, after)
+        operations.append(
+            LanceOperation.Merge(written or kept, schema)
+            if grows
+            else LanceOperation.Project(schema)
+        )
+        wrong = _misnamed_indexes(dataset, after)
+        if wrong:
+            operations.append(LanceOperation.CreateIndex([], wrong))
+    known = {file.path for fragment in kept for file in fragment.files}
+    files = [
+        NewFile(f"data/{file.path}", file.file_size_bytes)
+        for fragment in written
+        for file in fragment.files
+        if file.path not in known
+    ]
+    steps = [
+        store._staged(table, Change.ALTER, Transaction(table.version + number, operation))
+        for number, operation in enumerate(operations)
+    ]
+    # A merge names the files of every fragment; only those that it wrote are to be checked.
+    return [
+        replace(step, files=tuple(files) if isinstance(operation, LanceOperation.Merge) else ())
+        for step, operation in zip(steps, operations, strict=True)
+    ]
+
+
+def _with_nullability(
+    before: Sequence[ColumnProto], columns: Sequence[ColumnPlan]
+) -> list[ColumnProto]:
+    """The columns of a table, those that keep their values as nullable as they are to be."""
+    kept = {
+        column.source: column.field.nullable
+        for column in columns
+        if column.source is not None and column.compute is None
+    }
+    return [
+        column.altered(column.name, kept[column.name]) if column.name in kept else column
+        for column in before
+    ]
+
+
+def _misnamed_indexes(dataset: Any, after: Sequence[ColumnProto]) -> list[Any]:
+    """The indexes of renamed columns that are called as those of another column would be."""
+    names = {field.id: column.name for column in after for field in column.fields}
+    return [
+        segment
+        for index in dataset.describe_indices()
+        for segment in index_segments(dataset, index_name(index))
+        if (called := segment.name.rpartition("_")[0]) != names.get(segment.fields[0])
+        and called in names.values()
+    ]
+
+
+def stage_repeats(store: TableStore, table: Table, content: int, times: int) -> list[StagedTable]:
+    """Further versions that change nothing: each has the content of an earlier one.
+
+    A name that comes back must count its versions on from where it left.
+    """
+    return [
+        store._staged(
+            table, Change.ALTER, Transaction(table.version, LanceOperation.Restore(content))
+        )
+        for _ in range(times)
+    ]
+
+
+def _written(
+    store: TableStore, table: Table, columns: Sequence[ColumnPlan]
+) -> tuple[list[FragmentMetadata], dict[str, ColumnProto]]:
+    """The fragments with the columns that are computed, and those columns by their names to be.
+
+    Lance's own way to add columns to a fragment writes null for deleted rows, also into a required
+    column, and cannot read that back everywhere. So all rows are computed, deleted ones too.
+    """
+    wanted = [column for column in columns if column.compute is not None]
+    dataset = table._dataset
+    fragments = dataset.get_fragments()
+    if not wanted or not fragments:
+        return [], {}
+    schema = stored_schema(pa.schema([column.field for column in wanted]))
+    above = int(dataset.max_field_id) + 1
+    made = {
+        column.name: column.shifted(above)
+        for column in columns_of(LanceSchema.from_pyarrow(schema))
+    }
+    parts = []
+    for fragment in fragments:
+        rows = pa.RecordBatchReader.from_batches(schema, _computed(fragment, schema, wanted))
+        written = LanceFragment.create(
+            dataset.uri,
+            rows,
+            mode="overwrite",
+            data_storage_version=dataset.data_storage_version,
+            storage_options=store._options,
+        )
+        known = fragment.metadata
+        parts.append(replace(known, files=[*known.files, *_numbered(written.files, above)]))
+    return parts, made
+
+
+def _numbered(files: Sequence[DataFile], above: int) -> list[DataFile]:
+    """Files of a table of its own, as files of one whose columns are numbered up to a number."""
+    return [
+        DataFile(
+            file.path,
+            [number + above for number in file.fields],
+            file.column_indices,
+            file.file_major_version,
+            file.file_minor_version,
+            file.file_size_bytes,
+        )
+        for file in files
+    ]
+
+
+def _computed(
+    fragment: LanceFragment, schema: pa.Schema, wanted: Sequence[ColumnPlan]
+) -> Iterator[pa.RecordBatch]:
+    reads = sorted({column.source or KEY for column in wanted})
+    widths = pa.schema([*(fragment.schema.field(name) for name in reads), *schema])
+    scanner = fragment.scanner(
+        columns=reads,
+        with_row_id=True,
+        include_deleted_rows=True,
+        batch_size=batch_rows(widths),
+    )
+    for batch in scanner.to_batches():
+        arrays = []
+        for column in wanted:
+            assert column.compute is not None
+            values = column.compute(batch[column.source or KEY])
+            arrays.append(values if column.field.nullable else _without_nulls(values))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    """Any value in the place of nulls: a required column has them in deleted rows only."""
+    if not values.null_count:
+        return values
+    any_value = pa.array([_zero(values.type)], values.type)
+    at = np.where(
+        values.is_valid().to_numpy(zero_copy_only=False), np.arange(len(values)), len(values)
+    )
+    return pa.concat_arrays([values, any_value]).take(pa.array(at))
+
+
+def _zero(type_: pa.DataType) -> Any:
+    """A value of a type that is cheap to store."""
+    if pa.types.is_list(type_):
+        return []
+    if pa.types.is_fixed_size_list(type_):
+        return [0.0] * type_.list_size
+    if pa.types.is_boolean(type_):
+        return False
+    return "" if pa.types.is_string(type_) else 0
+
+
+def _arranged(
+    dataset: Any,
+    before: Sequence[ColumnProto],
+    columns: Sequence[ColumnPlan],
+    computed: dict[str, ColumnProto],
+) -> list[ColumnProto]:
+    known = {column.name: column for column in before}
+    # Above every number that any file uses, or a new column would show what a dropped one held.
+    last = max([dataset.max_field_id, *(column.last_id for column in computed.values())])
+    arranged = []
+    for column in columns:
+        field = stored_schema(pa.schema([column.field])).field(0)
+        if field.name in computed:
+            found = computed[field.name]
+        elif column.source is None or column.compute is not None:
+            found = new_column(field, last + 1)
+            last = found.last_id
+        else:
+            found = known[column.source]
+        arranged.append(found.altered(field.name, field.nullable))
+    return arranged

@@ -1,0 +1,186 @@
+"""Which versions a table has, what removing some would free, and their removal.
+
+Lance removes the files of a version before the version itself, so a process that dies in between
+leaves versions that cannot be read. Here Lance only says what goes: version files go first, then
+the files that only they name. Who calls this writes down the intent before; see
+``commit.removal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from omnigraph.storage.objects.graph_paths import is_removable_file, refused
+from omnigraph.storage.objects.store import ObjectInfo, ObjectStore
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.orphaned_files import name_in_versions, names_of_versions
+from omnigraph.storage.tables.types import TableRef, split_file
+
+# More files than any table has: Lance names a thousand unless it is told otherwise.
+_ALL = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStamp:
+    """A version that is there, and when it was made."""
+
+    version: int
+    made: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What removing versions would free."""
+
+    versions: int
+    size: int
+    unverified: Mapping[str, int]
+    """Files that no version names, of which Lance would remove the old ones too: their sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Versions of one copy of a table that can go, and the files that go with them."""
+
+    ref: TableRef
+    versions: tuple[int, ...]
+    files: tuple[str, ...]
+    """What only these versions name, relative to the root."""
+    unverified: tuple[str, ...]
+    """What no version names and is a week old: Lance has it for garbage."""
+    size: int
+    """Of all of it, version files included, in bytes."""
+
+
+def versions_of(datasets: Datasets, ref: TableRef) -> list[VersionStamp]:
+    """Every version of one copy of a table, oldest first."""
+    dataset = datasets.open(ref)
+    with lance_call("list the versions of", ref.path):
+        found: Any = dataset.versions()
+    # Lance gives moments without a zone, in that of this machine.
+    stamps = [VersionStamp(int(v["version"]), v["timestamp"].astimezone(UTC)) for v in found]
+    return sorted(stamps, key=lambda stamp: stamp.version)
+
+
+def freed_by(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Freed:
+    """What Lance would remove with these versions."""
+    if not versions:
+        return Freed(0, 0, {})
+    told = _explained(datasets, ref, versions)
+    unverified = {f.path: int(f.size_bytes) for f in told.candidate_files if f.unverified}
+    return Freed(int(told.stats.old_versions), int(told.stats.bytes_removed), unverified)
+
+
+def _explained(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Any:
+    dataset = datasets.open(ref)
+    with lance_call("look at old versions of", ref.path):
+        return dataset.explain_cleanup_old_versions(
+            versions=list(versions),
+            error_if_tagged_old_versions=False,
+            include_files=True,
+            max_files=_ALL,
+        )
+
+
+def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Removal:
+    """What can go of some versions: not the newest, nor those that forks were made from.
+
+    ``StorageCorrupt`` when a file would go that is not one of this copy, or that a link leads to.
+    """
+    wanted = sorted(set(versions))
+    while wanted:
+        sizes: dict[str, int] = {}
+        unverified: set[str] = set()
+        for file in _explained(datasets, ref, wanted).candidate_files:
+            _, inside, name = f"/{file.path}".rpartition(f"/{ref.path}/")
+            if inside:
+                sizes[f"{ref.path}/{name}"] = int(file.size_bytes)
+                if file.unverified:
+                    unverified.add(f"{ref.path}/{name}")
+        manifests = {datasets.version_path(ref, version): version for version in wanted}
+        going = [version for path, version in manifests.items() if path in sizes]
+        if going == wanted:
+            for path in sizes:
+                if path not in manifests and not is_removable_file(path, ref.path):
+                    raise refused(path, f"a version of '{ref.path}'")
+                datasets.objects.address(path, written=True)
+            files = [path for path in sizes if path not in manifests and path not in unverified]
+            return Removal(
+                ref,
+                tuple(going),
+                tuple(sorted(files)),
+                tuple(sorted(unverified)),
+                sum(sizes.values()),
+            )
+        # Lance names the transactions of versions that it keeps, too: ask without them.
+        wanted = going
+    return Removal(ref, (), (), (), 0)
+
+
+def present_versions(datasets: Datasets, ref: TableRef) -> frozenset[int]:
+    """The versions of a copy that have a file, by one listing."""
+    names = datasets.objects.list(f"{ref.path}/_versions")
+    return frozenset(v for v in map(version_number, names) if v is not None)
+
+
+def version_number(name: str) -> int | None:
+    """The version that a file in ``_versions`` is; ``None`` for a detached one and for others.
+
+    >>> version_number("18446744073709551609.manifest")
+    6
+    """
+    number = name.removesuffix(".manifest")
+    if number == name or len(number) != 20 or not number.isdecimal():
+        return None
+    return 2**64 - 1 - int(number)
+
+
+def delete_versions(datasets: Datasets, ref: TableRef, versions: Iterable[int]) -> None:
+    """Remove version files, oldest first; they are gone for good when this returns."""
+    datasets.objects.delete_all(datasets.version_path(ref, version) for version in sorted(versions))
+    datasets.forget()
+
+
+def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
+    """Remove files of a table, and directories of indexes and blobs that held nothing else."""
+    objects.delete_all(paths)
+    for folder in sorted({path.rpartition("/")[0] for path in paths}):
+        # Not those of all files: somebody may be about to write one there.
+        if (split_file(f"{folder}/") or ("", ""))[1].count("/") > 1:
+            objects.remove_if_empty(folder)
+
+
+def unnamed_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
+    """Those of some files that no version of a table names, on no branch."""
+    named = names_of_versions(datasets, location)
+    found = []
+    for path in paths:
+        _, inside = split_file(path.removeprefix(f"{location}/")) or ("", "")
+        if inside and name_in_versions(inside.split("/")) not in named:
+            found.append(path)
+    return found
+
+
+def fork_reference(branch: str) -> str:
+    """The file that makes a fork of a table exist, below the table."""
+    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
+
+
+def is_empty(datasets: Datasets, ref: TableRef) -> bool:
+    """Whether the newest version has no part."""
+    dataset = datasets.open(ref)
+    with lance_call("read", ref.path):
+        return not dataset.get_fragments()
+
+
+def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, ObjectInfo]]:
+    """The files of all forks of a table, whether they have a reference or not, with whose."""
+    top = f"{location}/tree"
+    for path, info in objects.files_below(top):
+        found = split_file(path.removeprefix(f"{top}/"))
+        if found is not None and found[0]:
+            yield found[0], path, info

@@ -1,0 +1,129 @@
+"""Some columns of rows that are there, replaced fragment by fragment.
+
+Any process can do it for its share of a table: the other columns are neither read nor written, and
+rows stay where they are, so only indexes of the replaced columns have to catch up. What the
+processes give back is text that names files; one staged write is made of all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from lance import LanceOperation, Transaction
+from lance.fragment import FragmentMetadata
+
+from omnigraph.errors import InternalError
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import Change, StagedTable
+
+ADDRESS = "_rowaddr"
+_UPDATED = "_row_last_updated_at_version"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfilled:
+    """Rows of which some column is null; with ``until`` all that no later version has changed."""
+
+    columns: tuple[str, ...]
+    until: int | None = None
+
+    def condition(self) -> str:
+        """As Lance takes it: its structured conditions know neither vectors nor versions."""
+        parts = [f"{_quoted(column)} IS NULL" for column in self.columns]
+        if self.until is not None:
+            parts.append(f"{_UPDATED} <= {self.until:d}")
+        return " OR ".join(parts)
+
+
+def unfilled_rows(
+    table: Table,
+    wanted: Unfilled | None,
+    columns: Sequence[str],
+    fragments: Sequence[int],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Columns of such rows, or of all, with their addresses; always in the same order."""
+    numbers = set(fragments)
+    with lance_call("read", table.ref.path):
+        condition = None if wanted is None else wanted.condition()
+        dataset = table._dataset_for(condition)
+        yield from dataset.scanner(
+            columns=list(columns),
+            filter=condition,
+            fragments=[f for f in dataset.get_fragments() if f.fragment_id in numbers],
+            with_row_address=True,
+            batch_size=batch_rows,
+        ).to_batches()
+
+
+def count_unfilled(table: Table, column: str) -> int:
+    """How many rows have no value there."""
+    with lance_call("count", table.ref.path):
+        condition = Unfilled((column,)).condition()
+        return int(table._dataset_for(condition).count_rows(filter=condition))
+
+
+def count_blank(table: Table, column: str, text: str) -> int:
+    """How many of them have no text to make a value of."""
+    words = f"({_quoted(text)} IS NULL OR {_quoted(text)} = '')"
+    with lance_call("count", table.ref.path):
+        condition = f"{Unfilled((column,)).condition()} AND {words}"
+        return int(table._dataset_for(condition).count_rows(filter=condition))
+
+
+def _quoted(column: str) -> str:
+    if "`" in column:
+        raise InternalError(f"'{column}' is no name of a column")
+    return f"`{column}`"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnUpdate:
+    """A fragment with new values in some columns, in files that belong to no version yet."""
+
+    rows: int
+    values: int
+    """How many values are new in all of the columns."""
+    fragment: str
+    """What Lance has to know of it, as JSON."""
+    number: int
+    fields: tuple[int, ...]
+    offsets: bytes
+    """Which rows have changed, as Lance writes it down."""
+
+
+def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> ColumnUpdate:
+    """Write new values for some rows of a fragment, which ``ADDRESS`` names; for any process.
+
+    ``values`` says how many are new, as far as the caller counts.
+    """
+    with lance_call("stage an update of", table.ref.path):
+        found = table._dataset.get_fragment(fragment)
+        if found is None:
+            raise InternalError(f"'{table.ref.path}' has no fragment {fragment}")
+        metadata, fields, offsets = found.update_columns(rows, ADDRESS, with_offsets=True)
+    text = json.dumps(metadata.to_json())
+    return ColumnUpdate(rows.num_rows, values, text, fragment, tuple(fields), bytes(offsets))
+
+
+def stage_columns(
+    store: TableStore, table: Table, updates: Iterable[ColumnUpdate]
+) -> StagedTable | None:
+    """Make one staged write of what was written for different fragments of a version."""
+    found = sorted(updates, key=lambda each: each.number)
+    if not found:
+        return None
+    operation = LanceOperation.Update(
+        updated_fragments=[FragmentMetadata.from_json(each.fragment) for each in found],
+        fields_modified=sorted({field for each in found for field in each.fields}),
+        update_mode="rewrite_columns",
+        updated_fragment_offsets={each.number: each.offsets for each in found},
+    )
+    transaction = Transaction(table.version, operation)
+    rows = sum(each.rows for each in found)
+    return store._staged(table, Change.UPDATE, transaction, updated=rows)

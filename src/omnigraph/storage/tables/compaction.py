@@ -1,0 +1,201 @@
+"""Rows of small or thinned-out parts, written again into few: by any process, moving nothing.
+
+Lance does the rewriting; row ids, the stamps of creation and change, and blobs stay what they
+were. Which parts go together is decided elsewhere: the planner of Lance stops at the edge of what
+an index covers, so that two runs of it find twice something to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import lance
+from lance import LanceOperation, Transaction
+from lance.fragment import FragmentMetadata
+from lance.optimize import CompactionTask
+
+from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.read_back import checked_sums
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.fragments import VersionPlace
+from omnigraph.storage.tables.segments import BuiltIndex, Segment
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import AUTO_CLEANUP, Change, StagedTable, TableRef
+from omnigraph.storage.tables.widths import batch_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """A part of a table, and how worn it is."""
+
+    number: int
+    signature: str
+    rows: int
+    deleted: int = 0
+    size: int = 0
+    """Bytes of its files, without those of large blobs."""
+
+
+def part_states(table: Table) -> tuple[PartState, ...]:
+    """The parts of a version in the order of a scan."""
+    with lance_call("read", table.ref.path):
+        known = [fragment.metadata for fragment in table._dataset.get_fragments()]
+    return tuple(
+        PartState(
+            info.number,
+            info.signature,
+            info.rows,
+            int(metadata.num_deletions),
+            sum(file.file_size_bytes or 0 for file in metadata.files),
+        )
+        for info, metadata in zip(table.fragments(), known, strict=True)
+    )
+
+
+# -- in other processes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """Parts of one version that become one, or a few when they have many rows."""
+
+    place: VersionPlace
+    file_version: str
+    parts: tuple[str, ...]
+    """As Lance describes them, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Parts that no version names yet, for others that they can take the place of."""
+
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    """Both as Lance describes them, as JSON."""
+    sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
+    """What the new files are, if whoever wrote them has them on a disk."""
+
+
+def compacting(table: Table, place: VersionPlace, parts: Sequence[int]) -> Compacting:
+    """Some parts of a table as a share for any process."""
+    with lance_call("read", table.ref.path):
+        dataset = table._dataset
+        form = str(dataset.data_storage_version)
+        found = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
+        texts = tuple(json.dumps(found[number].to_json()) for number in parts)
+    return Compacting(place, form, texts)
+
+
+def compact(share: Compacting) -> Compacted:
+    """Write the rows of some parts again; for any process."""
+    place = share.place
+    options = None if place.options is None else dict(place.options)
+    task: dict[str, Any] = {
+        "task": {"fragments": [json.loads(part) for part in share.parts]},
+        "read_version": place.version,
+        "options": _options(share.file_version),
+    }
+    with lance_call("compact", place.path):
+        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
+        rows = batch_rows(dataset.schema)
+        if rows is not None:
+            task["options"] |= {"batch_size": rows}
+        done: Any = _task(json.dumps(task)).execute(dataset)
+        new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
+    if not parse_root(place.uri, place.options).is_local:
+        return Compacted(share.parts, new)
+    files = new_files(LanceOperation.Append(_read(new)))
+    return Compacted(share.parts, new, tuple(checked_sums(place.uri, files).items()))
+
+
+def _task(text: str) -> CompactionTask:
+    made: CompactionTask = CompactionTask.from_json(text)  # type: ignore[attr-defined]
+    return made
+
+
+def _options(file_version: str) -> dict[str, object]:
+    """All that a task of Lance must say; its planner is not asked."""
+    return {
+        "target_rows_per_fragment": ROWS_PER_FRAGMENT,
+        "max_rows_per_group": 1024,
+        "materialize_deletions": True,
+        "materialize_deletions_threshold": 0.1,
+        "defer_index_remap": False,
+        "enable_binary_copy": False,
+        "enable_binary_copy_force": False,
+        "data_storage_version": file_version,
+    }
+
+
+def discard_compacted(datasets: Datasets, ref: TableRef, done: Iterable[Compacted]) -> None:
+    """Remove rows that will never be committed."""
+    for each in done:
+        for text in each.new:
+            for file in json.loads(text)["files"]:
+                path = f"{ref.path}/data/{file['path']}"
+                datasets.objects.delete(path)
+                datasets.objects.delete_prefix(path.removesuffix(".lance"))
+
+
+# -- staging --------------------------------------------------------------------------------------
+
+
+def stored_cleanup(table: Table) -> tuple[str, ...]:
+    """The settings of a table that would have Lance remove versions on its own."""
+    with lance_call("read", table.ref.path):
+        return tuple(sorted(k for k in table._dataset.config() if k.startswith(AUTO_CLEANUP)))
+
+
+def stage_before_indexes(
+    table: Table,
+    settings: Sequence[str],
+    dropped: Sequence[Segment],
+    compacted: Sequence[Compacted],
+) -> tuple[StagedTable, ...]:
+    """The steps after which indexes can be built: each becomes one version, in this order.
+
+    A segment that knows a part which is rewritten goes before: Lance refuses to rewrite what a
+    segment covers in half, and keeps some kinds pointing to rows that moved.
+    """
+    steps: list[tuple[Change, Any]] = []
+    if settings:
+        gone = LanceOperation.UpdateMap(dict.fromkeys(settings))
+        steps.append((Change.SETTINGS, LanceOperation.UpdateConfig(config_updates=gone)))
+    if compacted and dropped:
+        steps.append((Change.INDEX, LanceOperation.CreateIndex([], [s.index for s in dropped])))
+    if compacted:
+        groups = [LanceOperation.RewriteGroup(_read(c.old), _read(c.new)) for c in compacted]
+        steps.append((Change.COMPACT, LanceOperation.Rewrite(groups, [])))
+    sums = {name: each for done in compacted for name, each in done.sums}
+    return tuple(
+        replace(_staged(table, change, operation, number), sums=sums)
+        for number, (change, operation) in enumerate(steps)
+    )
+
+
+def stage_segments(
+    table: Table, after: int, built: Sequence[BuiltIndex], dropped: Sequence[Segment]
+) -> StagedTable:
+    """Indexes that were built on what ``after`` steps make of a table, as the next step."""
+    new = [each.at(table.version + after) for each in built]
+    operation = LanceOperation.CreateIndex(new, [segment.index for segment in dropped])
+    return _staged(table, Change.INDEX, operation, after)
+
+
+def _staged(table: Table, change: Change, operation: Any, number: int) -> StagedTable:
+    base = table.version + number
+    transaction = Transaction(base, operation)
+    files = tuple(new_files(operation))
+    return StagedTable(
+        table.ref, change, base, str(transaction.uuid), files=files, _transaction=transaction
+    )
+
+
+def _read(texts: Sequence[str]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.from_json(text) for text in texts]

@@ -1,0 +1,428 @@
+"""Open Lance datasets of one graph, kept warm and shared by everything in this room.
+
+One session with bounded caches serves all tables. A handle is looked up by path, version and the
+tag of the version's manifest file, so a branch that was deleted and made again is never served
+from a handle of its former life. The newest version of a table is found by asking for the next
+manifest name, which does not get slower as history grows; only a cold open lists.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import lance
+from lance import LanceDataset, Transaction
+
+from omnigraph.errors import (
+    OmniGraphError,
+    StorageCorrupt,
+    StorageMissing,
+    StorageUnavailable,
+    StorageUnknown,
+)
+from omnigraph.storage.checksums import Checksums
+from omnigraph.storage.durable import Durability, sync_directory, sync_tree
+from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
+from omnigraph.storage.lance_format.manifests import (
+    Home,
+    bases,
+    message,
+    rewritten,
+    without_indexes,
+)
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.graph_paths import is_file_in_copy, refused
+from omnigraph.storage.objects.links import refuse_link, refuse_links
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.types import FILE_FOLDERS, TableRef, VersionInfo
+
+_HANDLES = 64
+_INDEX_CACHE = 64 << 20
+_METADATA_CACHE = 64 << 20
+_CHECK_CACHE = 1 << 20
+_VERSIONS = "_versions"
+TABLE_FOLDERS = (*sorted(FILE_FOLDERS), "tree")
+HINT = "latest_version_hint.json"
+"""What Lance writes beside versions and changes; it may be wrong."""
+
+# Lance waits half a minute for an answer and asks again for three minutes: a server that takes
+# requests and never answers would hold a listing for a quarter of an hour.
+S3_LIMITS = {"connect_timeout": "3s", "client_retry_timeout": "10"}
+
+
+class Datasets:
+    """The handles of one graph. Safe to share between threads."""
+
+    def __init__(self, objects: ObjectStore, durability: Durability = Durability.DISK) -> None:
+        self.objects = objects
+        self.root = objects.root
+        self.options = None if self.root.is_local else {**S3_LIMITS, **self.root.options}
+        self.synced = self.root.is_local and durability is Durability.DISK
+        self.opened = 0
+        self.checksums = Checksums(objects)
+        # Up to which version and part this process knows its ledgers to be on the disk.
+        self.on_disk: dict[str, tuple[int, int]] = {}
+        self._session = _session()
+        self._home = Home(self.root)
+        # From which version on a branch is known to name this place, not one it came from.
+        self._home_from: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
+        self.first_reads = FirstReads(objects, self.checksums)
+        # Lance keeps what indexes a version has in its session: these handles have one of theirs.
+        self._unindexed_session: Any = None
+        self._unindexed: weakref.WeakKeyDictionary[LanceDataset, LanceDataset] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    # -- opening -------------------------------------------------------------------------
+
+    def open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
+        """A handle of the caller's own; without a version the newest, found by a listing."""
+        self.refuse_links(ref)
+        self.opened += 1
+        if version is None and self.root.is_local:
+            return self._open_newest(ref)
+        return self._open_at(ref, version)
+
+    def _open_newest(self, ref: TableRef) -> LanceDataset:
+        """The newest by the names of the files: a damaged one may say that it is another."""
+        try:
+            return self._open_at(ref, self._last_listed(ref))
+        except StorageMissing:
+            # It was set aside by its writer since it was listed.
+            return self._open_at(ref, self._last_listed(ref))
+
+    def _open_at(self, ref: TableRef, version: int | None) -> LanceDataset:
+        if version is not None:
+            self.check_version_file(ref, version)
+        try:
+            with lance_call("open", ref.path):
+                opened = lance.dataset(
+                    self.root.path(ref.path),
+                    version=version,
+                    session=self._session,
+                    storage_options=self.options,
+                )
+                named = [base.path for base in opened.base_paths().values()]
+        except StorageCorrupt as error:
+            # Nothing else is read by an open.
+            raise self._damaged_version(ref, version) if version else error from error
+        number = int(opened.version)
+        if version not in (None, number):
+            raise self._damaged_version(ref, version)
+        if all(self._home.at_home(each, ref.location) == each for each in named):
+            return opened
+        return self._brought_home(ref, number)
+
+    def check_version_file(self, ref: TableRef, version: int) -> None:
+        """Look at the file of a version before Lance does; ``StorageCorrupt`` names it."""
+        self.first_reads.check_version_file(ref, self.version_path(ref, version))
+
+    def is_damaged_version(self, path: str) -> bool:
+        """Whether a version file, by its path relative to the root, is not what was written."""
+        folder, _, name = path.rpartition(f"/{_VERSIONS}/")
+        return self.first_reads.is_damaged(folder, f"{_VERSIONS}/{name}")
+
+    def _damaged_version(self, ref: TableRef, version: int) -> StorageCorrupt:
+        return damaged_file(self.version_path(ref, version))
+
+    def refuse_links(self, ref: TableRef) -> None:
+        """Refuse a local table or branch that is a link, or has one for a directory.
+
+        Lance would follow it, also to write and to remove.
+        """
+        if self.root.is_local:
+            refuse_links(self.root.uri, ref.path)
+            top = self.root.path(ref.path)
+            for name in TABLE_FOLDERS:
+                if os.path.islink(f"{top}/{name}"):
+                    refuse_link(f"{ref.path}/{name}")
+
+    def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
+        """A handle that knows nothing of what this process did or read before."""
+        with lance_call("open", ref.path):
+            return lance.dataset(
+                self.root.path(ref.path),
+                version=version,
+                session=_session(_CHECK_CACHE),
+                storage_options=self.options,
+            )
+
+    def is_at_home(self, ref: TableRef, version: int) -> bool:
+        """Whether Lance finds the files of a version here, not where the graph was copied from.
+
+        Only branches name places. Looked up once for each: versions that follow name the same.
+        """
+        if ref.branch is None or version >= self._home_from.get(ref.path, version + 1):
+            return True
+        path = self.version_path(ref, version)
+        try:
+            named = bases(self.objects.read_bytes(path), path)
+        except StorageMissing:
+            return True
+        if any(self._home.at_home(each, ref.location) != each for each in named):
+            return False
+        self._home_from[ref.path] = version
+        return True
+
+    def _brought_home(self, ref: TableRef, version: int) -> LanceDataset:
+        """A handle that reads the files which are here, though nothing on storage changes."""
+        return self._from_message(ref, version, self._home_message(ref, version), self._session)
+
+    def _home_message(self, ref: TableRef, version: int) -> bytes:
+        path = self.version_path(ref, version)
+        raw = rewritten(
+            self.objects.read_bytes(path), path, lambda each: self._home.at_home(each, ref.location)
+        )
+        return message(raw, path)
+
+    def _from_message(
+        self, ref: TableRef, version: int, content: bytes, session: Any
+    ) -> LanceDataset:
+        with lance_call("open", ref.path):
+            return LanceDataset(
+                self.root.path(ref.path),
+                version=version,
+                session=session,
+                storage_options=self.options,
+                serialized_manifest=content,
+            )
+
+    def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
+        """Which files of the version of a handle were looked at."""
+        known = self.first_reads.known(dataset)
+        if known is not None:
+            return known
+        path = self.version_path(ref, int(dataset.version))
+        return self.first_reads.guard(ref, dataset, path)
+
+    def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
+        """A handle of the same version that knows no indexes; for reading and staging only."""
+        with self._lock:
+            known = self._unindexed.get(dataset)
+            if known is None:
+                if self._unindexed_session is None:
+                    self._unindexed_session = _session()
+                version = int(dataset.version)
+                whole = self._home_message(ref, version)
+                content = without_indexes(whole, self.version_path(ref, version))
+                known = self._from_message(ref, version, content, self._unindexed_session)
+                self._unindexed[dataset] = known
+            return known
+
+    def shared(
+        self,
+        ref: TableRef,
+        version: int,
+        e_tag: str | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> LanceDataset:
+        """A handle for reading at a known version, kept for the next caller.
+
+        ``check`` runs when a handle was opened, and raises when it is not the one that is meant.
+        """
+        tag = e_tag if e_tag is not None else self._tag(ref, version)
+        key = (ref.path, version, tag)
+        with self._lock:
+            found = self._handles.get(key)
+            if found is not None:
+                self._handles.move_to_end(key)
+                return found
+        opened = self.open(ref, version)
+        if check is not None:
+            check()
+        self._keep(key, opened)
+        return opened
+
+    def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
+        """Keep the handle that a commit returned: the next read or write starts from it."""
+        self.first_reads.follow(ref, dataset, self.version_path(ref, info.version))
+        self._keep((ref.path, info.version, info.e_tag or ""), dataset)
+
+    def _keep(self, key: tuple[str, int, str], dataset: LanceDataset) -> None:
+        with self._lock:
+            self._handles[key] = dataset
+            while len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+
+    def forget(self) -> None:
+        """Drop every handle that is kept."""
+        with self._lock:
+            self._handles.clear()
+
+    def start_over(self) -> None:
+        """Forget also what Lance keeps: version files have other bytes than before."""
+        self._session = _session()
+        self._home_from.clear()
+        self._unindexed_session = None
+        self._unindexed.clear()
+        self.first_reads.forget()
+        self.forget()
+
+    def _tag(self, ref: TableRef, version: int) -> str:
+        info = self.info(ref, version)
+        if info is None:
+            raise StorageMissing(
+                f"version {version} of '{ref.path}' does not exist",
+                hint="it may have been removed by cleanup",
+                details={"table": ref.path, "version": version},
+            )
+        return info.e_tag or ""
+
+    # -- versions ------------------------------------------------------------------------
+
+    def info(self, ref: TableRef, version: int) -> VersionInfo | None:
+        """What the file of a version is and where, or ``None`` when there is no such version."""
+        path = self.version_path(ref, version)
+        found = self.objects.head(path)
+        if found is None:
+            return None
+        return VersionInfo(version, self.root.object_path(path), found.size, found.e_tag)
+
+    def newest(self, ref: TableRef, known: int) -> int:
+        """The newest version, walking up from one that exists."""
+        while self.objects.head(self.version_path(ref, known + 1)) is not None:
+            known += 1
+        return known
+
+    def listed_versions(self, ref: TableRef) -> list[int]:
+        """Every version that has a file, oldest first; whether it can be read is not looked at."""
+        names = self.objects.list(f"{ref.path}/{_VERSIONS}")
+        numbers = [n.removesuffix(".manifest") for n in names if n.endswith(".manifest")]
+        return sorted(2**64 - 1 - int(number) for number in numbers if number.isdecimal())
+
+    def _last_listed(self, ref: TableRef) -> int | None:
+        return max(self.listed_versions(ref), default=None)
+
+    def version_path(self, ref: TableRef, version: int) -> str:
+        return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
+
+    @contextmanager
+    def known_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
+        """For a call that makes a version: on local disk it is known when that did not happen."""
+        try:
+            yield
+        except StorageUnknown as error:
+            if not self.root.is_local or self.info(ref, version) is not None:
+                raise
+            raise StorageUnavailable(
+                f"cannot write '{ref.path}': the disk failed; nothing was changed",
+                hint="check the disk, then repeat",
+            ) from error
+
+    # -- durability ----------------------------------------------------------------------
+
+    def note_version(
+        self,
+        ref: TableRef,
+        version: int,
+        made_by: Transaction | None,
+        files: Iterable[str] = (),
+        *,
+        adopted: bool = False,
+    ) -> None:
+        """Note what the manifest and the transaction of a version are, and files it brought.
+
+        Adopted when its writer died, and may not have recorded them.
+        """
+        names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
+        if made_by is not None:
+            names.append(_transaction_name(made_by))
+        if adopted:
+            self.checksums.adopt(ref.path, names)
+        else:
+            self.checksums.note(ref.path, names)
+
+    def note_new(self, ref: TableRef) -> None:
+        """Note what all files of a table or branch are that this process has just made."""
+        top = f"{ref.path}/"
+        with suppress(OmniGraphError):
+            names = [path.removeprefix(top) for path, _ in self.objects.files_below(ref.path)]
+            own = [n for n in names if not n.startswith("tree/") and not n.endswith(HINT)]
+            self.checksums.note(ref.path, own)
+        if ref.branch is not None:
+            self.checksums.note(ref.location, [branch_file(ref.branch)])
+
+    def version_files(self, ref: TableRef, dataset: LanceDataset, version: int) -> list[str]:
+        """The version file and the transaction file of a version, relative to its table.
+
+        Every file is known by its name: looking for one costs more as history grows.
+        """
+        with lance_call("read", ref.path):
+            made_by = dataset.read_transaction(version)
+        names = [f"{_VERSIONS}/{manifest_name(version)}"]
+        if made_by is not None:
+            transaction = _transaction_name(made_by)
+            # The first version of a branch has none.
+            names += [transaction] if Path(self.root.path(ref.path), transaction).exists() else []
+        return names
+
+    def sync_table(self, ref: TableRef) -> None:
+        """Put all files of a table or branch on the disk, and the directories that lead to it.
+
+        For what is new, or what somebody left who died: nobody knows which of its files are safe.
+        """
+        if self.synced:
+            files = [*self._own_files(ref), *self._refs(ref)]
+            try:
+                sync_tree(files, self.root.uri, missing_ok=True, visible=True)
+            except OSError as error:
+                raise StorageUnknown(
+                    f"'{ref.path}' is there, but may not be on the disk",
+                    hint="check the disk, then look whether it is still there",
+                ) from error
+
+    def sync_refs(self, location: str) -> None:
+        """Put on the disk which branches a dataset has."""
+        folder = Path(self.root.path(location), "_refs", "branches")
+        if self.synced and folder.is_dir():
+            with translated("sync", location):
+                sync_directory(folder)
+
+    def _own_files(self, ref: TableRef) -> list[Path]:
+        """The files of one copy, not those of the branches below it nor what is being written."""
+        top = Path(self.root.path(ref.path))
+        return [
+            path
+            for path in top.rglob("*")
+            if path.is_file()
+            and not path.name.startswith(".tmp")
+            and path.relative_to(top).parts[0] != "tree"
+        ]
+
+    def _refs(self, ref: TableRef) -> list[Path]:
+        refs = Path(self.root.path(ref.location), "_refs")
+        return [path for path in refs.rglob("*") if path.is_file()] if ref.branch else []
+
+
+def _session(size: int | None = None) -> Any:
+    return lance.Session(  # type: ignore[attr-defined]
+        index_cache_size_bytes=size or _INDEX_CACHE,
+        metadata_cache_size_bytes=size or _METADATA_CACHE,
+    )
+
+
+def _transaction_name(made_by: Transaction) -> str:
+    name = f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+    if not is_file_in_copy(name):
+        raise refused(name, "a transaction of Lance")
+    return name
+
+
+def branch_file(branch: str) -> str:
+    """The file that makes a branch of a dataset exist, relative to the dataset."""
+    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
+
+
+def manifest_name(version: int) -> str:
+    """How Lance calls the manifest of a version: newest first in a listing."""
+    return f"{2**64 - 1 - version:020d}.manifest"

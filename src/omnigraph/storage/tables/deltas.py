@@ -1,0 +1,179 @@
+"""What changed in a table since an earlier version of the same history.
+
+Lance keeps with every row when it was made and last changed, and finds what is gone by the marks
+of deletion; parts of a table that did not change are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InternalError
+from omnigraph.storage.tables.blobs import is_blob
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.fragments import Deletions, deleted_in
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.widths import batch_rows, null_column
+
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
+_MOST_IDS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Rows by their row ids, which stay the same along a history."""
+
+    rows: pa.Table
+    """The new and changed rows as they are now, and ``_rowid``."""
+    created: np.ndarray
+    """The row ids of those that are new."""
+
+
+def touched_since(
+    table: Table, version: int, schema: pa.Schema, names: Mapping[str, str]
+) -> Touched:
+    """The rows of a table that were made or changed after a version.
+
+    ``names`` says what the columns of the schema are called in the table, those that it has.
+    """
+    dataset = table._dataset
+    with lance_call("compare versions of", table.ref.path):
+        delta = dataset.delta(compared_against=version)
+        new = delta.get_inserted_rows().read_all()
+        changed = delta.get_updated_rows().read_all()
+    rows = pa.concat_tables([new, changed])
+    row_ids = rows[ROW_ID].to_numpy().astype(np.int64)
+    created = new[ROW_ID].to_numpy().astype(np.int64)
+    return Touched(_whole(table, rows, row_ids, schema, names), created)
+
+
+def gone_since(table: Table, version: int) -> np.ndarray:
+    """The row ids of rows that an earlier version has and this one has not."""
+    with lance_call("compare versions of", table.ref.path):
+        delta = table._dataset.delta(compared_against=version)
+        found = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
+    return np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
+
+
+def rows_of(
+    table: Table,
+    row_ids: np.ndarray,
+    schema: pa.Schema,
+    later: Table | None,
+    names: Mapping[str, str],
+) -> pa.Table:
+    """Columns of some rows, and ``_rowid``; those that the table has not are null.
+
+    When a later version has changed or deleted all of them, only the parts that changed until
+    then are looked at.
+    """
+    known = _plain(schema, names)
+    if not len(row_ids):
+        return _whole(table, table.read(known, limit=0), row_ids, schema, names)
+    parts = None
+    if later is not None:
+        same = {part.signature for part in later.fragments()}
+        parts = [part.number for part in table.fragments() if part.signature not in same]
+    rows = find_rows(table, row_ids, known, parts)
+    if rows.num_rows != len(row_ids):
+        raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
+
+
+def find_rows(
+    table: Table, row_ids: np.ndarray, columns: list[str], parts: list[int] | None = None
+) -> pa.Table:
+    """Columns of the rows that are there of some, with ``_rowid`` and ``_rowaddr``.
+
+    By a condition, which Lance answers from what it knows of each part: when it is asked for
+    rows by their ids, it numbers every row of the table first.
+    """
+    dataset = table._dataset
+    some = None if parts is None else set(parts)
+    with lance_call("read", table.ref.path):
+        wanted = [f for f in dataset.get_fragments() if some is None or f.fragment_id in some]
+        # These are numbers that Lance gave itself. Many of them are read faster with the rest.
+        few = len(row_ids) <= _MOST_IDS
+        rows = dataset.scanner(
+            columns=columns,
+            filter=f"{ROW_ID} IN ({', '.join(map(str, row_ids.tolist()))})" if few else None,
+            fragments=wanted,
+            with_row_id=True,
+            with_row_address=True,
+            batch_size=batch_rows(dataset.schema, columns),
+        ).to_table()
+    return rows if few else rows.filter(pc.is_in(rows[ROW_ID], pa.array(row_ids, pa.uint64())))
+
+
+def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
+    """Mark rows as deleted, in files that belong to no version; none when one is not there."""
+    found = find_rows(table, row_ids, [])
+    if found.num_rows != len(row_ids):
+        return None
+    addresses = np.sort(found[ROW_ADDRESS].to_numpy())
+    homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
+    with lance_call("stage a delete from", table.ref.path):
+        parts = {part.fragment_id: part for part in table._dataset.get_fragments()}
+        return Deletions.of(
+            deleted_in(parts[int(home)], some)
+            for home, some in zip(homes, np.split(addresses, starts[1:]), strict=True)
+        )
+
+
+def all_rows(table: Table, schema: pa.Schema, names: Mapping[str, str]) -> pa.Table:
+    """Every row in all columns, and ``_rowid``."""
+    rows = table.read(_plain(schema, names), row_ids=True)
+    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
+
+
+def rows_where(table: Table, condition: pc.Expression | None) -> np.ndarray:
+    """The row ids of the rows that fulfil a condition."""
+    found: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
+    return found.astype(np.int64)
+
+
+def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> dict[str, str]:
+    """What the columns of a schema are called in a table, those that it has.
+
+    ``like`` is a version of the table in which the columns have the names of the schema.
+    """
+    there = dict(table.layout)
+    names = {number: name for name, number in table.layout}
+    numbers = dict((table if like is None else like).layout)
+    taken = set(numbers.values())
+    found = {}
+    for name in schema.names:
+        if numbers.get(name) in names:
+            found[name] = names[numbers[name]]
+        elif name in there and there[name] not in taken:
+            # A column of another type is a new one under the old name.
+            found[name] = name
+    return found
+
+
+def _plain(schema: pa.Schema, names: Mapping[str, str]) -> list[str]:
+    return [names[field.name] for field in schema if field.name in names and not is_blob(field)]
+
+
+def _whole(
+    table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema, names: Mapping[str, str]
+) -> pa.Table:
+    """Rows under a schema, with what it says and they lack: blobs as bytes, nulls for others."""
+    columns = []
+    for field in schema:
+        name = names.get(field.name)
+        if name is None:
+            columns.append(null_column(len(row_ids), field.type))
+        elif is_blob(field):
+            columns.append(pa.chunked_array([table._blobs(name, row_ids.tolist())]))
+        else:
+            columns.append(rows[name].cast(field.type))
+    loose = [field.with_nullable(True) for field in schema]
+    fields = [*loose, pa.field(ROW_ID, pa.int64())]
+    return pa.Table.from_arrays([*columns, pa.array(row_ids)], schema=pa.schema(fields))

@@ -1,0 +1,172 @@
+"""The errors of Lance, translated once.
+
+Lance tells most of its failures apart only by their text, and by different exceptions for the same
+thing. The patterns stand here and nowhere else; tests pin each of them, so that a release that
+words one differently turns red.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from lance.commit import CommitConflictError
+
+from omnigraph.errors import (
+    AlreadyExists,
+    Conflict,
+    InternalError,
+    OmniGraphError,
+    StorageCorrupt,
+    StorageError,
+    StorageMissing,
+    StorageUnavailable,
+    StorageUnknown,
+)
+from omnigraph.exhaustion import as_memory_exceeded
+from omnigraph.storage.objects.failures import denied, failed_look, no_space_or_right, translate
+
+# Names of files, which may spell anything, and the places in a library's source.
+_PLACE = re.compile(r"\S*/\S*")
+
+_CONFLICT = re.compile(
+    "Commit conflict|commit conflict|Incompatible transaction|Too many concurrent writers"
+    "|Ref conflict error"
+)
+_EXISTS = re.compile("already exists|Clone operation should not enter")
+_DENIED = re.compile("403 Forbidden|401 Unauthorized|lacked the necessary privileges")
+_CORRUPT = re.compile(
+    "Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
+    "|Invalid range|out of range for slice|sufficient data|correct footer",
+    re.I,
+)
+# What these parts of Lance refuse they have read from a file: no argument of ours reaches them.
+_READER = re.compile(r"/lance-(file|encoding)/src/")
+_REFUSED = re.compile(
+    "Invalid user input|with different schema|No match for FieldRef|no kernel matching"
+    "|(found|exist) in schema"
+)
+_GONE = re.compile("404 Not Found")
+_TRANSIENT = re.compile(
+    r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
+)
+_MISSING = re.compile("not found|does not exist", re.I)
+# Also of a directory that somebody removed while a file was written into it.
+_NO_FILE = re.compile(r"\(os error 2\)")
+_PANIC = "PanicException"
+_UNPROCESSABLE = re.compile(r"\AUnprocessable: ")
+_NO_FILTER = re.compile(
+    "not yet supported by Substrait|Unsupported Substrait|representing unsafe casts"
+    "|__unlikely_name_placeholder"
+)
+
+
+@contextmanager
+def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[None]:
+    """Turn what a call of Lance raises into our errors."""
+    try:
+        yield
+    except OmniGraphError:
+        raise
+    except Exception as error:
+        raise translate_lance(error, action, target, writes=writes) from error
+    except BaseException as error:
+        # Lance panics on some damaged files and full disks, and a panic is no Exception.
+        if type(error).__name__ != _PANIC:
+            raise
+        raise translate_lance(error, action, target, writes=writes) from error
+
+
+def translate_lance(
+    error: BaseException, action: str, target: str, *, writes: bool = False
+) -> OmniGraphError:
+    """The typed error for a failure of Lance."""
+    text = f"cannot {action} '{target}'"
+    shortage = None if writes else as_memory_exceeded(error)
+    if shortage is not None:
+        return shortage
+    said = _PLACE.sub(" ", str(error))
+    if isinstance(error, CommitConflictError) or _CONFLICT.search(said):
+        return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
+    if isinstance(error, OSError) and error.errno is not None:
+        return translate(error, action, target, writes=writes)
+    settled = no_space_or_right(said, text)
+    if settled is not None:
+        return settled
+    if _DENIED.search(said):
+        return denied(text)
+    # Lance calls a file damaged that could only not be opened.
+    failed = None if writes else failed_look(said, text)
+    if failed is not None:
+        return failed
+    if _CORRUPT.search(said) or (not writes and _READER.search(str(error))):
+        return _damaged(text)
+    # By type where there is one: a column that does not exist is no missing object.
+    if _REFUSED.search(said) or isinstance(error, TypeError | KeyError | NotImplementedError):
+        return InternalError(f"{text}: the call was refused")
+    if _EXISTS.search(said):
+        return AlreadyExists(f"{text}: it exists already")
+    if not _GONE.search(said) and _TRANSIENT.search(said):
+        return _unanswered(text, writes)
+    if _MISSING.search(said) or (_NO_FILE.search(said) and not writes):
+        return StorageMissing(f"{text}: it does not exist")
+    if isinstance(error, pa.ArrowInvalid):
+        return _damaged(text)
+    return _unanswered(text, writes) if writes else StorageError(text)
+
+
+class UnfitValues(Exception):
+    """Lance says that it cannot build an index from the values of a column."""
+
+
+@contextmanager
+def index_build(index: str, table: str) -> Iterator[None]:
+    """Turn what the build of an index raises into our errors.
+
+    Only a definite refusal of the values is ``UnfitValues``. Whatever else happens is a failure
+    of the store, also what nobody has seen before: it must not be taken for a property of the data.
+    """
+    action = f"build the {index} index of"
+    try:
+        yield
+    except OmniGraphError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
+        failure = translate_lance(error, action, table)
+        if type(failure) not in (StorageError, InternalError, AlreadyExists):
+            raise failure from error
+        if _refuses_values(error):
+            raise UnfitValues(str(failure)) from error
+        raise StorageUnavailable(
+            f"cannot {action} '{table}': a request of the build failed", hint="repeat later"
+        ) from error
+
+
+def _refuses_values(error: BaseException) -> bool:
+    # What fails on the way to the store or the disk is an OSError, whatever it says.
+    if isinstance(error, OSError):
+        return False
+    is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
+    return is_call or _UNPROCESSABLE.search(str(error)) is not None
+
+
+def is_unsupported_filter(error: Exception) -> bool:
+    """Whether Lance refused a condition only because it has no form for it."""
+    return _NO_FILTER.search(str(error)) is not None
+
+
+def _damaged(text: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"{text}: its data is damaged",
+        hint="verify_graph() names the files; restore them from a backup",
+    )
+
+
+def _unanswered(text: str, writes: bool) -> StorageError:
+    if writes:
+        return StorageUnknown(f"{text}: no answer, the outcome is unknown")
+    return StorageUnavailable(f"{text}: the store does not answer", hint="repeat later")

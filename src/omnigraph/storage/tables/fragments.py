@@ -1,0 +1,349 @@
+"""Rows that other processes write for a table, to be committed here.
+
+Many processes each write their share as files beside those of a table, without opening it and
+without moving anything; what they give back is text that names the files. The process that
+coordinates them makes one staged write of all the shares. The table need not be there yet when
+they write: a branch gets its copy of a table only when its first write is committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceOperation
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import (
+    AlreadyExists,
+    HistoryGone,
+    InternalError,
+    RecoveryRequired,
+    StorageMissing,
+)
+from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.lance_format.manifests import message, without_indexes
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.read_back import checked_sums
+from omnigraph.storage.tables.blobs import is_blob, is_stored_blob, stored_data, stored_schema
+from omnigraph.storage.tables.datasets import Datasets, manifest_name
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import TableRef
+
+_READ_ROWS = 65_536
+_ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True)
+class PartsPlace:
+    """Where the shares of one table go and in which form. Made to be sent to other processes."""
+
+    uri: str
+    path: str
+    """The same relative to the root, for messages."""
+    is_there: bool
+    """Whether the table has a version there, as far as is known."""
+    file_version: str
+    fields: tuple[int, ...]
+    """The numbers that the table has for its columns, in their order."""
+    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that lie on storage and belong to no version."""
+
+    rows: int
+    fragment: str
+    """What Lance has to know of it, as JSON."""
+    sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
+    """What its files are, if whoever wrote them has them on a disk."""
+
+    @property
+    def files(self) -> list[str]:
+        """The data files, relative to the table."""
+        return [f"data/{file['path']}" for file in json.loads(self.fragment)["files"]]
+
+    def metadata(self) -> FragmentMetadata:
+        return FragmentMetadata.from_json(self.fragment)
+
+
+def parts_place(datasets: Datasets, table: Table, ref: TableRef) -> PartsPlace:
+    """Where the shares of a table go that become a version of ``ref``, in the form of ``table``.
+
+    ``ref`` may be a branch that has no copy of the table yet.
+    """
+    dataset = table._dataset
+    with lance_call("read", table.ref.path):
+        known = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
+        known.sort(key=lambda each: is_stored_blob(each[1]))
+        fields = tuple(number for each, field in known for number in _numbers(each, field))
+    return PartsPlace(
+        datasets.root.path(ref.path),
+        ref.path,
+        ref == table.ref,
+        str(dataset.data_storage_version),
+        fields,
+        datasets.options,
+    )
+
+
+def _numbers(column: Any, field: pa.Field) -> Iterator[int]:
+    """The numbers of what has data of its own in a file; a blob is one, whatever it consists of."""
+    inner = [] if is_stored_blob(field) else list(column.children())
+    if not inner:
+        yield int(column.id())
+    for each in inner:
+        yield from _leaves(each)
+
+
+def _leaves(column: Any) -> Iterator[int]:
+    inner = list(column.children())
+    if not inner:
+        yield int(column.id())
+    for each in inner:
+        yield from _leaves(each)
+
+
+def write_parts(
+    place: PartsPlace, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> list[Part]:
+    """Write rows beside a table; for any process."""
+    # Lance finds the columns of a file by counting, and is mistaken behind a blob.
+    schema = pa.schema(sorted(schema, key=is_blob))
+    rows = [batch.select(schema.names) for batch in batches]
+    if not place.is_there:
+        with suppress(AlreadyExists):
+            return _written(place, schema, rows, "create")
+    # Nothing is overwritten: it is the mode in which Lance does not look at what is there.
+    return _written(place, schema, rows, "overwrite")
+
+
+def _written(
+    place: PartsPlace, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
+) -> list[Part]:
+    with lance_call("write rows for", place.path):
+        fragments = write_fragments(
+            stored_data(pa.RecordBatchReader.from_batches(schema, rows)),
+            place.uri,
+            schema=stored_schema(schema),
+            mode=mode,
+            max_rows_per_file=ROWS_PER_FRAGMENT,
+            data_storage_version=place.file_version,
+            enable_stable_row_ids=True,
+            storage_options=None if place.options is None else dict(place.options),
+        )
+    return [_part(place, fragment) for fragment in fragments if fragment.physical_rows]
+
+
+def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
+    """A fragment under the column numbers of its table; Lance counted them from zero."""
+    known = fragment.to_json()
+    for file in known["files"]:
+        if len(file["fields"]) != len(place.fields):
+            found, wanted = len(file["fields"]), len(place.fields)
+            raise InternalError(f"{found} columns were written for '{place.path}' of {wanted}")
+        file["fields"] = list(place.fields)
+    part = Part(int(fragment.physical_rows), json.dumps(known))
+    if not parse_root(place.uri, place.options).is_local:
+        return part
+    files = new_files(LanceOperation.Append([fragment]))
+    return replace(part, sums=tuple(checked_sums(place.uri, files).items()))
+
+
+def read_parts(
+    place: PartsPlace, parts: Sequence[Part], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of rows that belong to no version yet, in the order they were written."""
+    options = None if place.options is None else dict(place.options)
+    with lance_call("read rows for", place.path):
+        for part in parts:
+            for name in part.files:
+                reader = LanceFileReader(f"{place.uri}/{name}", options, list(columns))
+                yield from reader.read_all(batch_size=_READ_ROWS).to_batches()
+
+
+def require_parts(datasets: Datasets, ref: TableRef, parts: Iterable[Part]) -> None:
+    """Refuse to commit rows whose files are gone: Lance would not look."""
+    there = set(datasets.objects.list(f"{ref.path}/data"))
+    for part in parts:
+        for name in part.files:
+            if name.removeprefix("data/") not in there:
+                raise StorageMissing(
+                    f"rows that were written for '{ref.path}' are gone",
+                    hint="repeat the write; something removed files that no version names",
+                    details={"table": ref.path, "file": name},
+                )
+
+
+def discard_parts(datasets: Datasets, place: PartsPlace, parts: Iterable[Part]) -> None:
+    """Remove rows that will never be committed."""
+    for part in parts:
+        for name in part.files:
+            datasets.objects.delete(f"{place.path}/{name}")
+            datasets.objects.delete_prefix(f"{place.path}/{name.removesuffix('.lance')}")
+
+
+# -- rows that are replaced -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Rows of a table that are marked as deleted, in files that belong to no version yet."""
+
+    rows: int = 0
+    changed: tuple[str, ...] = ()
+    """What Lance has to know of the fragments that have fewer rows now, as JSON."""
+    removed: tuple[int, ...] = ()
+    """Fragments of which no row is left."""
+
+    @classmethod
+    def of(cls, several: Iterable[Deletions]) -> Deletions:
+        """All of several that concern different fragments."""
+        found = list(several)
+        return cls(
+            sum(each.rows for each in found),
+            tuple(text for each in found for text in each.changed),
+            tuple(number for each in found for number in each.removed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPlace:
+    """A version of a table for processes that open it themselves."""
+
+    uri: str
+    path: str
+    version: int
+    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    has_damaged_index: bool = False
+    """Whether it has to be read without its indexes."""
+
+
+def version_place(datasets: Datasets, table: Table) -> VersionPlace:
+    if not datasets.is_at_home(table.ref, table.version):
+        raise RecoveryRequired(
+            f"'{table.ref.path}' still names the place that the graph was moved or copied from",
+            hint="open the graph once with mode='rw', which puts that right",
+        )
+    uri = datasets.root.path(table.ref.path)
+    # The processes that open it look at nothing themselves.
+    is_damaged = not table.check_files()
+    return VersionPlace(uri, table.ref.path, table.version, datasets.options, is_damaged)
+
+
+def open_version(place: VersionPlace) -> Table:
+    """The table in another process."""
+    with lasting(place), lance_call("open", place.path):
+        return Table(TableRef(place.path), _dataset(place))
+
+
+@contextmanager
+def lasting(place: VersionPlace) -> Iterator[None]:
+    """Read a version that was there when its place was told: what went with it was removed."""
+    try:
+        yield
+    except StorageMissing as error:
+        try:
+            with lance_call("open", place.path):
+                _dataset(place)
+        except StorageMissing:
+            raise HistoryGone(
+                f"version {place.version} of '{place.path}' was removed",
+                hint="read a newer state; a tag, or cleanup with a larger min_age, keeps one",
+                details={"table": place.path, "version": place.version},
+            ) from error
+        raise
+
+
+def fragments_of(table: Table) -> list[tuple[int, int]]:
+    """The fragments of a table and how many rows each has, as shares for other processes."""
+    return [(each.number, each.rows) for each in table.fragments()]
+
+
+def addresses_in(
+    place: VersionPlace, fragments: Sequence[int], key: str
+) -> Iterator[tuple[int, pa.Table]]:
+    """The keys of the rows of some fragments, where they lie, and their row ids."""
+    with lance_call("read", place.path):
+        dataset = _dataset(place)
+        for number in fragments:
+            yield number, _addresses(dataset.get_fragment(number), key)
+
+
+def _addresses(fragment: Any, key: str) -> pa.Table:
+    rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
+    homes = [rows[name].cast(pa.int64()) for name in (_ROW_ADDRESS, _ROW_ID)]
+    return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
+
+
+def delete_in(place: VersionPlace, number: int, addresses: np.ndarray) -> Deletions:
+    """Mark rows of a fragment as deleted, by where they lie."""
+    with lance_call("stage a delete from", place.path):
+        return deleted_in(_dataset(place).get_fragment(number), addresses)
+
+
+def replace_in(
+    place: VersionPlace, fragments: Sequence[int], key: str, wanted: pa.Array
+) -> tuple[np.ndarray, np.ndarray, Deletions]:
+    """Mark the rows of some fragments as deleted that have one of the keys.
+
+    Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
+    """
+    positions, row_ids, done = [], [], []
+    with lance_call("stage a delete from", place.path):
+        dataset = _dataset(place)
+        for number in fragments:
+            fragment: Any = dataset.get_fragment(number)
+            rows = _addresses(fragment, key)
+            found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
+            hit = found.is_valid()
+            if not pc.any(hit).as_py():
+                continue
+            rows = rows.filter(hit)
+            positions.append(found.drop_null().to_numpy().astype(np.int64))
+            row_ids.append(rows[_ROW_ID].to_numpy())
+            done.append(deleted_in(fragment, rows[_ROW_ADDRESS].to_numpy()))
+    empty = np.empty(0, np.int64)
+    return (
+        np.concatenate([empty, *positions]),
+        np.concatenate([empty, *row_ids]),
+        Deletions.of(done),
+    )
+
+
+def _dataset(place: VersionPlace) -> lance.LanceDataset:
+    # Not kept: a process may live on while a branch of the same name begins anew.
+    options = None if place.options is None else dict(place.options)
+    if place.has_damaged_index:
+        return _unindexed(place)
+    return lance.dataset(place.uri, version=place.version, storage_options=options)
+
+
+def _unindexed(place: VersionPlace) -> lance.LanceDataset:
+    """Only of local tables anybody knows that an index is damaged."""
+    path = f"{place.uri}/_versions/{manifest_name(place.version)}"
+    with translated("read", path), open(path, "rb") as file:
+        content = without_indexes(message(file.read(), path), path)
+    return lance.LanceDataset(place.uri, version=place.version, serialized_manifest=content)
+
+
+def deleted_in(fragment: Any, addresses: np.ndarray) -> Deletions:
+    """Mark rows of an opened fragment as deleted."""
+    # Lance takes text only; these are numbers that it gave itself.
+    text = ", ".join(map(str, addresses.tolist()))
+    left = fragment.delete(f"{_ROW_ADDRESS} IN ({text})")
+    if left is None:
+        return Deletions(len(addresses), (), (int(fragment.fragment_id),))
+    return Deletions(len(addresses), (json.dumps(left.to_json()),))

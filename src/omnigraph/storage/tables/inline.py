@@ -1,0 +1,382 @@
+"""What Lance cannot stage: calls that write and commit at once. The reason stands at each method.
+
+Nothing here touches a table that holds user data, except ``restore`` and ``create_branch``, and
+those two move only tables whose lease the caller holds. A test fails when a module other than
+this one calls a function of Lance that commits by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+
+from omnigraph.errors import (
+    AlreadyExists,
+    InternalError,
+    OmniGraphError,
+    StorageMissing,
+    VersionMismatch,
+)
+from omnigraph.storage.lance_format.files import Damaged
+from omnigraph.storage.objects.graph_paths import is_branch, refused
+from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.read_back import (
+    check_new_fork,
+    check_version,
+    is_readable_reference,
+    set_aside,
+)
+from omnigraph.storage.tables.blobs import stored_schema
+from omnigraph.storage.tables.cleaning import delete_files, delete_versions, removal_of
+from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets, branch_file
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.fragments import Part, VersionPlace
+from omnigraph.storage.tables.ledger import check_added, withdraw
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
+
+_LISTINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch of one dataset: where it was forked, and when, in seconds."""
+
+    name: str
+    parent: str | None
+    parent_version: int
+    created_at: int
+
+
+class InlineTables:
+    """Creating, restoring and branching whole datasets."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+
+    def create(self, location: str, schema: pa.Schema) -> CommittedTable:
+        """Create an empty table at version 1.
+
+        Inline because a dataset that does not exist has no HEAD that could be held back; it is
+        unreachable until a manifest names it.
+        """
+        ref = TableRef(location)
+        path = self._datasets.root.path(location)
+        if self._datasets.info(ref, 1) is not None:
+            raise AlreadyExists(f"there is a table at '{location}' already")
+        with self._datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
+            created = LanceDataset.commit(
+                path,
+                LanceOperation.Overwrite(stored_schema(schema), []),
+                enable_stable_row_ids=True,
+                storage_options=self._datasets.options,
+                max_retries=0,
+            )
+        self._check_made(ref, 1)
+        info = self._datasets.info(ref, int(created.version))
+        if info is None or info.version != 1:
+            raise AlreadyExists(f"there is a table at '{location}' already")
+        return CommittedTable(ref, info.version, 0, info)
+
+    def restore(self, ref: TableRef, head: int, version: int) -> CommittedTable:
+        """Give a table the content of an earlier version again, as the version after ``head``.
+
+        Inline because it writes nothing but the new version. Lance would let a stale restore
+        win, so the result has to be exactly the next version.
+        """
+        dataset = self._datasets.open(ref, head)
+        outcome = self._datasets.known_outcome(ref, head + 1)
+        with outcome, lance_call("restore", ref.path, writes=True):
+            restored = LanceDataset.commit(
+                dataset,
+                LanceOperation.Restore(version),
+                read_version=head,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+            rows = int(restored.count_rows())
+        self._check_next(ref, restored)
+        info = self._datasets.info(ref, int(restored.version))
+        if info is None or info.version != head + 1:
+            raise VersionMismatch(
+                f"'{ref.path}' was written while it was being restored",
+                hint="refresh and retry",
+                details={"expected": head, "actual": int(restored.version) - 1},
+            )
+        return CommittedTable(ref, info.version, rows, info)
+
+    def begin_again(
+        self, location: str, schema: pa.Schema, above: int, numbering: CommittedTable | None = None
+    ) -> CommittedTable:
+        """An empty table whose versions count on from those of one that had its name before.
+
+        What is there is the earlier table; where nothing is, the counting is taken over from
+        ``numbering``, by a clone that shares its files, is emptied at once and goes: it names files
+        of another table. Inline for the reason of ``create``: no manifest names these versions.
+        """
+        ref = TableRef(location)
+        if numbering is not None:
+            origin = self._datasets.open(numbering.ref, numbering.version)
+            with lance_call("create", location, writes=True):
+                origin.shallow_clone(
+                    self._datasets.root.path(location),
+                    numbering.version,
+                    storage_options=self._datasets.options,
+                )
+            self._check_made(ref, numbering.version)
+        dataset = self._datasets.open(ref)
+        emptied = False
+        while not emptied or int(dataset.version) <= above:
+            with lance_call("create", location, writes=True):
+                dataset = LanceDataset.commit(
+                    dataset,
+                    LanceOperation.Overwrite(stored_schema(schema), []),
+                    read_version=int(dataset.version),
+                    max_retries=0,
+                    storage_options=self._datasets.options,
+                )
+            emptied = True
+            self._check_next(ref, dataset)
+        if numbering is not None:
+            cloned = removal_of(self._datasets, ref, [numbering.version])
+            delete_versions(self._datasets, ref, cloned.versions)
+            delete_files(self._datasets.objects, cloned.files)
+        self._datasets.sync_table(ref)
+        info = self._datasets.info(ref, int(dataset.version))
+        if info is None:
+            raise StorageMissing(f"the new table at '{location}' is gone")
+        return CommittedTable(ref, info.version, 0, info)
+
+    def _check_made(self, ref: TableRef, version: int) -> None:
+        """Check a table that was just made; one that is damaged is removed again."""
+        datasets = self._datasets
+        try:
+            if datasets.root.is_local:
+                check_version(datasets, ref, version, sync=False)
+        except Damaged as found:
+            datasets.objects.delete_prefix(ref.path)
+            raise found.damage.error() from None
+        datasets.sync_table(ref)
+        datasets.note_new(ref)
+
+    def _check_next(self, ref: TableRef, dataset: LanceDataset) -> None:
+        """Check a version that brought no files of rows; one that nobody can read is set aside."""
+        datasets, version = self._datasets, int(dataset.version)
+        if not datasets.root.is_local:
+            with lance_call("read", ref.path):
+                datasets.note_version(ref, version, dataset.read_transaction(version))
+            return
+        try:
+            check_version(datasets, ref, version)
+        except Damaged as found:
+            if found.damage.unreadable_version:
+                set_aside(datasets, ref, version)
+            raise found.damage.error() from None
+
+    # -- branches of one dataset ---------------------------------------------------------
+
+    def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
+        """The branches of a dataset by name, in alphabetical order."""
+        dataset = self._datasets.open(TableRef(location), version)
+        found = self._listed(dataset, location)
+        for name, info in found.items():
+            for each in (name, info.get("parent_branch")):
+                if each is not None and not is_branch(each):
+                    raise refused(each, f"a branch reference of '{location}'")
+        return {
+            name: BranchInfo(
+                name,
+                found[name].get("parent_branch"),
+                int(found[name].get("parent_version") or 0),
+                int(found[name].get("create_at") or 0),
+            )
+            for name in sorted(found)
+        }
+
+    def _listed(self, dataset: LanceDataset, location: str) -> Any:
+        """Lance lists references and then reads each: one that goes in between fails it all."""
+        for _ in range(_LISTINGS):
+            with suppress(StorageMissing), lance_call("list the branches of", location):
+                return dataset.branches.list()
+        with lance_call("list the branches of", location):
+            return dataset.branches.list()
+
+    def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
+        """Fork a dataset at a version.
+
+        Inline because a branch is a reference, not a version: until the graph's manifest places
+        a table on it, nobody reads it.
+        """
+        dataset = self._datasets.open(TableRef(source.location))
+        origin = version if source.branch is None else (source.branch, version)
+        ref = TableRef(source.location, name)
+        try:
+            with lance_call(f"create branch '{name}' of", source.location, writes=True):
+                dataset.create_branch(name, origin)
+            check_new_fork(self._datasets, ref, version)
+        except Damaged as found:
+            self._remove_fork(ref)
+            raise found.damage.error() from None
+        except OmniGraphError:
+            # One reference that cannot be read would hide all branches of the table.
+            if not is_readable_reference(self._datasets, ref):
+                self._remove_fork(ref)
+            raise
+        self._remove_strays(source.location)
+        self._datasets.sync_table(ref)
+        self._datasets.note_new(ref)
+        return ref
+
+    def _remove_fork(self, ref: TableRef) -> None:
+        """Remove a branch that was just made, its reference first."""
+        assert ref.branch is not None
+        self._datasets.objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
+        self._datasets.objects.delete_prefix(ref.path)
+
+    def _remove_strays(self, location: str) -> None:
+        """Lance makes the directory of a reference also under the spelling of an address."""
+        root = self._datasets.root
+        spelled = root.spelled_as_address(location)
+        if root.is_local and spelled != root.path(location):
+            with suppress(OSError):
+                # Stops at the first that is not empty.
+                os.removedirs(f"{spelled}/_refs/branches")
+
+    def delete_branch(self, location: str, name: str) -> None:
+        """Remove a branch of a dataset with its files; one that is not there is fine.
+
+        Inline because removing a reference has no second phase. What a crash left of a branch
+        (files without a reference) is removed as well, but never a directory in which another
+        branch lives.
+        """
+        dataset = self._datasets.open(TableRef(location))
+        self._datasets.objects.refuse_links(TableRef(location, name).path)
+        with lance_call(f"delete branch '{name}' of", location, writes=True):
+            names = list(dataset.branches.list())
+            if name in names:
+                dataset.branches.delete(name)
+                names.remove(name)
+                self._datasets.sync_refs(location)
+        nested = any(other.startswith(f"{name}/") for other in names)
+        if not nested:
+            self._datasets.objects.delete_prefix(TableRef(location, name).path)
+
+    # -- tables of rows that are only ever added -----------------------------------------
+
+    def append_log(self, location: str, rows: pa.Table) -> None:
+        """Add rows to a table outside the graph's versions, creating it for the first ones.
+
+        Inline because a log has no pins: its newest version is what counts.
+        """
+        if self._is_written(location):
+            self._add(location, rows, "append")
+            return
+        try:
+            self._add(location, rows, "create")
+        except AlreadyExists:
+            # Somebody else wrote the first rows between our look and our write.
+            self._add(location, rows, "append")
+
+    def _is_written(self, location: str) -> bool:
+        return bool(self._datasets.objects.list(f"{location}/_versions"))
+
+    def _add(self, location: str, rows: pa.Table, mode: str) -> None:
+        ref = TableRef(location)
+        versions = self._datasets.listed_versions(ref) if self._datasets.root.is_local else []
+        outcome = self._datasets.known_outcome(ref, versions[-1] + 1 if versions else 1)
+        with outcome, lance_call("write to", location, writes=True):
+            written = lance.write_dataset(
+                rows,
+                self._datasets.root.path(location),
+                mode=mode,
+                enable_stable_row_ids=True,
+                storage_options=self._datasets.options,
+            )
+        try:
+            check_added(self._datasets, ref, written)
+        except Damaged as found:
+            if written.version == 1:
+                self._datasets.objects.delete_prefix(location)
+            else:
+                withdraw(self._datasets, ref, written, found.damage)
+            raise found.damage.error() from None
+        self._datasets.sync_table(ref)
+        self._datasets.checksums.record()
+
+    def read_log(self, location: str) -> pa.Table | None:
+        """All rows of such a table, or ``None`` when it was never written."""
+        try:
+            dataset = self._datasets.open(TableRef(location))
+        except StorageMissing:
+            return None
+        with lance_call("read", location):
+            return dataset.to_table()
+
+
+def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+    """All columns of rows that belong to no version yet, blobs as bytes; for any process.
+
+    Inline because Lance reads blobs only through a version. The one made here is detached: it is
+    in nobody's history, no reader finds it, and it is gone at the end.
+    """
+    options = None if place.options is None else dict(place.options)
+    with lance_call("read rows for", place.path):
+        made = LanceDataset.commit(
+            place.uri,
+            LanceOperation.Append([part.metadata()]),
+            read_version=place.version,
+            detached=True,
+            storage_options=options,
+        )
+    try:
+        return Table(TableRef(place.path), made).last_fragment(schema)
+    finally:
+        _forget_detached(place, made)
+
+
+@contextmanager
+def as_if_committed(place: VersionPlace, steps: Sequence[StagedTable]) -> Iterator[VersionPlace]:
+    """What staged steps would make of a version, for any process to read while the block lasts.
+
+    Inline because an index is built on a version, and the one it is meant for comes only with the
+    commit. Those made here are detached, as in ``rows_of_part``; parts have the numbers in them
+    that they will get. Made from a handle of the version: from an address Lance would start at
+    the newest.
+    """
+    options = None if place.options is None else dict(place.options)
+    with ExitStack() as made:
+        with lance_call("open", place.path):
+            at = lance.dataset(place.uri, version=place.version, storage_options=options)
+        for step in steps:
+            if not isinstance(step._transaction, Transaction):
+                raise InternalError("a staged write was read that this process did not stage")
+            with lance_call("read", place.path):
+                at = LanceDataset.commit(
+                    at,
+                    step._transaction.operation,
+                    read_version=at.version,
+                    detached=True,
+                    storage_options=options,
+                )
+            made.callback(_forget_detached, place, at)
+        yield replace(place, version=int(at.version))
+
+
+def _forget_detached(place: VersionPlace, made: LanceDataset) -> None:
+    # Some options are for Lance alone.
+    options = {k: v for k, v in (place.options or {}).items() if k not in S3_LIMITS}
+    # Files that nobody refers to: what is left of them takes a little room.
+    with suppress(OmniGraphError), lance_call("read", place.path):
+        objects = ObjectStore(parse_root(place.uri, options))
+        by = made.read_transaction(made.version)
+        objects.delete(f"_versions/d{made.version}.manifest")
+        if by is not None:
+            objects.delete(f"_transactions/{by.read_version}-{by.uuid}.txn")

@@ -1,0 +1,394 @@
+"""A table of rows by key that is written by compare-and-set: the graph's manifest.
+
+Lance writes and commits such a change in one call, so it can be checked only when it is visible.
+Whoever writes holds the lease for it, reads back what was written, and takes it back when it is
+not whole: see ``read_back`` and ``withdraw``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import OmniGraphError
+from omnigraph.storage.durable import sync_tree
+from omnigraph.storage.lance_format.files import Damage, Damaged, NewFile
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.read_back import (
+    check_added_files,
+    check_staged_files,
+    check_version,
+    expand,
+    set_aside,
+)
+from omnigraph.storage.tables.blobs import is_stored_blob
+from omnigraph.storage.tables.datasets import Datasets, branch_file
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, is_blob_folder, new_files
+from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+_CONTENT = "metadata"
+"""The column that says what a row means; the others name it."""
+
+
+class Ledger:
+    """A handle of such a table. It moves with every write, so it is never shared."""
+
+    def __init__(self, datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
+        self.ref = ref
+        self._datasets = datasets
+        self._dataset = dataset
+        self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
+        self._written: list[int] = []
+        self._version_files: dict[int, list[str]] = {}
+
+    @classmethod
+    def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
+        """Create the table with its first rows in one version.
+
+        Inline for the reason of ``InlineTables.create``; that it exists is what makes a graph
+        visible, so exactly one of several creators succeeds.
+        """
+        ref = TableRef(location)
+        with datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
+            created = lance.write_dataset(
+                rows,
+                datasets.root.path(location),
+                mode="create",
+                enable_stable_row_ids=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=datasets.options,
+            )
+        try:
+            check_added(datasets, ref, created)
+        except Damaged as found:
+            datasets.objects.delete_prefix(location)
+            raise found.damage.error() from None
+        datasets.sync_table(ref)
+        datasets.note_new(ref)
+        return cls(datasets, ref, created)
+
+    @classmethod
+    def open(cls, datasets: Datasets, ref: TableRef, version: int | None = None) -> Ledger:
+        return cls(datasets, ref, datasets.open(ref, version))
+
+    def check_rows(self) -> None:
+        """Look at the files by which rows are hidden; ``StorageCorrupt`` when one is damaged."""
+        self._datasets.guard(self.ref, self._dataset).check_rows(self._dataset)
+
+    @property
+    def version(self) -> int:
+        return int(self._dataset.version)
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """The metadata of the table as text."""
+        found = self._dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in found.items()}
+
+    @property
+    def fragments(self) -> frozenset[int]:
+        """The fragments that the table consists of; a change adds new ones."""
+        return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
+
+    def advance(self, version: int) -> None:
+        """Move to another version."""
+        if not self._datasets.is_at_home(self.ref, self.version):
+            self._dataset = self._datasets.open(self.ref, version)
+            return
+        path = self._datasets.version_path(self.ref, version)
+        self._datasets.first_reads.check_version_form(path)
+        with lance_call("open", self.ref.path):
+            self._dataset = self._dataset.checkout_version(version)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        fragments: Iterable[int] | None = None,
+    ) -> pa.Table:
+        """Rows at this version; with ``fragments`` only those in some of its fragments."""
+        with lance_call("read", self.ref.path):
+            parts = None
+            if fragments is not None:
+                wanted = frozenset(fragments)
+                parts = [p for p in self._dataset.get_fragments() if p.fragment_id in wanted]
+                if not parts:
+                    return self._dataset.schema.empty_table()
+            return self._dataset.scanner(
+                columns=None if columns is None else list(columns),
+                filter=condition,
+                fragments=parts,
+            ).to_table()
+
+    # -- writing -------------------------------------------------------------------------
+
+    def upsert(self, rows: pa.Table, key: str) -> int:
+        """Insert or replace rows by key in one version, unless one of them changed meanwhile.
+
+        Executed directly, because a staged upsert does not notice that somebody else inserts
+        the same new key; and without an index, because one on the key would hide it again.
+        Raises ``Conflict`` when somebody was faster. Others see the rows from here on; they are
+        checked by ``read_back`` and on the disk after ``sync``.
+        """
+        with lance_call("write", self.ref.path, writes=True):
+            (
+                self._dataset.merge_insert(key)
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .conflict_retries(0)
+                .use_index(False)
+                .execute(rows)
+            )
+        self._written.append(self.version)
+        return self.version
+
+    def rewrite(self) -> int:
+        """Put all rows into as few fragments as possible, in one version with the same content.
+
+        One strict overwrite: it loses to every other writer and never rebases, which Lance's own
+        compaction does.
+        """
+        with lance_call("compact", self.ref.path, writes=True):
+            transaction = write_fragments(
+                self._dataset.to_table(),
+                self._dataset,
+                mode="overwrite",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._datasets.options,
+                enable_stable_row_ids=True,
+            )
+        check_staged_files(self._datasets, self.ref, new_files(transaction.operation), {})
+        with lance_call("compact", self.ref.path, writes=True):
+            self._dataset = LanceDataset.commit(
+                self._dataset,
+                transaction,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+        self._written.append(self.version)
+        return self.version
+
+    @property
+    def stored_cleanup(self) -> tuple[str, ...]:
+        """Settings by which Lance would remove versions on its own."""
+        with lance_call("read", self.ref.path):
+            return tuple(sorted(k for k in self._dataset.config() if k.startswith(AUTO_CLEANUP)))
+
+    def forget_cleanup(self) -> int:
+        """Take such settings out, in one version. Inline because nothing else is written."""
+        gone = LanceOperation.UpdateMap(dict.fromkeys(self.stored_cleanup))
+        with lance_call("write", self.ref.path, writes=True):
+            self._dataset = LanceDataset.commit(
+                self._dataset,
+                LanceOperation.UpdateConfig(config_updates=gone),
+                read_version=self.version,
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+        self._written.append(self.version)
+        return self.version
+
+    # -- checking ------------------------------------------------------------------------
+
+    def read_back(
+        self, rows: pa.Table | None = None, key: str = "", known: frozenset[int] = frozenset()
+    ) -> None:
+        """Check the version that this handle wrote and note its sums.
+
+        Raises ``Damaged`` if it is not whole. It is opened as another process would open it, by a
+        session that knows nothing of the write. ``rows`` have to be there, in fragments other than
+        those ``known`` before the write; rows of other programs may have come between.
+        """
+        datasets, version = self._datasets, self.version
+        if not datasets.root.is_local:
+            return
+        content = check_version(datasets, self.ref, version, sync=False)
+        if rows is not None:
+            self._read_back_rows(rows, key, known)
+        self._written = [each for each in self._written if each != version]
+        self._version_files[version] = content.files
+
+    def _read_back_rows(self, rows: pa.Table, key: str, known: frozenset[int]) -> None:
+        fresh = self._datasets.open_anew(self.ref, self.version)
+        with lance_call("read", self.ref.path):
+            fragments = fresh.get_fragments()
+        added = [each for each in fragments if each.fragment_id not in known]
+        files = [*_data_files(each.metadata for each in added), *self._new_marks(fragments)]
+        check_added_files(self._datasets, self.ref, files)
+        if not self._is_in(files, rows, key):
+            raise Damaged(Damage(self._datasets.root.path(self.ref.path), "rows are missing"))
+
+    def _is_in(self, files: Iterable[NewFile], rows: pa.Table, key: str) -> bool:
+        """Whether all rows are in some data files, to the letter."""
+        top, columns = self._datasets.root.path(self.ref.path), [key, _CONTENT]
+        found: set[tuple[str, str | None]] = set()
+        with lance_call("read", self.ref.path):
+            for file in files:
+                if file.deleted is None:
+                    reader = LanceFileReader(f"{top}/{file.name}", columns=columns)
+                    found |= _pairs(reader.read_all().to_table(), key)
+        return _pairs(rows, key) <= found
+
+    def contains(self, rows: pa.Table, key: str) -> bool:
+        """Whether exactly these rows are there, for a writer that was not told."""
+        return _pairs(rows, key) <= _pairs(self.read([key, _CONTENT]), key)
+
+    def _new_marks(self, fragments: Iterable[lance.LanceFragment]) -> Iterable[NewFile]:
+        """The deletion files that came with this version."""
+        for fragment in fragments:
+            marks = fragment.metadata.deletion_file
+            if (
+                marks is not None
+                and marks.base_id is None
+                and marks.read_version >= self.version - 1
+            ):
+                yield NewFile(marks.path(fragment.fragment_id), deleted=marks.num_deleted_rows)
+
+    def withdraw(self, damage: Damage) -> bool:
+        """Take back the version that this handle wrote; whether others may have seen it.
+
+        One that nobody can open is set aside, and its number is free again. Any other is
+        followed by a version with the content of the one before.
+        """
+        version = self.version
+        seen = withdraw(self._datasets, self.ref, self._dataset, damage)
+        self._dataset = self._datasets.open(self.ref, version + 1 if seen else version - 1)
+        self._written.clear()
+        return seen
+
+    def note(self) -> None:
+        """Note what the files are that came with versions of this handle. Never fails."""
+        written, self._written = self._written, []
+        with suppress(OmniGraphError):
+            for version in written:
+                note_made(self._datasets, self.ref, self._dataset, version)
+
+    # -- durability ----------------------------------------------------------------------
+
+    def _known_on_disk(self) -> tuple[int, int]:
+        """The version and the fragment up to which everything is on the disk.
+
+        Who wrote the newest version may have died before it was there, so one that this process
+        did not write counts as missing; its writer has seen to the one before.
+        """
+        newest = max(self.fragments, default=-1)
+        version, part = self._datasets.on_disk.get(self.ref.path, (0, newest))
+        if version == self.version:
+            return version, part
+        return max(self.version - 1, 0), min(part, newest - 1)
+
+    def sync(self) -> None:
+        """Sync every version since the last sync, and what of their files is still in use.
+
+        The files have random names and are written inside the call, so those that are new are
+        found through the fragments. A branch has files of its parent's, which are not meant.
+        A file whose sync fails is written again: everybody sees the version already.
+        """
+        if not self._datasets.synced:
+            return
+        with lance_call("read", self.ref.path):
+            parts = [part.metadata for part in self._dataset.get_fragments()]
+        names: list[str] = []
+        for part in parts:
+            if part.id > self._last_part:
+                names.extend(f"data/{data.path}" for data in part.files)
+            if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
+                names.append(part.deletion_file.path(part.id))
+        top = self._datasets.root.path(self.ref.path)
+        names = [name for name in names if os.path.exists(f"{top}/{name}")]
+        for version in range(self._synced + 1, self.version + 1):
+            names += self._version_files.pop(version, []) or self._datasets.version_files(
+                self.ref, self._dataset, version
+            )
+        paths = [f"{top}/{name}" for name in names]
+        with translated("sync", self.ref.path):
+            sync_tree(paths, top, visible=True)
+        self._synced = self.version
+        self._last_part = max((part.id for part in parts), default=-1)
+        self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
+
+
+def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:
+    return set(zip(rows[key].to_pylist(), rows[_CONTENT].to_pylist(), strict=True))
+
+
+def _data_files(fragments: Iterable[FragmentMetadata]) -> Iterable[NewFile]:
+    for fragment in fragments:
+        for data in fragment.files:
+            if data.base_id is None:
+                yield NewFile(f"data/{data.path}", data.file_size_bytes)
+
+
+def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damage) -> bool:
+    """See ``Ledger.withdraw``; the caller made sure that nobody wrote since."""
+    version = int(dataset.version)
+    if damage.unreadable_version:
+        set_aside(datasets, ref, version)
+        return False
+    with lance_call("restore", ref.path, writes=True):
+        restored = LanceDataset.commit(
+            dataset,
+            LanceOperation.Restore(version - 1),
+            read_version=version,
+            max_retries=0,
+            storage_options=datasets.options,
+        )
+    check_version(datasets, ref, int(restored.version))
+    return True
+
+
+def check_added(datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
+    """Check the version of a handle that was just written, with the files that it brought."""
+    if not datasets.root.is_local:
+        with suppress(OmniGraphError):
+            note_made(datasets, ref, dataset, int(dataset.version))
+        return
+    check_version(datasets, ref, int(dataset.version), sync=False)
+    with lance_call("read", ref.path):
+        made_by = dataset.read_transaction(int(dataset.version))
+    if made_by is not None:
+        check_added_files(datasets, ref, new_files(made_by.operation))
+
+
+def note_made(
+    datasets: Datasets, ref: TableRef, dataset: LanceDataset, version: int, *, adopted: bool = False
+) -> None:
+    """Note what all files are that a version brought, by its transaction."""
+    with lance_call("read", ref.path):
+        made_by = dataset.read_transaction(version)
+    files = () if made_by is None else new_files(made_by.operation)
+    if datasets.root.is_local:
+        top = datasets.root.path(ref.path)
+        # What a branch names may lie where it was made from.
+        names = [f.name for f in expand(top, files) if Path(top, f.name).exists()]
+    else:
+        has_blobs = any(map(is_stored_blob, dataset.schema))
+        names = [f.name for f in files if has_blobs or not is_blob_folder(f)]
+    datasets.note_version(ref, version, made_by, names, adopted=adopted)
+
+
+def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
+    """Note what a dead writer brought with some versions, if it did not come to that.
+
+    Never fails: what cannot be read is unverified.
+    """
+    for version in range(first, last + 1):
+        with suppress(OmniGraphError):
+            if datasets.info(ref, version) is not None:
+                note_made(datasets, ref, datasets.open(ref, version), version, adopted=True)
+    if ref.branch is not None:
+        datasets.checksums.adopt(ref.location, [branch_file(ref.branch)])

@@ -1,0 +1,98 @@
+"""Files beside a table that none of its versions names, on no branch: what dead writers left.
+
+Only looked at here. A write that has not been committed yet has such files too, so nobody may
+remove them without knowing that no writer needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lance import LanceDataset
+
+from omnigraph.errors import StorageMissing
+from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.types import TableRef, split_file
+
+_FOLDERS = ("data", "_deletions", "_indices")
+# How Lance and the object store call a local file while they write it.
+_UNFINISHED = re.compile(r"^\.tmp|#\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedFile:
+    """A file that no version names."""
+
+    path: str
+    """Relative to the root of the graph."""
+    size: int
+    modified: datetime
+
+
+def unnamed_files(datasets: Datasets, location: str) -> list[UnnamedFile]:
+    """The files of rows, deletions and indexes beside a table and its branches, by their paths."""
+    table = datasets.open(TableRef(location))
+    with lance_call("list the files of", location):
+        # What is there before what is named: a write that is committed meanwhile has no such file.
+        there = list(_there(table))
+    named = names_of_versions(datasets, location)
+    found = [
+        UnnamedFile(f"{location}/{path}", size, modified)
+        for path, name, size, modified in there
+        if name not in named
+    ]
+    return sorted([*found, *_unfinished(datasets, location)], key=lambda file: file.path)
+
+
+def _unfinished(datasets: Datasets, location: str) -> Iterator[UnnamedFile]:
+    """Files that a writer died over before they had their names; listings leave them out."""
+    if not datasets.root.is_local:
+        return
+    top = datasets.root.path(location)
+    for folder, _, names in os.walk(top):
+        for name in names:
+            if _UNFINISHED.search(name):
+                with suppress(StorageMissing), translated("look at", location):
+                    found = os.lstat(f"{folder}/{name}")
+                    path = f"{location}{folder.removeprefix(top)}/{name}"
+                    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+                    yield UnnamedFile(path, found.st_size, modified)
+
+
+def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
+    """Every file: its path, the name that versions have for it, its size and its time."""
+    for batch in table.all_files():
+        columns = [batch.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
+        for path, size, modified in zip(*columns, strict=True):
+            found = split_file(path)
+            parts = [] if found is None else found[1].split("/")
+            if parts and parts[0] in _FOLDERS:
+                yield path, name_in_versions(parts), size, modified
+
+
+def names_of_versions(datasets: Datasets, location: str) -> set[str]:
+    """What all versions of a table name, on all its branches; relative to whichever has it."""
+    table = datasets.open(TableRef(location))
+    with lance_call("list the files of", location):
+        copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
+        return {name for copy in copies for name in _named(copy)}
+
+
+def _named(table: LanceDataset) -> Iterable[str]:
+    """What the versions of one copy name, wherever it lies: names are given only once."""
+    for batch in table.tracked_files():
+        yield from batch.column("path").to_pylist()
+
+
+def name_in_versions(parts: list[str]) -> str:
+    """What versions call a file: a blob lies in a directory named after the file of its row."""
+    if parts[0] == "data" and len(parts) > 2:
+        return f"data/{parts[1]}.lance"
+    return "/".join(parts)

@@ -1,0 +1,261 @@
+"""The only door to Lance's searches: words by a text index, neighbours by vectors.
+
+A text search asks the index alone: rows in fragments that it does not cover are the caller's to
+look at. A vector search covers every row, by the index where there is one and by brute force
+elsewhere. Rows are named by their stable row ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.query import MatchQuery
+
+from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.widths import batch_rows
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+RowIds: TypeAlias = npt.NDArray[np.uint64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# Lance would otherwise stop at 50 terms, the first of the alphabet.
+_ALL_EXPANSIONS = 2**31 - 1
+_TOO_WIDE = re.compile("Levenshtein automaton exceeds")
+# A graph may hold indexes of other programs, in many partitions or compressed.
+_ALL_PARTITIONS = 1_000_000
+_REFINE = 20
+
+_ANALYSER: dict[str, object] = {
+    "base_tokenizer": "simple",
+    "language": "English",
+    "max_token_length": 40,
+    "lower_case": True,
+    "stem": True,
+    "remove_stop_words": True,
+    "custom_stop_words": None,
+    "ascii_folding": True,
+    "split_identifiers": False,
+    "split_on_numerics": False,
+    "document_granularity": "row",
+}
+"""How our indexes split texts. One that does it differently would find other rows."""
+
+_EDITION = 2
+"""The format of our text indexes. Older releases of Lance wrote another one, and stemmed by other
+rules without a word about it: an index of theirs, asked by this release, misses rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hits:
+    """Rows that a search found, and the score or distance of each."""
+
+    row_ids: RowIds
+    scores: Floats
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def head(self, limit: int | None) -> Hits:
+        """The first so many."""
+        return self if limit is None else Hits(self.row_ids[:limit], self.scores[:limit])
+
+
+NOTHING = Hits(np.empty(0, np.uint64), np.empty(0, np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndex:
+    """The index of one column: which fragments of the table it covers.
+
+    ``metric`` is that of a vector index.
+    """
+
+    name: str
+    column: str
+    covered: frozenset[int]
+    outside: frozenset[int]
+    metric: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return not self.outside
+
+
+def text_index(table: Table, column: str) -> SearchIndex | None:
+    """The text index of a column, if there is one that splits texts as ours do.
+
+    Of several, Lance does not say which it asks; then none counts, nor does one that is damaged.
+    """
+    if table._avoids_index(column):
+        return None
+    found = [index for index in _indexes(table, column) if index.index_type == "Inverted"]
+    if len(found) != 1 or not _is_ours(found[0]):
+        return None
+    return _search_index(table, found[0], column)
+
+
+def _is_ours(index: Any) -> bool:
+    details = index.details or {}
+    return all(details.get(name) == value for name, value in _ANALYSER.items()) and all(
+        segment.index_version == _EDITION for segment in index.segments
+    )
+
+
+def vector_index(table: Table, column: str) -> SearchIndex | None:
+    """The vector index of a column, unless it is damaged."""
+    if table._avoids_index(column):
+        return None
+    for index in _indexes(table, column):
+        metric = (index.details or {}).get("metric_type")
+        if metric is not None:
+            return _search_index(table, index, column, str(metric).lower())
+    return None
+
+
+def _indexes(table: Table, column: str) -> list[Any]:
+    with lance_call("read", table.ref.path):
+        found = table._dataset.describe_indices()
+        return [index for index in found if list(index.field_names) == [column]]
+
+
+def _search_index(table: Table, index: Any, column: str, metric: str | None = None) -> SearchIndex:
+    with lance_call("read", table.ref.path):
+        live = {fragment.fragment_id for fragment in table._dataset.get_fragments()}
+        known = {number for segment in index.segments for number in segment.fragment_ids}
+    return SearchIndex(index.name, column, frozenset(known & live), frozenset(live - known), metric)
+
+
+def text_count(table: Table, index: SearchIndex) -> int:
+    """How many texts a text index holds, those of deleted rows included."""
+    with lance_call("read", table.ref.path):
+        found = table._dataset.stats.index_stats(index.name)
+        return sum(int(part["num_docs"]) for part in found["indices"])
+
+
+def text_hits(
+    table: Table,
+    index: SearchIndex,
+    query: str,
+    *,
+    max_edits: int = 0,
+    condition: pc.Expression | None = None,
+    limit: int | None = None,
+) -> Hits | None:
+    """The rows that an index finds for any of the words, best first, with their scores.
+
+    None when so many edits are more than it can look for, or when it takes no such condition, as
+    one on a column whose index is damaged.
+    """
+    if condition is not None and table._avoids_index(condition):
+        return None
+    asked = MatchQuery(query, index.column, fuzziness=max_edits, max_expansions=_ALL_EXPANSIONS)
+    with lance_call("search", table.ref.path):
+        try:
+            found = table._dataset.scanner(
+                columns=["_score"],
+                full_text_query=asked,
+                filter=condition,
+                prefilter=True,
+                limit=limit,
+                with_row_id=True,
+                fast_search=True,
+            ).to_table()
+        except (ValueError, pa.ArrowInvalid) as error:
+            if _TOO_WIDE.search(str(error)) or is_unsupported_filter(error):
+                return None
+            raise
+    return _hits(found, "_score")
+
+
+def vector_hits(
+    table: Table,
+    column: str,
+    query: npt.NDArray[np.float32],
+    k: int,
+    *,
+    metric: str,
+    condition: pc.Expression | None = None,
+    probes: int | None = None,
+) -> Hits | None:
+    """The k nearest rows among those that a condition keeps, nearest first.
+
+    With ``probes`` so many partitions of an index are looked into, or all if they have too few.
+
+    Rows without a vector are not there, nor by cosine those whose vector is zero. The distances
+    are Lance's: squared for ``l2``. None when Lance takes no such condition.
+    """
+    is_unindexed = table._avoids_index(f"{column} {condition}")
+    dataset = table._dataset_for(f"{column} {condition}")
+    compressed = not is_unindexed and any(
+        "metric_type" in (index.details or {}) and not index.index_type.endswith("FLAT")
+        for index in _indexes(table, column)
+    )
+    nearest = {
+        "column": column,
+        "q": query,
+        "k": k,
+        "metric": metric,
+        "nprobes": _ALL_PARTITIONS if probes is None else probes,
+        "refine_factor": _REFINE if compressed else None,
+    }
+    with lance_call("search", table.ref.path):
+        try:
+            found = dataset.scanner(
+                columns=["_distance"],
+                nearest=nearest,
+                filter=condition,
+                prefilter=True,
+                with_row_id=True,
+            ).to_table()
+        except (ValueError, pa.ArrowInvalid) as error:
+            if condition is not None and is_unsupported_filter(error):
+                return None
+            raise
+    if probes is not None and len(found) < k:
+        return vector_hits(table, column, query, k, metric=metric, condition=condition)
+    return _hits(found, "_distance")
+
+
+def _hits(found: pa.Table, scores: str) -> Hits:
+    return Hits(
+        found["_rowid"].to_numpy().astype(np.uint64, copy=False),
+        found[scores].to_numpy().astype(np.float64),
+    )
+
+
+def column_batches(
+    table: Table,
+    column: str,
+    fragments: Collection[int] | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """One column with the row ids, of the whole table or of some fragments, in their order."""
+    with lance_call("read", table.ref.path):
+        parts = None
+        if fragments is not None:
+            parts = [p for p in table._dataset.get_fragments() if p.fragment_id in fragments]
+            if not parts:
+                return
+        yield from table._dataset.scanner(
+            columns=[column],
+            fragments=parts,
+            limit=limit,
+            with_row_id=True,
+            batch_size=batch_rows(table.schema, [column]),
+        ).to_batches()
+
+
+def matching_rows(table: Table, condition: pc.Expression) -> RowIds:
+    """The rows that a condition keeps, ascending."""
+    found = table.read([], condition, row_ids=True)["_rowid"]
+    ids: RowIds = np.sort(found.to_numpy().astype(np.uint64, copy=False))
+    return ids

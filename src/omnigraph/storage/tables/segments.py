@@ -1,0 +1,266 @@
+"""Indexes in segments: each knows some parts of a table, and all of one name are one index.
+
+Any process can build a segment over its share of the parts; those of one index are then put
+together here, which works for every kind that we build. Nothing moves before a commit names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+from lance.dataset import Index
+from lance.indices import IndicesBuilder
+
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
+from omnigraph.storage.tables.fragments import VersionPlace
+from omnigraph.storage.tables.store import index_settings
+from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.types import IndexKind, IndexSpec
+
+_CREATED = "_row_created_at_version"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of an index that a version has."""
+
+    name: str
+    uuid: str
+    parts: frozenset[int]
+    version: int
+    """What it was built on: a row that is younger is not in it."""
+    is_misnamed: bool = False
+    """Whether it still goes by a name that its column had once, and another may have now."""
+    index: Any = field(default=None, repr=False, compare=False)
+
+
+def segments_of(table: Table) -> dict[str, tuple[Segment, ...]]:
+    """The segments of every index of a version, by the name that the index would have now."""
+    found: dict[str, tuple[Segment, ...]] = {}
+    with lance_call("read", table.ref.path):
+        for index in table._dataset.describe_indices():
+            name = index_name(index)
+            made = tuple(_segment(name, index, segment) for segment in index.segments)
+            found[name] = (*found.get(name, ()), *made)
+    return found
+
+
+def _segment(name: str, index: Any, segment: Any) -> Segment:
+    version = int(segment.dataset_version_at_last_update)
+    removable = Index(
+        uuid=segment.uuid,
+        name=index.name,
+        fields=list(index.fields),
+        dataset_version=version,
+        fragment_ids=segment.fragment_ids,
+        index_version=segment.index_version,
+    )
+    parts = frozenset(segment.fragment_ids)
+    return Segment(name, str(segment.uuid), parts, version, name != index.name, removable)
+
+
+def oldest_rows(table: Table, parts: Iterable[int]) -> dict[int, int]:
+    """The version that made the oldest row of each part."""
+    found = table.read_fragments(list(parts), [_CREATED])
+    return {
+        number: int(pc.min(rows[_CREATED]).as_py()) if len(rows) else table.version
+        for number, rows in found.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What a version says about one of its indexes, without reading it."""
+
+    name: str
+    method: str
+    metric: str | None
+    sub_vectors: int | None
+    segments: int
+    largest: int
+    """The rows that the segment knows which knows most."""
+    rows: int
+    outside: int
+    """Rows that it knows, and that it does not."""
+    fragments: int
+    size: int
+    created_at: datetime | None
+    """When its newest segment was built."""
+
+
+def index_facts(table: Table) -> dict[str, IndexFacts]:
+    """Every index of a version, by the name that it would have now."""
+    with lance_call("read", table.ref.path):
+        found = table._dataset.describe_indices()
+        rows = {f.fragment_id: f.metadata.num_rows for f in table._dataset.get_fragments()}
+        return {name: _facts(name, found, rows) for name in sorted(map(index_name, found))}
+
+
+def _facts(name: str, found: Sequence[Any], rows: Mapping[int, int]) -> IndexFacts:
+    same = [index for index in found if index_name(index) == name]
+    segments = [segment for index in same for segment in index.segments]
+    details: Mapping[str, Any] = same[0].details or {}
+    metric = details.get("metric_type")
+    known = [set(segment.fragment_ids) & rows.keys() for segment in segments]
+    covered: set[int] = set().union(*known)
+    count = sum(rows[number] for number in covered)
+    moments = [_as_stored(s.created_at) for s in segments if s.created_at is not None]
+    return IndexFacts(
+        name,
+        str(same[0].index_type),
+        None if metric is None else str(metric).lower(),
+        (details.get("compression") or {}).get("num_sub_vectors"),
+        len(segments),
+        max((sum(rows[n] for n in parts) for parts in known), default=0),
+        count,
+        sum(rows.values()) - count,
+        len(covered),
+        sum(int(segment.size_bytes or 0) for segment in segments),
+        max(moments, default=None),
+    )
+
+
+def _as_stored(moment: datetime) -> datetime:
+    """In milliseconds; who has just built an index knows more than what was written."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def partitions_of(table: Table, name: str) -> int | None:
+    """Into how many partitions an index of vectors is divided; that of several segments, one."""
+    with lance_call("read", table.ref.path):
+        for index in table._dataset.describe_indices():
+            if index_name(index) == name:
+                return len(table._dataset.get_ivf_model(index.name).centroids)
+    return None
+
+
+def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float32]:
+    """Vectors of rows that lie evenly over a table, those of no row left out."""
+    total = table.count()
+    places = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
+    with lance_call("read", table.ref.path):
+        taken = table._dataset.take(places.tolist(), columns=[column])[column].combine_chunks()
+    size = table.schema.field(column).type.list_size
+    numbers = taken.drop_null().flatten().to_numpy(zero_copy_only=False)
+    vectors: npt.NDArray[np.float32] = numbers.astype(np.float32, copy=False).reshape(-1, size)
+    return vectors
+
+
+# -- in other processes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """Parts of one version that an index is to know."""
+
+    place: VersionPlace
+    spec: IndexSpec
+    parts: tuple[int, ...]
+    is_all: bool = True
+    """Whether no other segment will be put together with it."""
+    partitions: int = 1
+    """Of an index of vectors; a small segment has fewer than the index would have."""
+    centroids: Any = field(default=None, repr=False, compare=False)
+    """Around which the vectors lie; learnt when there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIndex:
+    """A segment that no version names yet."""
+
+    spec: IndexSpec
+    index: Any = field(repr=False, compare=False)
+
+    @property
+    def folder(self) -> str:
+        """Where its files are, relative to the table."""
+        return f"_indices/{self.index.uuid}"
+
+    def at(self, version: int) -> Any:
+        """For the commit that follows a version; it was built on one that is in no history."""
+        return replace(self.index, dataset_version=version)
+
+
+def build_segment(share: Building) -> BuiltIndex | None:
+    """Build a segment; for any process. None when Lance cannot, from the values that are there."""
+    spec, place = share.spec, share.place
+    try:
+        with index_build(spec.name, place.path):
+            dataset = _open(place)
+            settings = index_settings(replace(spec, partitions=share.partitions))
+            if spec.kind is IndexKind.VECTOR and share.partitions == 1:
+                settings["ivf_centroids"] = _one_centroid(dataset, spec)
+            elif share.centroids is not None:
+                settings["ivf_centroids"] = share.centroids
+                settings["num_partitions"] = len(share.centroids)
+            built = dataset.create_index_uncommitted(
+                spec.column, spec.lance_type, fragment_ids=list(share.parts), **settings
+            )
+            if spec.kind is IndexKind.TEXT and share.is_all:
+                # Without this step the commit succeeds and every text query fails.
+                built = dataset.merge_existing_index_segments([built])
+    except UnfitValues:
+        return None
+    return BuiltIndex(spec, built)
+
+
+def is_divisible(spec: IndexSpec) -> bool:
+    """Whether several processes can build it; not where codes are learnt from all vectors."""
+    return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
+
+
+def learnt_centroids(place: VersionPlace, spec: IndexSpec, partitions: int) -> Any:
+    """The centroids that all segments of an index share, learnt from a sample of the vectors.
+
+    None when they cannot be learnt: then one process builds the index, and says so if it fails.
+    """
+    try:
+        with index_build(spec.name, place.path):
+            builder = IndicesBuilder(_open(place), spec.column)
+            return builder.train_ivf(partitions, distance_type=spec.metric).centroids
+    except UnfitValues:
+        return None
+
+
+def join_segments(
+    datasets: Datasets, place: VersionPlace, built: Sequence[BuiltIndex]
+) -> BuiltIndex:
+    """One segment of several that know different parts; their files go."""
+    spec = built[0].spec
+    with lance_call(f"build the {spec.name} index of", place.path):
+        whole = _open(place).merge_existing_index_segments([each.index for each in built])
+    joined = BuiltIndex(spec, whole)
+    discard_segments(datasets, place.path, (b for b in built if b.folder != joined.folder))
+    return joined
+
+
+def discard_segments(datasets: Datasets, path: str, built: Iterable[BuiltIndex]) -> None:
+    """Remove segments that will never be committed."""
+    for each in built:
+        datasets.objects.delete_prefix(f"{path}/{each.folder}")
+
+
+def _open(place: VersionPlace) -> LanceDataset:
+    # A build borrows its handle for itself alone.
+    options = None if place.options is None else dict(place.options)
+    return lance.dataset(place.uri, version=place.version, storage_options=options)
+
+
+def _one_centroid(dataset: LanceDataset, spec: IndexSpec) -> pa.FixedSizeListArray:
+    """The same for all segments, or they could not be put together; with one it chooses nothing.
+
+    It also lets rows be indexed that have no vector, from which none could be learnt.
+    """
+    size = dataset.schema.field(spec.column).type.list_size
+    value = np.full(size, size**-0.5, np.float32)
+    return pa.FixedSizeListArray.from_arrays(pa.array(value), size)

@@ -1,0 +1,545 @@
+"""The only door to Lance tables: reads at a pinned version, and staged writes.
+
+A staged write puts its files on storage and moves nothing; ``commit_staged`` makes it the next
+version, or fails. Lance would quietly rebase a late commit onto what others committed meanwhile,
+so a commit that did not become exactly ``base + 1`` is reported as lost. What Lance cannot stage
+is in ``storage.inline``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.dataset import Index
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import (
+    InternalError,
+    StorageError,
+    StorageUnknown,
+    VersionMismatch,
+)
+from omnigraph.storage.checksums import FileSum, Sums
+from omnigraph.storage.lance_format.files import Damaged, NewFile
+from omnigraph.storage.read_back import check_blobs, check_staged_files, check_version
+from omnigraph.storage.tables.blobs import is_stored_blob, stored_data
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
+from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.types import (
+    Change,
+    CommittedTable,
+    IndexKind,
+    IndexSpec,
+    StagedTable,
+    TableRef,
+    VersionInfo,
+)
+from omnigraph.storage.tables.upserts import NEW, Replacement, keep_row_ids, row_ids_of
+from omnigraph.storage.tables.widths import batch_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    from omnigraph.storage.tables.fragments import Deletions, Part
+
+KEY = "id"
+# Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
+ROWS_PER_FRAGMENT = 50_000
+
+Data: TypeAlias = pa.Table | pa.RecordBatchReader
+
+
+class TableStore:
+    """Opens tables and stages writes. One for each graph, shared by its threads."""
+
+    def __init__(self, datasets: Datasets) -> None:
+        self._datasets = datasets
+        self._options = datasets.options
+
+    # -- reading -------------------------------------------------------------------------
+
+    def open(
+        self,
+        ref: TableRef,
+        version: int,
+        e_tag: str | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Table:
+        """A table at a known version; handles are kept and shared, see ``Datasets.shared``."""
+        return Table(ref, self._datasets.shared(ref, version, e_tag, check), self._datasets)
+
+    def head(self, ref: TableRef, known: int | None = None) -> int:
+        """The newest version of a table on its branch; cheap when an older one is known."""
+        if known is not None:
+            return self._datasets.newest(ref, known)
+        with lance_call("open", ref.path):
+            return int(self._datasets.open(ref).version)
+
+    def info(self, ref: TableRef, version: int) -> VersionInfo | None:
+        """The file of a version, or ``None`` when there is no such version."""
+        return self._datasets.info(ref, version)
+
+    def transaction_id(self, ref: TableRef, version: int) -> str | None:
+        """Which write made a version; ``None`` when that is not recorded."""
+        dataset = self._datasets.shared(ref, version)
+        with lance_call("read", ref.path):
+            found = dataset.read_transaction(version)
+        return None if found is None else str(found.uuid)
+
+    # -- staging -------------------------------------------------------------------------
+
+    def stage_append(self, table: Table, data: Data) -> StagedTable:
+        """Add rows; keys are not looked at."""
+        with lance_call("stage an append to", table.ref.path):
+            transaction = write_fragments(
+                stored_data(data),
+                table._dataset,
+                mode="append",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._options,
+            )
+        rows = _added_rows(transaction.operation)
+        return self._staged(table, Change.APPEND, transaction, inserted=rows)
+
+    def stage_upsert(self, table: Table, data: Data) -> StagedTable:
+        """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
+        with lance_call("stage an upsert into", table.ref.path):
+            transaction, stats = (
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute_uncommitted(stored_data(data))
+            )
+        return self._staged(
+            table,
+            Change.UPSERT,
+            transaction,
+            inserted=stats["num_inserted_rows"],
+            updated=stats["num_updated_rows"],
+        )
+
+    def stage_upsert_streams(
+        self, table: Table, replacement: Replacement, new: Data | None
+    ) -> StagedTable:
+        """An upsert of many rows, of which it is known which are there; none is held in memory."""
+        with lance_call("stage an upsert into", table.ref.path):
+            transaction, deleted = self._deleted_keys(table, replacement.keys)
+            replaced = self._fragments(table, replacement.rows)
+            keep_row_ids(replaced, replacement.row_ids)
+            added = [] if new is None else self._fragments(table, new)
+        return self._replaced(table, transaction, replaced, added, deleted)
+
+    def _deleted_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+        """A transaction that deletes rows by their keys, and how many they are."""
+        if batch_rows(table.schema) is not None:
+            # Lance would read whole rows, thousands at a time.
+            from omnigraph.storage.tables.deltas import delete_rows
+            from omnigraph.storage.tables.fragments import Deletions
+
+            found = row_ids_of(table, KEY, keys)
+            there = found[found != NEW]
+            deletions = delete_rows(table, there) if len(there) else Deletions()
+            if deletions is None:
+                raise InternalError(f"rows of '{table.ref.path}' that are to go were not found")
+            return _update(table, deletions), deletions.rows
+        transaction, stats = (
+            table._dataset_for(KEY)
+            .merge_insert(KEY)
+            .when_matched_delete()
+            .execute_uncommitted(pa.table({KEY: keys}))
+        )
+        return transaction, int(stats["num_deleted_rows"])
+
+    def stage_changes(
+        self,
+        table: Table,
+        deletions: Deletions,
+        rows: pa.Table,
+        row_ids: np.ndarray,
+        new: pa.Table,
+    ) -> StagedTable:
+        """Rows in the place of some that are marked as deleted, with their row ids, and new ones.
+
+        No key is looked for.
+        """
+        with lance_call("stage an upsert into", table.ref.path):
+            replaced = self._fragments(table, rows) if rows.num_rows else []
+            keep_row_ids(replaced, row_ids)
+            added = self._fragments(table, new) if new.num_rows else []
+        return self._replaced(table, _update(table, deletions), replaced, added, deletions.rows)
+
+    def _replaced(
+        self,
+        table: Table,
+        transaction: Transaction,
+        replaced: Sequence[FragmentMetadata],
+        added: Sequence[FragmentMetadata],
+        deleted: int,
+    ) -> StagedTable:
+        """Rows in the place of some that are deleted in the same transaction, and new ones."""
+        operation: Any = transaction.operation
+        operation.new_fragments = [*replaced, *added]
+        updated = sum(fragment.physical_rows for fragment in replaced)
+        if deleted < updated:
+            raise InternalError(
+                f"rows of '{table.ref.path}' that are to be replaced were not found"
+            )
+        return self._staged(
+            table,
+            Change.UPSERT,
+            transaction,
+            inserted=sum(fragment.physical_rows for fragment in added),
+            updated=updated,
+            deleted=deleted - updated,
+        )
+
+    # -- rows that other processes wrote, see ``storage.parts`` --------------------------
+
+    def stage_parts(self, table: Table, parts: Sequence[Part], *, replaces: bool) -> StagedTable:
+        """Add rows that lie on storage already, or put them in the place of all that are there."""
+        fragments = [part.metadata() for part in parts]
+        before = table.count() if replaces else 0
+        operation: Any
+        if replaces:
+            operation = LanceOperation.Overwrite(table._dataset.lance_schema, fragments)
+        else:
+            operation = LanceOperation.Append(fragments)
+        return self._staged(
+            table,
+            Change.OVERWRITE if replaces else Change.APPEND,
+            Transaction(table.version, operation),
+            inserted=_added_rows(operation),
+            deleted=before,
+            sums=_sums_of(parts),
+        )
+
+    def stage_upsert_parts(
+        self,
+        table: Table,
+        deletions: Deletions,
+        replaced: Sequence[tuple[Part, np.ndarray]],
+        added: Sequence[Part],
+    ) -> StagedTable:
+        """Parts in the place of rows that other processes have marked as deleted, and new ones."""
+        kept = []
+        for part, row_ids in replaced:
+            fragment = part.metadata()
+            keep_row_ids([fragment], row_ids)
+            kept.append(fragment)
+        new = [part.metadata() for part in added]
+        staged = self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
+        return replace(staged, sums=_sums_of([*(part for part, _ in replaced), *added]))
+
+    def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
+        return write_fragments(
+            stored_data(data),
+            table._dataset,
+            mode="append",
+            max_rows_per_file=ROWS_PER_FRAGMENT,
+            storage_options=self._options,
+        )
+
+    def stage_update(self, table: Table, data: Data) -> StagedTable:
+        """Replace some columns of rows that are there, by key; the others keep what they hold."""
+        with lance_call("stage an update of", table.ref.path):
+            transaction, stats = (
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
+                .when_matched_update_all()
+                .execute_uncommitted(stored_data(data))
+            )
+        updated = int(stats["num_updated_rows"])
+        return self._staged(table, Change.UPDATE, transaction, updated=updated)
+
+    def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
+        """Replace all rows, also by none; the schema becomes that of ``data``."""
+        before = table.count()
+        with lance_call("stage an overwrite of", table.ref.path):
+            transaction = write_fragments(
+                stored_data(data),
+                table._dataset,
+                mode="overwrite",
+                return_transaction=True,
+                max_rows_per_file=ROWS_PER_FRAGMENT,
+                storage_options=self._options,
+                enable_stable_row_ids=True,
+            )
+        rows = _added_rows(transaction.operation)
+        return self._staged(table, Change.OVERWRITE, transaction, inserted=rows, deleted=before)
+
+    def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
+        """Delete rows by key; nothing is staged when no row has one of the keys."""
+        if not len(keys):
+            return None
+        with lance_call("stage a delete from", table.ref.path):
+            transaction, stats = (
+                table._dataset_for(KEY)
+                .merge_insert(KEY)
+                .when_matched_delete()
+                .execute_uncommitted(pa.table({KEY: keys.cast(pa.string())}))
+            )
+        deleted = int(stats["num_deleted_rows"])
+        if not deleted:
+            return None
+        return self._staged(table, Change.DELETE, transaction, deleted=deleted)
+
+    def stage_delete(self, table: Table, condition: pc.Expression) -> StagedTable | None:
+        """Delete the rows that a condition keeps.
+
+        Lance deletes by SQL text only; the rows are found by the condition and deleted by key.
+        """
+        found = table.read([KEY], condition)
+        return self.stage_delete_keys(table, found[KEY].combine_chunks())
+
+    def stage_indexes(
+        self, table: Table, specs: Sequence[IndexSpec]
+    ) -> tuple[StagedTable | None, tuple[IndexSpec, ...]]:
+        """Build indexes over all rows of a version, replacing those of the same names.
+
+        They become one commit, however many there are. Gives also those that Lance cannot build
+        from the values that are there.
+        """
+        # A build borrows its handle for itself alone; readers share the one of the table.
+        dataset = self._datasets.open(table.ref, table.version)
+        built: list[Index] = []
+        replaced: list[Index] = []
+        failed: list[IndexSpec] = []
+        for spec in specs:
+            try:
+                with index_build(spec.name, table.ref.path):
+                    built.append(_build_index(dataset, spec))
+            except UnfitValues:
+                failed.append(spec)
+                continue
+            with lance_call("read", table.ref.path):
+                replaced.extend(index_segments(dataset, spec.name))
+        if not built:
+            return None, tuple(failed)
+        transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
+        return self._staged(table, Change.INDEX, transaction), tuple(failed)
+
+    def _staged(
+        self,
+        table: Table,
+        change: Change,
+        transaction: Transaction,
+        *,
+        inserted: int = 0,
+        updated: int = 0,
+        deleted: int = 0,
+        sums: Sums | None = None,
+    ) -> StagedTable:
+        return StagedTable(
+            table.ref,
+            change,
+            table.version,
+            str(transaction.uuid),
+            inserted,
+            updated,
+            deleted,
+            tuple(new_files(transaction.operation)),
+            sums or {},
+            transaction,
+        )
+
+    # -- committing ----------------------------------------------------------------------
+
+    def check_staged(self, steps: Sequence[StagedTable]) -> None:
+        """Make sure that the files of the steps of one write to a table are whole and on the disk.
+
+        Called before its sidecar is written: a file that the disk lost fails the write while
+        nothing has moved. On S3 only their sums are noted.
+        """
+        for step in steps:
+            files = self._written(step, steps[0].base)
+            check_staged_files(self._datasets, step.ref, files, step.sums)
+
+    def commit_staged(
+        self, staged: StagedTable, after: int | None = None, rows_before: int | None = None
+    ) -> CommittedTable:
+        """Make a staged write the next version of its table.
+
+        ``after`` is the version that it has to follow: the one it was staged on, unless earlier
+        steps of the same write come between; ``rows_before`` how many rows that version has, if
+        it is known, since counting takes longer the more fragments there are.
+
+        Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
+        what Lance may have rebased, and nothing of the write is published.
+        """
+        if not isinstance(staged._transaction, Transaction):
+            raise InternalError("a staged write was committed that this process did not stage")
+        ref = staged.ref
+        before = staged.base if after is None else after
+        try:
+            with lance_call("commit to", ref.path, writes=True):
+                committed = LanceDataset.commit(
+                    self._datasets.shared(ref, staged.base),
+                    staged._transaction,
+                    max_retries=0,
+                    storage_options=self._options,
+                )
+        except StorageUnknown:
+            # It may have arrived all the same: the version that it would have made tells.
+            if not self.landed(staged, before + 1):
+                raise
+            committed = self._datasets.shared(ref, before + 1)
+        version = int(committed.version)
+        made_by = self._read_back(staged, committed)
+        if rows_before is None:
+            with lance_call("read", ref.path):
+                rows = int(committed.count_rows())
+        else:
+            rows = rows_before + staged.inserted - staged.deleted
+        info = self._datasets.info(ref, version)
+        if version != before + 1 or made_by != staged.transaction_id or info is None:
+            raise VersionMismatch(
+                f"stale view of '{ref.path}': expected to write version {before + 1}, "
+                f"but the table is at {version}",
+                hint="refresh and retry",
+                details={"expected": before, "actual": version - 1},
+            )
+        self._datasets.keep(ref, info, committed)
+        return CommittedTable(ref, version, rows, info)
+
+    def _read_back(self, staged: StagedTable, committed: LanceDataset) -> str | None:
+        """Check what a commit wrote; gives the id of the write that made the version."""
+        ref, version = staged.ref, int(committed.version)
+        if not self._datasets.root.is_local:
+            with lance_call("read", ref.path):
+                found = committed.read_transaction(version)
+            self._datasets.note_version(ref, version, found)
+            return None if found is None else str(found.uuid)
+        try:
+            content = check_version(self._datasets, ref, version)
+            names = [file.name for file in staged.files]
+            check_blobs(committed, self._datasets.root.path(ref.path), names)
+        except Damaged as found:
+            raise found.damage.error() from None
+        return content.transaction_id
+
+    def _written(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
+        """The files of a staged write; on S3 nobody asks for blobs where there can be none."""
+        if self._datasets.root.is_local:
+            return staged.files
+        schema = self._datasets.shared(staged.ref, version).schema
+        if any(is_stored_blob(column) for column in schema):
+            return staged.files
+        return tuple(file for file in staged.files if not is_blob_folder(file))
+
+    def check_landed(self, ref: TableRef, version: int) -> None:
+        """Check the version that a dead writer left, whose files it had checked before."""
+        if self._datasets.root.is_local:
+            try:
+                check_version(self._datasets, ref, version)
+            except Damaged as found:
+                raise found.damage.error() from None
+
+    def landed(self, staged: StagedTable, version: int) -> bool:
+        """Whether a version is the work of this staged write."""
+        try:
+            return self.transaction_id(staged.ref, version) == staged.transaction_id
+        except StorageError:
+            # Not there, or not readable: nobody can have built on it.
+            return False
+
+
+def _update(table: Table, deletions: Deletions) -> Transaction:
+    operation = LanceOperation.Update(
+        removed_fragment_ids=list(deletions.removed),
+        updated_fragments=[FragmentMetadata.from_json(each) for each in deletions.changed],
+        new_fragments=[],
+        fields_modified=[],
+    )
+    return Transaction(table.version, operation)
+
+
+def _sums_of(parts: Iterable[Part]) -> dict[str, FileSum]:
+    return {name: each for part in parts for name, each in part.sums}
+
+
+def _added_rows(operation: Any) -> int:
+    return sum(fragment.physical_rows for fragment in operation.fragments)
+
+
+def is_blob_folder(file: NewFile) -> bool:
+    """Whether a pattern stands for blobs beside a data file."""
+    return file.name.startswith("data/") and file.name.endswith("/*")
+
+
+def new_files(operation: Any) -> Iterator[NewFile]:
+    """The files that a write added to its own copy of a table."""
+    for each in (operation, *(getattr(operation, "groups", None) or ())):
+        for name in ("fragments", "new_fragments"):
+            for fragment in getattr(each, name, None) or ():
+                for data in fragment.files:
+                    if data.base_id is None:
+                        yield NewFile(f"data/{data.path}", data.file_size_bytes)
+                        # Large blobs lie in a directory of their own beside the data file.
+                        yield NewFile(f"data/{data.path.removesuffix('.lance')}/*")
+    rewritten = set(getattr(operation, "fields_modified", None) or ())
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        marks = fragment.deletion_file
+        if marks is not None and marks.base_id is None:
+            yield NewFile(marks.path(fragment.id), deleted=marks.num_deleted_rows)
+        # Columns that were replaced lie in files of their own.
+        for data in fragment.files:
+            if data.base_id is None and rewritten.intersection(data.fields):
+                yield NewFile(f"data/{data.path}", data.file_size_bytes)
+    for index in getattr(operation, "new_indices", None) or ():
+        yield from _index_files(index)
+
+
+def _index_files(index: Index) -> Iterator[NewFile]:
+    folder = f"_indices/{index.uuid}"
+    if index.files:
+        yield from (NewFile(f"{folder}/{file.path}", file.size_bytes) for file in index.files)
+    else:
+        yield NewFile(f"{folder}/*")
+
+
+def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
+    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    built = dataset.create_index_uncommitted(
+        spec.column, spec.lance_type, fragment_ids=fragments, **index_settings(spec)
+    )
+    if spec.kind is IndexKind.TEXT:
+        # Without this step the commit succeeds and every text query fails.
+        built = dataset.merge_existing_index_segments([built])
+    return built
+
+
+def index_settings(spec: IndexSpec) -> dict[str, Any]:
+    """How Lance is to build an index, apart from the rows."""
+    settings: dict[str, Any] = {"name": spec.name, "replace": True}
+    if spec.kind is IndexKind.TEXT:
+        settings["with_position"] = True
+    elif spec.kind is IndexKind.VECTOR:
+        settings.update(metric=spec.metric, num_partitions=max(1, spec.partitions))
+        if spec.sub_vectors is not None:
+            settings["num_sub_vectors"] = spec.sub_vectors
+    return settings
+
+
+def index_segments(dataset: LanceDataset, name: str) -> list[Index]:
+    """The parts of an index in the form that a commit takes, to remove them."""
+    return [
+        Index(
+            uuid=segment.uuid,
+            name=index.name,
+            fields=list(index.fields),
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=segment.fragment_ids,
+            index_version=segment.index_version,
+        )
+        for index in dataset.describe_indices()
+        if index_name(index) == name
+        for segment in index.segments
+    ]

@@ -1,0 +1,425 @@
+"""One table at one version, for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from lance import LanceDataset, LanceFragment
+
+from omnigraph.storage.tables.blobs import is_blob, is_stored_blob
+from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
+from omnigraph.storage.tables.types import Coverage, IndexKind, TableRef
+from omnigraph.storage.tables.widths import batch_rows
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from omnigraph.storage.tables.datasets import Datasets
+
+
+_FIRST_PIECE = 256
+_ROW_ID = "_rowid"
+_ROW_ADDRESS = "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentInfo:
+    """A part of a table. Parts with the same signature hold the same rows, also on branches."""
+
+    number: int
+    signature: str
+    rows: int
+
+
+class Table:
+    """A table at one version, for reading. Safe to share between threads."""
+
+    def __init__(
+        self, ref: TableRef, dataset: LanceDataset, datasets: Datasets | None = None
+    ) -> None:
+        self.ref = ref
+        self._handle = dataset
+        self._datasets = datasets
+        self._guard = None if datasets is None else datasets.guard(ref, dataset)
+
+    @property
+    def _dataset(self) -> LanceDataset:
+        """The version for whoever asks no index; its files were looked at."""
+        if self._guard is not None:
+            self._guard.check_rows(self._handle)
+        return self._handle
+
+    def _dataset_for(self, asked: object) -> LanceDataset:
+        """The version for whoever asks a condition, or a column by its name.
+
+        It has no indexes if one of those that would be asked is damaged.
+        """
+        dataset = self._dataset
+        if asked is not None and self._datasets is not None and self._avoids_index(asked):
+            return self._datasets.unindexed(self.ref, self._handle)
+        return dataset
+
+    def _avoids_index(self, asked: object) -> bool:
+        return self._guard is not None and self._guard.avoids_index(self._handle, asked)
+
+    def damaged_indexes(self) -> frozenset[str]:
+        """The names of the indexes whose files are damaged; all of them are looked at."""
+        if self._guard is None:
+            return frozenset()
+        damaged = self._guard.damaged_indexes(self._handle)
+        if not damaged:
+            return damaged
+        with lance_call("read", self.ref.path):
+            found = self._handle.describe_indices()
+        return frozenset(index_name(index) for index in found if index.name in damaged)
+
+    def check_files(self) -> bool:
+        """Look at all deletion files and indexes; gives whether all indexes can be used."""
+        return self._dataset is not None and not self.damaged_indexes()
+
+    @property
+    def version(self) -> int:
+        return int(self._handle.version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._handle.schema
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """The columns with their numbers: a name may belong to another column later."""
+        return tuple((each.name(), each.id()) for each in self._handle.lance_schema.fields())
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+        fragments: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows that a condition keeps, in no promised order.
+
+        With ``fragments`` only of those parts.
+        """
+        names = None if columns is None else list(columns)
+        with lance_call("read", self.ref.path):
+            try:
+                yield from self._batches(names, condition, row_ids, limit, fragments)
+                return
+            except (ValueError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            yield from self._filtered(names, condition, row_ids, limit, fragments)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        condition: pc.Expression | None = None,
+        *,
+        row_ids: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """As ``scan``, in one table."""
+        names = None if columns is None else list(columns)
+        rows = self._batch_rows(names)
+        with lance_call("read", self.ref.path):
+            try:
+                return self._dataset_for(condition).to_table(
+                    columns=names,
+                    filter=condition,
+                    limit=limit,
+                    with_row_id=row_ids,
+                    batch_size=rows,
+                )
+            except (ValueError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            batches = list(self._filtered(names, condition, row_ids, limit))
+            empty = self._dataset.to_table(columns=names, limit=0, with_row_id=row_ids)
+            return pa.Table.from_batches(batches, empty.schema)
+
+    def _batches(
+        self,
+        names: list[str] | None,
+        condition: pc.Expression | None,
+        row_ids: bool,
+        limit: int | None,
+        fragments: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        dataset = self._dataset_for(condition)
+        rows = self._batch_rows(names)
+        parts = None
+        if fragments is not None:
+            wanted = set(fragments)
+            parts = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+        scanner = dataset.scanner(
+            columns=names,
+            filter=condition,
+            limit=limit,
+            with_row_id=row_ids,
+            fragments=parts,
+            batch_size=rows,
+            # What is read ahead is held too.
+            batch_readahead=None if rows is None else 1,
+            fragment_readahead=None if rows is None else 1,
+        )
+        yield from scanner.to_batches()
+
+    def _batch_rows(self, names: Sequence[str] | None) -> int | None:
+        return batch_rows(self._handle.schema, names)
+
+    def _filtered(
+        self,
+        names: list[str] | None,
+        condition: pc.Expression,
+        row_ids: bool,
+        limit: int | None,
+        fragments: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that a condition keeps, judged here.
+
+        Lance takes no condition on unsigned numbers and moments, nor any on a table with a list
+        of them.
+        """
+        wanted = list(self._dataset.schema.names) if names is None else names
+        read = list(dict.fromkeys((*wanted, *_columns_of(condition, self._dataset.schema))))
+        shown = [*wanted, "_rowid"] if row_ids else wanted
+        left = limit
+        for batch in self._batches(read, None, row_ids, None, fragments):
+            kept = pa.Table.from_batches([batch]).filter(condition).select(shown)
+            if left is not None:
+                kept = kept.slice(0, left)
+                left -= kept.num_rows
+            yield from kept.combine_chunks().to_batches()
+            if left == 0:
+                return
+
+    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by their stable row ids, in the order asked for."""
+        self._batch_rows(columns)
+        with lance_call("read", self.ref.path):
+            return self._dataset._take_rows(
+                list(row_ids), None if columns is None else list(columns)
+            )
+
+    def fragments(self) -> tuple[FragmentInfo, ...]:
+        """The parts of this version, in the order of a scan."""
+        with lance_call("read", self.ref.path):
+            return tuple(_fragment_info(found) for found in self._dataset.get_fragments())
+
+    def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
+        """Columns of the rows of some parts, with ``_rowid`` as the last one."""
+        wanted = set(numbers)
+        names = list(columns)
+        size = self._batch_rows(names)
+        with lance_call("read", self.ref.path):
+            parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
+            rows = self._dataset.scanner(
+                columns=names,
+                fragments=parts,
+                with_row_id=True,
+                with_row_address=True,
+                batch_size=size,
+            ).to_table()
+        kept = rows.select([*names, _ROW_ID])
+        homes = rows[_ROW_ADDRESS].to_numpy() >> np.uint64(32)
+        cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
+        found = {number: kept.slice(0, 0) for number in wanted}
+        for start, end in pairwise(cuts):
+            if end > start:
+                found[int(homes[start])] = kept.slice(start, end - start)
+        return found
+
+    def sorted_scan(
+        self, columns: Sequence[str], key: str, batch_rows: int, batch_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in the order of one column, blobs as bytes.
+
+        Only that column is sorted and held; the rows are fetched by their ids, in pieces of about
+        so many rows or bytes, whichever is less.
+        """
+        order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
+        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        plain = [name for name in columns if name not in blobs]
+        fitting = self._batch_rows(plain) or batch_rows
+        start, size = 0, min(batch_rows, _FIRST_PIECE, fitting)
+        while start < len(order):
+            row_ids = order.slice(start, size).to_pylist()
+            start += len(row_ids)
+            rows = self.take(row_ids, plain)
+            # The next piece is chosen by how wide the rows of this one were.
+            size = max(1, min(batch_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
+            yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
+
+    def whole_rows(
+        self,
+        columns: Sequence[str],
+        condition: pc.Expression | None = None,
+        fragments: Sequence[int] | None = None,
+        batch_bytes: int = 32 << 20,
+    ) -> Iterator[pa.RecordBatch]:
+        """As ``scan``, blobs as bytes; the order of the rows is that of the parts."""
+        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        if not blobs:
+            yield from self.scan(columns, condition, fragments=fragments)
+            return
+        plain = [name for name in columns if name not in blobs]
+        for batch in self.scan(plain, condition, row_ids=True, fragments=fragments):
+            if batch.num_rows:
+                rows, row_ids = pa.Table.from_batches([batch]), batch[_ROW_ID].to_pylist()
+                yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
+
+    def _with_blobs(
+        self,
+        rows: pa.Table,
+        row_ids: list[int],
+        columns: Sequence[str],
+        blobs: list[str],
+        most: int,
+    ) -> Iterator[pa.RecordBatch]:
+        offset = 0
+        for piece in self._pieces(row_ids, blobs, most):
+            part = rows.slice(offset, len(piece))
+            offset += len(piece)
+            for name in blobs:
+                part = part.append_column(name, self._blobs(name, piece))
+            yield part.select(list(columns)).combine_chunks().to_batches()[0]
+
+    def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
+        """All rows of the last part, blobs as bytes."""
+        plain = [field.name for field in schema if not is_blob(field)]
+        with lance_call("read", self.ref.path):
+            last = self._dataset.get_fragments()[-1]
+            rows = self._dataset.scanner(
+                columns=plain, fragments=[last], with_row_id=True
+            ).to_table()
+        row_ids = rows[_ROW_ID].to_pylist()
+        columns = [
+            self._blobs(field.name, row_ids) if is_blob(field) else rows[field.name]
+            for field in schema
+        ]
+        table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
+        return table.to_batches()[0]
+
+    def _pieces(self, row_ids: list[int], blobs: list[str], most: int) -> Iterator[list[int]]:
+        """Consecutive rows whose blobs are not too many bytes together."""
+        if not blobs:
+            yield row_ids
+            return
+        with lance_call("read", self.ref.path):
+            described = self._dataset._take_rows(row_ids, blobs)
+        sizes = [0] * len(row_ids)
+        for name in blobs:
+            for position, entry in enumerate(described[name].to_pylist()):
+                sizes[position] += 0 if entry is None else int(entry["size"])
+        piece: list[int] = []
+        held = 0
+        for row_id, size in zip(row_ids, sizes, strict=True):
+            if piece and held + size > most:
+                yield piece
+                piece, held = [], 0
+            piece.append(row_id)
+            held += size
+        yield piece
+
+    def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
+        """A piece of one blob; none when it is null."""
+        with lance_call("read", self.ref.path):
+            found = self._dataset.read_blob_ranges(
+                column, requests=[(row_id, offset, length)], selector="ids"
+            )
+        data = found[0][2]
+        return None if data is None else bytes(data)
+
+    def blob_size(self, column: str, row_id: int) -> int | None:
+        """How many bytes a blob has; none when it is null."""
+        found = self.blob_place(column, row_id)
+        return None if found is None else found[0]
+
+    def blob_place(self, column: str, row_id: int) -> tuple[int, str | None] | None:
+        """How many bytes a blob has, and where it lies if not with the table; none for null."""
+        with lance_call("read", self.ref.path):
+            found = self._dataset._take_rows([row_id], [column])[column][0].as_py()
+        return None if found is None else (int(found["size"]), found["blob_uri"] or None)
+
+    def _blobs(self, column: str, row_ids: list[int]) -> pa.Array:
+        with lance_call("read", self.ref.path):
+            described = self._dataset._take_rows(row_ids, [column])[column].to_pylist()
+            values: list[bytes | None] = [None] * len(row_ids)
+            there = [i for i, entry in enumerate(described) if entry is not None]
+            files = self._dataset.take_blobs(column, ids=[row_ids[i] for i in there])
+            for position, file in zip(there, files, strict=True):
+                if file is not None:
+                    values[position] = file.readall()
+        return pa.array(values, pa.large_binary())
+
+    def count(self, condition: pc.Expression | None = None) -> int:
+        with lance_call("count", self.ref.path):
+            try:
+                return int(self._dataset_for(condition).count_rows(filter=condition))
+            except (ValueError, OSError, pa.ArrowInvalid) as error:
+                if condition is None or not is_unsupported_filter(error):
+                    raise
+            return sum(batch.num_rows for batch in self._filtered([], condition, True, None))
+
+    def has_values(self, column: str) -> bool:
+        """Whether some row has a value there; stops at the first batch that does.
+
+        Lance takes no condition on vectors, so the column itself is looked at.
+        """
+        return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
+
+    def indexes(self) -> dict[str, Coverage]:
+        """Every index by name, with how much of the table it covers.
+
+        One of a column that was renamed goes by the new name of the column.
+        """
+        with lance_call("read", self.ref.path):
+            live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
+            covered: dict[str, set[int]] = {}
+            for index in self._dataset.describe_indices():
+                known = covered.setdefault(index_name(index), set())
+                for segment in index.segments:
+                    known.update(segment.fragment_ids)
+        return {
+            name: Coverage(len(fragments & live), len(live))
+            for name, fragments in sorted(covered.items())
+        }
+
+
+def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
+    """What a part consists of: files, whose names are used once, and what changes or hides rows."""
+    metadata = fragment.metadata
+    deleted = metadata.deletion_file
+    files = "+".join(file.path for file in metadata.files)
+    if metadata.overlays:
+        files += f"|{metadata.overlays!r}"
+    signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
+    return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
+
+
+def index_name(index: Any) -> str:
+    """How an index would be called if it were built now; Lance never renames one."""
+    ending = str(index.name).rpartition("_")[2]
+    kinds = {kind.name.lower() for kind in IndexKind}
+    return f"{index.field_names[0]}_{ending}" if ending in kinds else str(index.name)
+
+
+def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns that a condition looks at: those without which it cannot be judged."""
+    plain = [field for field in schema if not is_stored_blob(field)]
+    empty = pa.schema(plain).empty_table()
+    found = []
+    for field in plain:
+        try:
+            empty.drop_columns([field.name]).filter(condition)
+        except pa.ArrowInvalid:
+            found.append(field.name)
+    return found

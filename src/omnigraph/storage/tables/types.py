@@ -1,0 +1,159 @@
+"""What the table store takes and gives, in types of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.lance_format.files import NewFile
+
+AUTO_CLEANUP = "lance.auto_cleanup."
+"""How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRef:
+    """One table on one branch: where its dataset lies under the root, and whose copy it is."""
+
+    location: str
+    branch: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The directory of this copy relative to the root."""
+        return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
+
+
+FILE_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
+"""The directories of a copy of a table; what leads to them is the copy."""
+
+
+def split_file(path: str) -> tuple[str, str] | None:
+    """The path of a file of a table as the copy in which it lies and the way from there.
+
+    The last directory of that name counts: a branch may be called the same.
+
+    >>> split_file("nodes/40d7/tree/team/data/_versions/7.manifest")
+    ('nodes/40d7/tree/team/data', '_versions/7.manifest')
+    """
+    parts = path.split("/")
+    for at in range(len(parts) - 2, -1, -1):
+        if parts[at] in FILE_FOLDERS:
+            return "/".join(parts[:at]), "/".join(parts[at:])
+    return None
+
+
+class Change(StrEnum):
+    """What a staged write does to its table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    UPDATE = "update"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    INDEX = "index"
+    COMPACT = "compact"
+    SETTINGS = "settings"
+    ALTER = "alter"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """The file that makes a version of a table: where it lies and what identifies it."""
+
+    version: int
+    manifest_path: str
+    manifest_size: int
+    e_tag: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """As the graph's manifest records it beside the pin."""
+        return {
+            "manifest_path": self.manifest_path,
+            "manifest_size": self.manifest_size,
+            "e_tag": self.e_tag,
+            "naming_scheme": "V2",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTable:
+    """A version that is there now, with what a pin says about it."""
+
+    ref: TableRef
+    version: int
+    row_count: int
+    info: VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """A write whose files lie on storage and whose commit is still to come.
+
+    ``base`` is the version it was staged on; it may only become version ``base + 1``.
+    """
+
+    ref: TableRef
+    change: Change
+    base: int
+    transaction_id: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    files: tuple[NewFile, ...] = ()
+    sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
+    """What some of the files are, from the processes that wrote them."""
+    _transaction: object = field(default=None, repr=False, compare=False)
+
+
+class IndexKind(StrEnum):
+    """The kinds of index, by what they answer."""
+
+    EQUALITY = "BTREE"
+    TEXT = "INVERTED"
+    VECTOR = "IVF_FLAT"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index to build on one column. All that follows the kind is for vectors."""
+
+    column: str
+    kind: IndexKind
+    metric: str = "cosine"
+    partitions: int = 1
+    """Of none it is not chosen yet."""
+    method: str = IndexKind.VECTOR.value
+    sub_vectors: int | None = None
+    """Into how many pieces a vector is cut that is kept as one code for each."""
+    probes: int | None = None
+    """How many partitions a search looks into at first; all when nothing is said."""
+    dimension: int = 0
+
+    @property
+    def name(self) -> str:
+        """One index of each kind on a column."""
+        return f"{self.column}_{self.kind.name.lower()}"
+
+    @property
+    def lance_type(self) -> str:
+        return self.method if self.kind is IndexKind.VECTOR else self.kind.value
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a search by it finds what a search without it finds."""
+        return self.method == IndexKind.VECTOR.value and self.probes is None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a table an index knows."""
+
+    covered: int
+    fragments: int
+
+    @property
+    def complete(self) -> bool:
+        return self.covered == self.fragments

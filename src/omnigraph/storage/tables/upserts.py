@@ -1,0 +1,66 @@
+"""Upserts of more rows than should be held in memory.
+
+Lance holds the rows of an upsert while it writes them. Here they are written as streams instead,
+and the rows they replace are deleted in the same transaction. What comes out is what Lance's own
+upsert makes: a row that is replaced keeps its row id, and with it the stamp of its creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.fragment import FragmentMetadata, RowIdSequence
+
+from omnigraph.errors import InternalError
+from omnigraph.storage.tables.table import Table
+
+NEW = -1
+_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Rows that take the place of others: what they hold, their keys, and whose place it is."""
+
+    rows: pa.RecordBatchReader
+    keys: pa.Array
+    row_ids: np.ndarray
+
+
+def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
+    """For each value the id of the row that has it, ``NEW`` where there is none."""
+    found = np.full(len(values), NEW, dtype=np.int64)
+    for rows in gathered(table.scan([key], row_ids=True), len(values)):
+        positions = pc.index_in(rows[key], value_set=values)
+        hits = rows["_rowid"].filter(positions.is_valid())
+        found[positions.drop_null().to_numpy()] = hits.to_numpy()
+    return found
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches put together to about so many rows: who looks many values up pays for each table."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= max(rows, _AT_ONCE):
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def keep_row_ids(fragments: Sequence[FragmentMetadata], row_ids: np.ndarray) -> None:
+    """Say of new fragments which rows theirs are, in the order in which they were written."""
+    if sum(fragment.physical_rows for fragment in fragments) != len(row_ids):
+        raise InternalError("not as many rows were written as are to be replaced")
+    start = 0
+    for fragment in fragments:
+        end = start + fragment.physical_rows
+        fragment.row_id_meta = RowIdSequence(row_ids[start:end].tolist()).to_inline_metadata()
+        start = end

@@ -1,0 +1,158 @@
+"""Looks at tables that only a verify takes: past every index, and at everything a version names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.storage.lance_format.manifests import table_address
+from omnigraph.storage.objects.graph_paths import refuse_unsafe
+from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
+from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import TableRef
+
+_ROW_ID = "_rowid"
+# Up to so many rows every value is looked up, of more rows some.
+_SMALL, _SAMPLE = 20_000, 500
+_CHUNK = 500
+_VECTORS, _NEAREST = 3, 10
+
+
+def named_files(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[str]]]:
+    """The files that all versions of one copy name, as directories and names below them.
+
+    A branch names files of the table that it was made from; they are found below that one.
+    """
+    with lance_call("list the files of", ref.path):
+        for batch in datasets.open(ref).tracked_files():
+            bases = batch.column("base_uri").to_pylist()
+            paths = batch.column("path").to_pylist()
+            found: dict[str, list[str]] = {}
+            for base, path in zip(bases, paths, strict=True):
+                found.setdefault(base, []).append(path)
+            for base, names in found.items():
+                for name in names:
+                    refuse_unsafe(name)
+                # An address may be that of another place, from which the graph was moved.
+                yield table_address(base, ref.location)[1], names
+
+
+def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
+    """The transaction files that the versions of one copy name, relative to it."""
+    return {
+        name
+        for _, names in named_files(datasets, ref)
+        for name in names
+        if name.startswith("_transactions/")
+    }
+
+
+def files_of_version(table: Table) -> list[str]:
+    """The files of rows and deletions that one version names; where they lie is not said."""
+    with lance_call("read", table.ref.path):
+        parts = [fragment.metadata for fragment in table._dataset.get_fragments()]
+    names = [f"data/{file.path}" for part in parts for file in part.files]
+    return names + [part.deletion_file.path(part.id) for part in parts if part.deletion_file]
+
+
+def branch_names(datasets: Datasets, location: str) -> list[str]:
+    """The branches of a dataset."""
+    dataset = datasets.open(TableRef(location))
+    with lance_call("list the branches of", location):
+        return sorted(dataset.branches.list())
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How an index differs from the rows: some it does not find, some it should not find."""
+
+    missing: int
+    extra: int
+
+
+def equality_gap(table: Table, column: str) -> Gap | None:
+    """Compare what an equality index finds with what is there, for all values or for some."""
+    with lance_call("read", table.ref.path):
+        dataset = table._dataset
+        rows = int(dataset.count_rows())
+        if rows <= _SMALL:
+            everything = dataset.to_table(columns=[column], with_row_id=True)
+            values = everything[column]
+        else:
+            everything = None
+            some = np.linspace(0, rows - 1, _SAMPLE).astype(np.int64)
+            values = dataset.take(some.tolist(), columns=[column])[column]
+        wanted = pc.unique(values).drop_null()
+        if pa.types.is_floating(wanted.type):
+            wanted = wanted.filter(pc.invert(pc.is_nan(wanted)))
+        missing = extra = 0
+        for start in range(0, len(wanted), _CHUNK):
+            chunk = wanted.slice(start, _CHUNK)
+            condition = pc.field(column).isin(chunk)
+            try:
+                found = _rows(dataset, condition, use_index=True)
+                if everything is None:
+                    there = _rows(dataset, condition, use_index=False)
+                else:
+                    kept = everything.filter(pc.is_in(everything[column], value_set=chunk))
+                    there = np.sort(kept[_ROW_ID].to_numpy())
+            except (ValueError, pa.ArrowInvalid) as error:
+                if is_unsupported_filter(error):
+                    # No query asks the index of such a column either.
+                    return None
+                raise
+            missing += len(np.setdiff1d(there, found))
+            extra += len(np.setdiff1d(found, there)) + len(found) - len(np.unique(found))
+    return Gap(missing, extra) if missing or extra else None
+
+
+def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.NDArray[np.uint64]:
+    scanner = dataset.scanner(  # type: ignore[attr-defined]
+        columns=[], filter=condition, with_row_id=True, use_scalar_index=use_index
+    )
+    found: npt.NDArray[np.uint64] = np.sort(scanner.to_table()[_ROW_ID].to_numpy())
+    return found
+
+
+def vector_gap(table: Table, column: str, metric: str) -> Gap | None:
+    """Compare the neighbours that a vector index finds with those that are nearest, for a few."""
+    missing = 0
+    with lance_call("search", table.ref.path):
+        dataset = table._dataset
+        rows = int(dataset.count_rows())
+        if not rows:
+            return None
+        some = np.linspace(0, rows - 1, 8 * _VECTORS).astype(np.int64)
+        values = dataset.take(np.unique(some).tolist(), columns=[column])[column]
+        vectors = [each for each in values.to_pylist() if each is not None and any(each)]
+        for vector in vectors[:_VECTORS]:
+            query = pa.array(vector, values.type.value_type).to_numpy()
+            near, nearest = (
+                dataset.scanner(
+                    columns=["_distance"],
+                    nearest={
+                        "column": column,
+                        "q": query,
+                        "k": _NEAREST,
+                        "metric": metric,
+                        "use_index": use_index,
+                        "minimum_nprobes": 1_000_000,
+                    },
+                )
+                .to_table()["_distance"]
+                .to_pylist()
+                for use_index in (True, False)
+            )
+            far = sum(
+                not math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-4)
+                for a, b in zip(sorted(near), sorted(nearest), strict=False)
+            )
+            missing += far + max(len(nearest) - len(near), 0)
+    return Gap(missing, 0) if missing else None
