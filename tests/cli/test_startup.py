@@ -65,8 +65,8 @@ def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):
         name
         for name in found
         for room in rooms
-        if name.startswith(f"omnigraph.{room}.") and name != "omnigraph.write.load.telling"
+        if name.startswith(f"omnigraph.{room}.") and name != "omnigraph.write.reentrancy"
     }
     assert unwanted == set()
-    writers = {"commit.protocol", "commit.recovery", "commit.lifecycle", "write.mutate"}
+    writers = {"commit.protocol", "commit.recovery", "commit.lifecycle", "write.mutation"}
     assert found & {f"omnigraph.{name}" for name in writers} == set()

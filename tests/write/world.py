@@ -8,7 +8,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph.write.mutate import Mutation
+from omnigraph.write.mutation import Mutation
 
 SCHEMA = """\
 node Person {

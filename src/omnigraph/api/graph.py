@@ -52,7 +52,7 @@ from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
-from omnigraph.write.load.telling import refuse_while_telling
+from omnigraph.write.reentrancy import reject_reentrant_write
 
 if TYPE_CHECKING:
     from omnigraph.commit.receipts import LoadReceipt, Receipt
@@ -399,12 +399,11 @@ class Graph(GraphParts):
         commit; with an ``idempotency_key`` it happens once, and a repeat gets the first receipt.
         A Blob that names a local file is refused unless ``allow_local_files`` is set.
         """
-        from omnigraph.commit.protocol import commit_write
-        from omnigraph.write.mutating import mutation_request
+        from omnigraph.write.mutation import mutate
 
         contract = self._writable()
         plan = self._plans.mutation(contract.catalog, source, name)
-        request = mutation_request(
+        return mutate(
             self._store,
             contract,
             plan,
@@ -415,7 +414,6 @@ class Graph(GraphParts):
             idempotency_key=idempotency_key,
             allow_local_files=allow_local_files,
         )
-        return commit_write(self._store, request)
 
     @public
     def load(
@@ -478,21 +476,10 @@ class Graph(GraphParts):
 
         Strict: an id that is there already, or an edge to a node that is not, refuses all of it.
         """
-        from omnigraph.commit.protocol import WriteRequest, commit_write
-        from omnigraph.commit.sidecar import WriterKind
-        from omnigraph.write.append import Append
+        from omnigraph.write.append import append
 
         contract = self._writable()
-        batch = Append(self._store, contract.catalog, rows)
-        request = WriteRequest(
-            WriterKind.LOAD,
-            normal_branch(branch),
-            batch.touches,
-            batch.prepare,
-            actor=actor or self._actor,
-            schema_hash=contract.schema_hash,
-        )
-        return commit_write(self._store, request)
+        return append(self._store, contract, rows, normal_branch(branch), actor or self._actor)
 
     # -- writing out ---------------------------------------------------------------------
 
@@ -575,7 +562,7 @@ class Graph(GraphParts):
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
         from omnigraph.commit.lifecycle import let_writers_in
 
-        refuse_while_telling(self.uri)
+        reject_reentrant_write(self.uri)
         let_writers_in(self._store)
         return self._checked()
 

@@ -21,7 +21,7 @@ from omnigraph.write.load.files import SourceOptions, source_files
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.sources import LoadData
 from omnigraph.write.load.target import LoadTarget, load_into
-from omnigraph.write.load.telling import telling
+from omnigraph.write.reentrancy import guard_callback
 
 if TYPE_CHECKING:
     from omnigraph.spark.session.handed import Handed
@@ -50,7 +50,7 @@ def run_load(loading: Loading, engine: str, spark: Handed) -> LoadReceipt:
         raise InputError(f"'{engine}' is no load engine", hint=f"use one of {', '.join(ENGINES)}")
     tell = loading.options.progress
     if tell is not None:
-        guarded = replace(loading.options, progress=telling(loading.store.root.uri, tell))
+        guarded = replace(loading.options, progress=guard_callback(loading.store.root.uri, tell))
         loading = replace(loading, options=guarded)
     frames = _spark_frames(loading.data)
     if engine == "auto":

@@ -27,7 +27,7 @@ from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport
 from omnigraph.maintain.wording import size_text
 from omnigraph.settings import Settings
-from omnigraph.write.load.telling import telling
+from omnigraph.write.reentrancy import guard_callback
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
@@ -209,7 +209,7 @@ def concurrency(settings: Settings) -> int:
 
 def _told(uri: str, progress: Progress) -> Tell:
     """A callback that may not write to the graph while it runs."""
-    told = telling(uri, progress)
+    told = guard_callback(uri, progress)
     return lambda phase, done, total: told(OptimizeProgress(phase, done, total))
 
 

@@ -7,7 +7,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.commit.protocol import Prepared, WriteView
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.receipts import Receipt
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
@@ -17,6 +20,26 @@ from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch"
+
+
+def append(
+    store: GraphStore,
+    contract: Contract,
+    rows: Mapping[str, Rows],
+    branch: str | None,
+    actor: str | None,
+) -> Receipt:
+    """Commit Arrow rows by type name."""
+    addition = Append(store, contract.catalog, rows)
+    request = WriteRequest(
+        WriterKind.LOAD,
+        branch,
+        addition.touches,
+        addition.prepare,
+        actor=actor,
+        schema_hash=contract.schema_hash,
+    )
+    return commit_write(store, request)
 
 
 class Append:

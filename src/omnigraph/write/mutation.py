@@ -13,7 +13,10 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.protocol import Prepared, WriteView
+from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.receipts import Receipt
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid
@@ -25,12 +28,14 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import Scalar
 from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.bind import bind
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
+from omnigraph.write.fingerprint import fingerprint
 from omnigraph.write.moments import to_timestamp
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
@@ -39,6 +44,36 @@ from omnigraph.write.validate.committed import any_present
 from omnigraph.write.wide_vectors import refuse_wide
 
 _ENDS = {"from": "src", "to": "dst"}
+
+
+def mutate(
+    store: GraphStore,
+    contract: Contract,
+    plan: MutationPlan,
+    params: Mapping[str, Any],
+    branch: str | None,
+    actor: str | None,
+    *,
+    if_commit: str | None = None,
+    idempotency_key: str | None = None,
+    allow_local_files: bool = False,
+) -> Receipt:
+    """Commit a compiled mutation with its parameters."""
+    bound = bind(plan, params)
+    mutation = Mutation(store, contract.catalog, bound, allow_local_files=allow_local_files)
+    request = WriteRequest(
+        WriterKind.MUTATION,
+        branch,
+        mutation.touches,
+        mutation.prepare,
+        mutation.is_strict,
+        actor,
+        if_commit=if_commit,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint(plan, params) if idempotency_key else None,
+        schema_hash=contract.schema_hash,
+    )
+    return commit_write(store, request)
 
 
 class Mutation:
