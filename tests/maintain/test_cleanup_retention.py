@@ -16,9 +16,9 @@ from omnigraph.maintain.cleanup.retention import (
     told_commits,
     young_states,
 )
-from omnigraph.maintain.cleanup.states import GraphState, Place
+from omnigraph.maintain.cleanup.states import GraphState
 from omnigraph.storage.tables.cleaning import VersionStamp
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.types import TableRef, TableVersion
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 MAIN, FEAT = TableRef("nodes/p"), TableRef("nodes/p", "feat")
@@ -57,8 +57,8 @@ def test_a_version_goes_that_is_behind_every_limit(limits, going):
 
 
 def test_a_version_that_is_needed_stays_on_its_copy_alone():
-    needs = Needs({Place("nodes/p", "feat", 2), Place("nodes/q", None, 3)})
-    needs.head([Place("nodes/p", "feat", 9), Place("nodes/p", "feat", 7)])
+    needs = Needs({TableVersion("nodes/p", "feat", 2), TableVersion("nodes/q", None, 3)})
+    needs.head([TableVersion("nodes/p", "feat", 9), TableVersion("nodes/p", "feat", 7)])
     assert going_versions(policy(keep=1), FEAT, STAMPS, needs) == [1, 3, 6]
     assert going_versions(policy(keep=1), MAIN, STAMPS, needs) == [1, 2, 3, 6, 7, 8, 9]
 
@@ -69,12 +69,12 @@ def commit(name, version, branch=None, parent=None, merged=None, age=0.0):
 
 
 def state(version, row=None, places=(), age=0.0):
-    shown = frozenset(Place("nodes/p", None, place) for place in places)
+    shown = frozenset(TableVersion("nodes/p", None, place) for place in places)
     return GraphState(None, version, NOW - hours(age), row, shown)
 
 
 def test_a_state_stays_when_all_that_it_shows_does():
-    kept = {Place("nodes/p", None, n): n in (1, 3) for n in (1, 2, 3)}
+    kept = {TableVersion("nodes/p", None, n): n in (1, 3) for n in (1, 2, 3)}
     states = [state(n, commit(f"c{n}", n), [n]) for n in (1, 2, 3)]
     both = state(4, commit("c4", 4), [1, 2])
     assert staying_states([*states, both, state(5, None, [3])], kept, ()) == {1, 3, 5}
@@ -83,7 +83,7 @@ def test_a_state_stays_when_all_that_it_shows_does():
 
 def test_a_commit_stays_that_became_a_later_version_than_it_was_meant_to():
     """It is looked for from the version on that it names, so those stay until it is met."""
-    kept = {Place("nodes/p", None, n): n == 2 for n in (1, 2, 3)}
+    kept = {TableVersion("nodes/p", None, n): n == 2 for n in (1, 2, 3)}
     states = [
         state(4, commit("a", 4), [1]),
         state(5, commit("a", 4), [1]),

@@ -13,7 +13,7 @@ from omnigraph import Graph, verify_graph
 from omnigraph.errors import StorageCorrupt
 from omnigraph.maintain.optimize.indexes import DAMAGED
 from omnigraph.storage import first_read
-from omnigraph.storage.tables.fragments import open_version, version_place
+from omnigraph.storage.tables.fragments import locate_table, open_version
 from tests.faults.damaged_reads import answers, make
 
 DOC, LIKES = "node:Doc", "edge:Likes"
@@ -155,7 +155,7 @@ def test_other_processes_are_sent_a_version_without_indexes(path):
     damage(path, "number_equality")
     with Graph.open(path, "r") as graph:
         pin = graph._store.manifest(None).current().pins[DOC]
-        place = version_place(graph._store.datasets, graph._store.table(pin))
+        place = locate_table(graph._store.datasets, graph._store.table(pin))
     assert place.has_damaged_index
     table = open_version(place)
     assert table.indexes() == {}

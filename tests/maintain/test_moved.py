@@ -14,7 +14,7 @@ from omnigraph.commit.moved import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
 from omnigraph.storage.lance_format.manifests import Home, bases, rewritten
 from omnigraph.storage.objects.roots import parse_root
-from omnigraph.storage.tables.fragments import version_place
+from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story
 
@@ -96,10 +96,10 @@ def test_other_processes_are_not_sent_to_the_original(original, tmp_path):
             store = graph._store
             table = store.table(store.manifest("dev").current().pins["node:Person"])
             if is_right:
-                assert version_place(store.datasets, table).uri.startswith(str(moved))
+                assert locate_table(store.datasets, table).uri.startswith(str(moved))
                 continue
             with pytest.raises(RecoveryRequired) as caught:
-                version_place(store.datasets, table)
+                locate_table(store.datasets, table)
             assert "rw" in caught.value.hint
 
 

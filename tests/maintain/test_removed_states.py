@@ -14,7 +14,7 @@ from omnigraph.errors import HistoryGone, StorageMissing
 from omnigraph.spark.export import export_parts
 from omnigraph.spark.session.opening import opened
 from omnigraph.spark.source.reader import TypeScan
-from omnigraph.storage.tables.fragments import VersionPlace, open_version, version_place
+from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
 from omnigraph.write.export import Export
 
 SCHEMA = """\
@@ -56,7 +56,7 @@ class Removed:
         here = opened(str(path))
         found = here.store.manifest(None).current()
         catalog = here.catalog_at(found)
-        self.place: VersionPlace = version_place(
+        self.place: TableLocator = locate_table(
             here.store.datasets, here.store.table(found.pins["node:Person"])
         )
         self.catalog = catalog

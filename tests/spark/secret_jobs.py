@@ -12,7 +12,7 @@ from omnigraph.spark import SparkGraph, register
 from omnigraph.spark.export import Writing
 from omnigraph.spark.source.datasource import source_class
 from omnigraph.spark.source.writer import plan_write
-from omnigraph.storage.tables.fragments import version_place
+from omnigraph.storage.tables.fragments import locate_table
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget
 from tests.spark import cluster_jobs as jobs
@@ -100,7 +100,7 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
         store = graph._store
         pin = store.manifest(None).current().pin("node:Person")
         assert pin is not None
-        version = version_place(store.datasets, store.table(pin))
+        version = locate_table(store.datasets, store.table(pin))
         writing = Writing("", "node:Person", "ndjson", version, (0,), "", "")
         every = [graph, store.root, plan, plan.reading, version, writing, source_class(options)]
         every += [SparkGraph(graph), jobs.running()]

@@ -17,7 +17,7 @@ from omnigraph.errors import Cancelled, EmbeddingError, InputError
 from omnigraph.read.limits import Cancel
 from omnigraph.spark import SparkEngine
 from omnigraph.spark.session.tasks import task_frame
-from omnigraph.storage.tables.fragments import version_place
+from omnigraph.storage.tables.fragments import locate_table
 from tests.embed.graphs import KEY, doc, docs, mock_vector, new_graph, remote, vectors
 from tests.embed.server import openai, provider, refusing
 
@@ -179,7 +179,7 @@ def share_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> Shar
     (target, *_) = all_targets(graph.catalog)
     pin = graph._store.manifest(None).current().pin(target.table_key)
     assert pin is not None
-    place = version_place(graph._store.datasets, graph._store.table(pin))
+    place = locate_table(graph._store.datasets, graph._store.table(pin))
     return Share(Setup(remote(url), folder), place, target, (0,))
 
 

@@ -15,7 +15,7 @@ from omnigraph.storage.tables.compaction import (
     stage_before_indexes,
     stage_segments,
 )
-from omnigraph.storage.tables.fragments import VersionPlace, open_version
+from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.inline import as_if_committed
 from omnigraph.storage.tables.segments import Building, build_segment, oldest_rows, segments_of
 from omnigraph.storage.tables.table import Table
@@ -47,7 +47,7 @@ def append(uri, *ids):
 
 def at(uri, version=None):
     dataset = lance.dataset(uri, version=version)
-    return Table(TableRef("t"), dataset), VersionPlace(uri, "t", int(dataset.version))
+    return Table(TableRef("t"), dataset), TableLocator(uri, "t", int(dataset.version))
 
 
 def rewritten(uri, parts=(0, 1, 2)):

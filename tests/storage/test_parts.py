@@ -19,11 +19,11 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     Deletions,
     fragments_of,
+    locate_table,
     parts_place,
     read_parts,
     replace_in,
     require_parts,
-    version_place,
     write_parts,
 )
 from omnigraph.storage.tables.inline import InlineTables
@@ -164,7 +164,7 @@ def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store)
     place, replaced = write(datasets, before, changed)
     added = write_parts(place, SCHEMA, new.to_batches())
     wanted = changed["id"].combine_chunks()
-    where = pickle.loads(pickle.dumps(version_place(datasets, before)))
+    where = pickle.loads(pickle.dumps(locate_table(datasets, before)))
     shares = [[number] for number, _ in fragments_of(before)]
     found = [replace_in(where, share, "id", wanted) for share in shares]
     row_ids = np.zeros(len(wanted), np.int64)

@@ -20,7 +20,7 @@ from omnigraph.storage.tables.compaction import (
     stage_before_indexes,
 )
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.fragments import version_place
+from omnigraph.storage.tables.fragments import locate_table
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.types import Change, IndexKind, IndexSpec, TableRef
 
@@ -70,7 +70,7 @@ def content(store, version):
 
 def compacted(store, table):
     parts = [part.number for part in part_states(table)]
-    done = compact(compacting(table, version_place(store._datasets, table), parts))
+    done = compact(compacting(table, locate_table(store._datasets, table), parts))
     (staged,) = stage_before_indexes(table, [], [], [done])
     return staged
 

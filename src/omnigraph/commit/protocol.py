@@ -75,7 +75,7 @@ from omnigraph.errors import (
 from omnigraph.lang.schema import Catalog
 from omnigraph.logs import logger
 from omnigraph.storage.leases.local import Held
-from omnigraph.storage.tables.fragments import Part, VersionPlace, require_parts, version_place
+from omnigraph.storage.tables.fragments import Part, TableLocator, locate_table, require_parts
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable
@@ -168,9 +168,9 @@ class WriteView:
         """Make sure that rows which others wrote for a table are still there."""
         require_parts(self._store.datasets, table.ref, parts)
 
-    def version_place(self, table: Table) -> VersionPlace:
+    def locate_table(self, table: Table) -> TableLocator:
         """A table for processes that open it themselves."""
-        return version_place(self._store.datasets, table)
+        return locate_table(self._store.datasets, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ class _Write:
         moved = [
             key
             for key in sorted({*prepared.tables, *prepared.consulted})
-            if seen.e_tag != now.e_tag or _place(seen.pin(key)) != _place(now.pin(key))
+            if seen.e_tag != now.e_tag or seen.table_version(key) != now.table_version(key)
         ]
         if self._request.strict:
             # What was only consulted may move: on what is there now, it is judged again.
@@ -552,7 +552,3 @@ class _Write:
 
 def _version(pin: Pin | None) -> int:
     return 0 if pin is None else pin.version
-
-
-def _place(pin: Pin | None) -> tuple[int, str | None] | None:
-    return None if pin is None else (pin.version, pin.branch)

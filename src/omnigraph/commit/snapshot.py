@@ -26,7 +26,7 @@ from omnigraph.commit.rows import (
     from_arrow,
 )
 from omnigraph.errors import StorageCorrupt
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.types import TableRef, TableVersion
 
 # Commits that are asked for by something else than their id are few, and all are kept at hand.
 _REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'
@@ -50,6 +50,10 @@ class Pin:
         return TableRef(self.location, self.branch)
 
     @property
+    def table_version(self) -> TableVersion:
+        return TableVersion(self.location, self.branch, self.version)
+
+    @property
     def e_tag(self) -> str | None:
         found = self.metadata.get("e_tag")
         return None if found is None else str(found)
@@ -71,6 +75,11 @@ class Snapshot:
 
     def pin(self, table_key: str) -> Pin | None:
         return self.pins.get(table_key)
+
+    def table_version(self, table_key: str) -> TableVersion | None:
+        """The version that a table has here; none when it is not here."""
+        pin = self.pins.get(table_key)
+        return None if pin is None else pin.table_version
 
 
 class ManifestState:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict
 from omnigraph.merge.ancestry import Ancestry
@@ -23,6 +23,7 @@ from omnigraph.merge.changes import TableChanges, apart, find_changes, with_unsu
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
 from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.types import TableVersion
 from omnigraph.write.delta import Kind
 
 
@@ -71,9 +72,9 @@ def _state(ancestry: Ancestry, commits: list[str]) -> State | None:
     return reduce(merged, states) if states else None
 
 
-def places(state: State, table_key: str) -> set[tuple[str, int, str | None] | None]:
+def table_versions(state: State, table_key: str) -> set[TableVersion | None]:
     """Every version of a table that a state is made of."""
-    return {place(snapshot.pin(table_key)) for snapshot in _snapshots(state)}
+    return {snapshot.table_version(table_key) for snapshot in _snapshots(state)}
 
 
 def _snapshots(state: State) -> Iterator[Snapshot]:
@@ -82,10 +83,6 @@ def _snapshots(state: State) -> Iterator[Snapshot]:
     else:
         yield from _snapshots(state.one)
         yield from _snapshots(state.other)
-
-
-def place(pin: Pin | None) -> tuple[str, int, str | None] | None:
-    return None if pin is None else (pin.location, pin.version, pin.branch)
 
 
 # -- changes between states -----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import Gap, Inherited
-from omnigraph.merge.bases import Committed, State, changes_between, place, places
+from omnigraph.merge.bases import Committed, State, changes_between, table_versions
 from omnigraph.merge.changes import TableChanges, doubted
 from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
@@ -48,7 +48,7 @@ def changed_tables(
     return {
         key: found[key]
         for key in sorted(found)
-        if gap is not None or places(base, key) != {place(source.pin(key))}
+        if gap is not None or table_versions(base, key) != {source.table_version(key)}
     }
 
 
@@ -67,7 +67,7 @@ def plan_merge(
     conflicts: list[Conflict] = []
     homes: dict[str, Placed] = {}
     for key, kind in changed_tables(catalog, base, source, gap).items():
-        if place(source.pin(key)) == place(target.pin(key)):
+        if source.table_version(key) == target.table_version(key):
             continue
         theirs = changes_between(store, kind, base, Committed(source))
         if theirs.is_empty and gap is None:

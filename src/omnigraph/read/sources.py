@@ -18,10 +18,10 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.gate import leave
 from omnigraph.read.strategy import Choice, TraversalSettings, choose
+from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import Codes, one_array
-from omnigraph.topology.identity import TableId
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
 
@@ -49,10 +49,10 @@ _SAMPLE = 64
 _SHORT = frozenset({ID, "src", "dst"})
 
 
-def table_id(pin: Pin) -> TableId:
+def table_id(pin: Pin) -> TableVersion:
     """What is held of a table is found by this; a pin without a tag has that of its branch."""
     life = pin.life[1] if pin.branch is not None and pin.life is not None else ""
-    return TableId(pin.location, pin.ref.path, pin.version, pin.e_tag or life)
+    return TableVersion(pin.location, pin.branch, pin.version, pin.e_tag or life)
 
 
 class _Source:

@@ -23,7 +23,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.spark.load.reading import known_catalog
 from omnigraph.spark.source.reader import groups_of
 from omnigraph.storage.objects.failures import translate
-from omnigraph.storage.tables.fragments import VersionPlace, lasting, open_version, version_place
+from omnigraph.storage.tables.fragments import TableLocator, lasting, locate_table, open_version
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
@@ -43,7 +43,7 @@ class Writing:
     catalog: str
     table_key: str
     form: str
-    place: VersionPlace
+    place: TableLocator
     fragments: tuple[int, ...]
     folder: str
     name: str
@@ -68,7 +68,7 @@ def _shares(export: Export, catalog: Catalog, top: Path, form: str) -> Iterator[
     text = text_of(catalog)
     for kind, table in export.tables():
         folder = top / ("edges" if isinstance(kind, EdgeType) else "nodes") / kind.name
-        place = version_place(export.datasets, table)
+        place = locate_table(export.datasets, table)
         # A type without rows has a file too: it is part of what was exported.
         for number, group in enumerate(list(groups_of(table)) or [()]):
             name = f"part-{number:05}.{form}"

@@ -22,8 +22,8 @@ from omnigraph.topology.ids import Ids, Numbers
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.derived import Derived, DerivedFiles
+    from omnigraph.storage.tables.types import TableVersion
     from omnigraph.topology.held import HeldTable
-    from omnigraph.topology.identity import TableId
     from omnigraph.topology.nodes import NodeIndex
 
 # Below this, computing is as fast as reading.
@@ -65,13 +65,13 @@ class Persisted:
 
     # -- nodes ---------------------------------------------------------------------------
 
-    def fill_nodes(self, identity: TableId, held: HeldTable, ids: Ids) -> None:
+    def fill_nodes(self, identity: TableVersion, held: HeldTable, ids: Ids) -> None:
         """Give the parts of a table the numbers that are stored."""
         found = self._newest(_NODES, identity)
         if found is not None and _relies_on(found.about, "ids", ids):
             _fill(held, found, {"id": "numbers"})
 
-    def keep_nodes(self, identity: TableId, index: NodeIndex) -> None:
+    def keep_nodes(self, identity: TableVersion, index: NodeIndex) -> None:
         """Store the numbers of a table if that is worth it."""
         numberings = {"ids": index.ids}
         if not self._is_worth_it(_NODES, identity, index.held, numberings):
@@ -86,7 +86,7 @@ class Persisted:
     # -- edges ---------------------------------------------------------------------------
 
     def fill_edges(
-        self, identity: TableId, held: HeldTable, src: Ids, dst: Ids
+        self, identity: TableVersion, held: HeldTable, src: Ids, dst: Ids
     ) -> dict[str, Adjacency]:
         """Give the parts of a table what is stored; gives the adjacencies if they still fit."""
         found = self._newest(_EDGES, identity)
@@ -106,7 +106,7 @@ class Persisted:
         }
 
     def keep_edges(
-        self, identity: TableId, ends: tuple[str, str], index: EdgeIndex, src: Ids, dst: Ids
+        self, identity: TableVersion, ends: tuple[str, str], index: EdgeIndex, src: Ids, dst: Ids
     ) -> None:
         """Store the numbers of a table, and both adjacencies, if that is worth it."""
         if not self._is_worth_it(_EDGES, identity, index.held, {"src": src, "dst": dst}):
@@ -127,11 +127,11 @@ class Persisted:
 
     # -- files ---------------------------------------------------------------------------
 
-    def _names(self, kind: str, identity: TableId) -> list[str]:
+    def _names(self, kind: str, identity: TableVersion) -> list[str]:
         prefix = f"{kind}-{_name(identity.location)}-"
         return [name for name in self._files.list() if name.startswith(prefix)]
 
-    def _newest(self, kind: str, identity: TableId) -> Derived | None:
+    def _newest(self, kind: str, identity: TableVersion) -> Derived | None:
         """The newest file of the same copy of a table, else of the copy of main."""
         for name in self._newest_first(kind, identity):
             found = self._files.read(name)
@@ -140,12 +140,12 @@ class Persisted:
                 return found
         return None
 
-    def _newest_first(self, kind: str, identity: TableId) -> list[str]:
-        own = f"-{_name(identity.path)}.arrow"
+    def _newest_first(self, kind: str, identity: TableVersion) -> list[str]:
+        own = f"-{_name(identity.ref.path)}.arrow"
         names = self._names(kind, identity)
         return sorted(names, key=lambda n: (n.endswith(own), _number(n)), reverse=True)
 
-    def _about(self, kind: str, identity: TableId) -> Mapping[str, Any] | None:
+    def _about(self, kind: str, identity: TableVersion) -> Mapping[str, Any] | None:
         """What the newest file says, without reading it once more."""
         for name in self._newest_first(kind, identity)[:1]:
             if name in self._seen:
@@ -154,7 +154,7 @@ class Persisted:
         return None if found is None else found.about
 
     def _is_worth_it(
-        self, kind: str, identity: TableId, held: HeldTable, numberings: Mapping[str, Ids]
+        self, kind: str, identity: TableVersion, held: HeldTable, numberings: Mapping[str, Ids]
     ) -> bool:
         if not self._writable or held.rows < _WORTH_IT:
             return False
@@ -168,13 +168,13 @@ class Persisted:
     def _write(
         self,
         kind: str,
-        identity: TableId,
+        identity: TableVersion,
         held: HeldTable,
         arrays: Mapping[str, pa.Array],
         about: Mapping[str, Any],
     ) -> None:
         parts = [(fragment.signature, fragment.rows) for fragment in held.fragments]
-        own = f"-{_name(identity.path)}.arrow"
+        own = f"-{_name(identity.ref.path)}.arrow"
         old = [name for name in self._names(kind, identity) if name.endswith(own)]
         name = f"{kind}-{_name(identity.location)}-{identity.version}{own}"
         self._seen[name] = {**about, "parts": parts}

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.held import HeldTable
-from omnigraph.topology.identity import TableId
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
 from omnigraph.topology.persisted import Persisted
@@ -35,12 +35,12 @@ class Topology:
         self._persisted = persisted
         self._memory = memory
         self._lock = threading.RLock()
-        self._building: dict[TableId, threading.Lock] = {}
+        self._building: dict[TableVersion, threading.Lock] = {}
         self._ids: dict[str, Ids] = {}
         self._uses: dict[str, int] = {}
         self._asked = 0
         self._widths: dict[str, int] = {}
-        self._held: OrderedDict[TableId, NodeIndex | EdgeIndex] = OrderedDict()
+        self._held: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
 
     def forget(self) -> None:
         """Drop everything but the numberings: whoever runs still counts by them."""
@@ -55,15 +55,15 @@ class Topology:
                 found = self._ids[location] = self._persisted.read_ids(location)
             return found
 
-    def held_nodes(self, identity: TableId) -> NodeIndex | None:
+    def held_nodes(self, identity: TableVersion) -> NodeIndex | None:
         """The index of a node table if it is in memory."""
         return self._get(identity, NodeIndex)
 
-    def held_edges(self, identity: TableId) -> EdgeIndex | None:
+    def held_edges(self, identity: TableVersion) -> EdgeIndex | None:
         """The index of an edge table if it is in memory."""
         return self._get(identity, EdgeIndex)
 
-    def nodes(self, identity: TableId, open_table: Callable[[], Table]) -> NodeIndex:
+    def nodes(self, identity: TableVersion, open_table: Callable[[], Table]) -> NodeIndex:
         """The index of a node table, made now if need be."""
 
         def make() -> NodeIndex:
@@ -79,7 +79,7 @@ class Topology:
         return self._made(identity, NodeIndex, make)
 
     def edges(
-        self, identity: TableId, ends: tuple[str, str], open_table: Callable[[], Table]
+        self, identity: TableVersion, ends: tuple[str, str], open_table: Callable[[], Table]
     ) -> EdgeIndex:
         """The index of an edge table between the node tables at two locations."""
 
@@ -117,7 +117,7 @@ class Topology:
 
     # -- the memory ----------------------------------------------------------------------
 
-    def _made(self, identity: TableId, kind: type[_I], make: Callable[[], _I]) -> _I:
+    def _made(self, identity: TableVersion, kind: type[_I], make: Callable[[], _I]) -> _I:
         found = self._get(identity, kind)
         if found is not None:
             return found
@@ -133,7 +133,7 @@ class Topology:
             self._building.pop(identity, None)
         return found
 
-    def _get(self, identity: TableId, kind: type[_I]) -> _I | None:
+    def _get(self, identity: TableVersion, kind: type[_I]) -> _I | None:
         with self._lock:
             found = self._held.get(identity)
             if not isinstance(found, kind):
@@ -141,7 +141,7 @@ class Topology:
             self._held.move_to_end(identity)
             return found
 
-    def _put(self, identity: TableId, index: NodeIndex | EdgeIndex) -> None:
+    def _put(self, identity: TableVersion, index: NodeIndex | EdgeIndex) -> None:
         with self._lock:
             self._held[identity] = index
             self._shrink()

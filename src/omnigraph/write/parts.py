@@ -24,7 +24,7 @@ from omnigraph.storage.tables.fragments import (
     Deletions,
     Part,
     PartsPlace,
-    VersionPlace,
+    TableLocator,
     discard_parts,
     read_parts,
     replace_in,
@@ -62,7 +62,7 @@ Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]
 class Replacer(Protocol):
     """Whoever finds what is replaced where nobody can hold the ids."""
 
-    def replaced(self, where: VersionPlace, table: Table, rows: PartRows) -> list[Replaced]: ...
+    def replaced(self, where: TableLocator, table: Table, rows: PartRows) -> list[Replaced]: ...
 
 
 Locate = Callable[[Sequence[int]], list[int]]
@@ -199,7 +199,7 @@ class PartRows:
         """Make a staged write of what is left."""
         if table.ref.path != self._place.path:
             raise InternalError(f"rows for '{self._place.path}' meet '{table.ref.path}'")
-        where = view.version_place(table)
+        where = view.locate_table(table)
         parts = self._kept(where)
         if effect is Effect.UPSERT:
             return self._stage_upsert(view, table, where, parts)
@@ -218,7 +218,7 @@ class PartRows:
         self._ledger.write(self._place, (part for sides in done for side in sides for part in side))
         return done
 
-    def _kept(self, where: VersionPlace) -> tuple[Part, ...]:
+    def _kept(self, where: TableLocator) -> tuple[Part, ...]:
         """The parts without the rows that were dropped."""
         if self._final is None:
             shares, untouched = [], {}
@@ -240,7 +240,7 @@ class PartRows:
         return self._final
 
     def _stage_upsert(
-        self, view: WriteView, table: Table, where: VersionPlace, parts: tuple[Part, ...]
+        self, view: WriteView, table: Table, where: TableLocator, parts: tuple[Part, ...]
     ) -> StagedTable | None:
         row_ids = np.full(sum(part.rows for part in parts), NEW, np.int64)
         deletions = []
@@ -275,7 +275,7 @@ class PartRows:
         return view.stage.stage_upsert_parts(table, Deletions.of(deletions), replaced, added)
 
     def _replaced(
-        self, where: VersionPlace, table: Table, parts: tuple[Part, ...]
+        self, where: TableLocator, table: Table, parts: tuple[Part, ...]
     ) -> list[Replaced]:
         if self._replacer is not None:
             return self._replacer.replaced(where, table, self)
@@ -360,7 +360,7 @@ class _Rewriting:
 
     number: int
     schema: bytes
-    where: VersionPlace
+    where: TableLocator
     place: PartsPlace
     part: Part
     rows: tuple[np.ndarray, ...]
@@ -396,7 +396,7 @@ def _some(
 class _Replacing:
     """Some fragments of a table, and the rows that may replace theirs."""
 
-    where: VersionPlace
+    where: TableLocator
     fragments: tuple[int, ...]
     place: PartsPlace
     parts: tuple[Part, ...]

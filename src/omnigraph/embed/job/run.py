@@ -38,7 +38,7 @@ from omnigraph.storage.tables.columns import (
     count_unfilled,
     stage_columns,
 )
-from omnigraph.storage.tables.fragments import fragments_of, version_place
+from omnigraph.storage.tables.fragments import fragments_of, locate_table
 from omnigraph.storage.tables.types import StagedTable
 
 _ROWS_IN_SHARE = 50_000
@@ -225,7 +225,7 @@ class Fill:
             if pin is None or not pin.row_count:
                 continue
             table = self._store.table(pin)
-            place = version_place(self._store.datasets, table)
+            place = locate_table(self._store.datasets, table)
             fragments = fragments_of(table)
             self._planned[key] = {number for number, _ in fragments}
             self._versions[key] = table.version
@@ -353,7 +353,7 @@ class Fill:
                 if number in touched[key] or number not in self._planned[key]
             ]
             until = self._versions[key] if self._setup.again else None
-            place = view.version_place(table)
+            place = view.locate_table(table)
             shares = [
                 Staging(self._setup, place, self._tables[key], group, until)
                 for group in groups_of(fragments, _ROWS_IN_SHARE)

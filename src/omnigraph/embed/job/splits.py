@@ -31,7 +31,7 @@ from omnigraph.storage.tables.columns import (
     unfilled_rows,
     update_columns,
 )
-from omnigraph.storage.tables.fragments import VersionPlace, open_version
+from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 
@@ -59,7 +59,7 @@ class Share:
     """Some fragments of a version, and which of their rows are meant. Made to be sent."""
 
     setup: Setup
-    place: VersionPlace
+    place: TableLocator
     target: Target
     fragments: tuple[int, ...]
     start: int = 0
@@ -92,7 +92,7 @@ class Staging:
     """Fragments of a version that get vectors for several properties."""
 
     setup: Setup
-    place: VersionPlace
+    place: TableLocator
     targets: tuple[Target, ...]
     fragments: tuple[int, ...]
     until: int | None

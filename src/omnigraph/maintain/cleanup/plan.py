@@ -29,10 +29,10 @@ from omnigraph.maintain.cleanup.retention import (
     told_commits,
     young_states,
 )
-from omnigraph.maintain.cleanup.states import GraphState, Place, places_of, states_of
+from omnigraph.maintain.cleanup.states import GraphState, places_of, states_of
 from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, fork_reference, versions_of
 from omnigraph.storage.tables.inline import BranchInfo
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.types import TableRef, TableVersion
 from omnigraph.write.parts import Runner
 
 LOOKING = "looking"
@@ -214,7 +214,7 @@ class _Planning:
             for name, info in table.branches.items():
                 # Changes of a fork are found by comparing with its first version.
                 for branch in (info.parent, name):
-                    self._needs.exact.add(Place(table.location, branch, info.parent_version))
+                    self._needs.exact.add(TableVersion(table.location, branch, info.parent_version))
 
     def _need_states(self) -> None:
         """States that have to stay readable."""
@@ -251,7 +251,7 @@ class _Planning:
             for location, key in self._out.keys.items():
                 if key in versions:
                     for ref in self._tables[location].stamps:
-                        self._needs.exact.add(Place(location, ref.branch, versions[key]))
+                        self._needs.exact.add(TableVersion(location, ref.branch, versions[key]))
 
     # -- deciding ------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class _Planning:
         out.going = {ref: versions for ref, versions in out.going.items() if ref not in gone}
         out.copies = {ref for table in self._tables.values() for ref in table.stamps} - gone
 
-    def _is_kept(self, place: Place) -> bool:
+    def _is_kept(self, place: TableVersion) -> bool:
         table = self._tables.get(place.location)
         if table is None or table.error is not None or self._out.unreadable:
             return table is not None

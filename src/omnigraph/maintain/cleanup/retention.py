@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from omnigraph.maintain.cleanup.states import GraphState, Place
+from omnigraph.maintain.cleanup.states import GraphState
 from omnigraph.storage.tables.cleaning import VersionStamp
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.types import TableRef, TableVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class Policy:
 class Needs:
     """Versions of tables that somebody needs."""
 
-    exact: set[Place] = field(default_factory=set)
+    exact: set[TableVersion] = field(default_factory=set)
     floors: dict[TableRef, int] = field(default_factory=dict)
     """The oldest version of a copy that a head shows: from it on everything stays."""
 
-    def head(self, places: Iterable[Place]) -> None:
+    def head(self, places: Iterable[TableVersion]) -> None:
         for place in places:
             floor = self.floors.get(place.ref, place.version)
             self.floors[place.ref] = min(floor, place.version)
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: TableVersion) -> bool:
         floor = self.floors.get(place.ref)
         return place in self.exact or (floor is not None and place.version >= floor)
 
@@ -67,7 +67,7 @@ def going_versions(
         behind = stamp.version not in newest and age >= policy.min_age
         if policy.older_than is not None:
             behind = behind and age >= policy.older_than
-        if behind and not needs.has(Place(ref.location, ref.branch, stamp.version)):
+        if behind and not needs.has(TableVersion(ref.location, ref.branch, stamp.version)):
             going.append(stamp.version)
     return going
 
@@ -90,7 +90,7 @@ def told_commits(policy: Policy, states: Sequence[GraphState]) -> set[str]:
 
 
 def staying_states(
-    states: Sequence[GraphState], kept: Mapping[Place, bool], forks: Collection[int]
+    states: Sequence[GraphState], kept: Mapping[TableVersion, bool], forks: Collection[int]
 ) -> set[int]:
     """The versions of one manifest that stay."""
     staying = {states[-1].version, *forks} if states else set(forks)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.rows import CommitRow
@@ -16,19 +15,7 @@ from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.tables.cleaning import versions_of
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.storage.tables.types import TableRef
-
-
-class Place(NamedTuple):
-    """One version of one copy of a table."""
-
-    location: str
-    branch: str | None
-    version: int
-
-    @property
-    def ref(self) -> TableRef:
-        return TableRef(self.location, self.branch)
+from omnigraph.storage.tables.types import TableRef, TableVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +26,12 @@ class GraphState:
     version: int
     made: datetime
     commit: CommitRow | None
-    places: frozenset[Place]
+    places: frozenset[TableVersion]
 
 
-def places_of(snapshot: Snapshot) -> frozenset[Place]:
+def places_of(snapshot: Snapshot) -> frozenset[TableVersion]:
     """The versions of tables that a snapshot shows."""
-    return frozenset(Place(p.location, p.branch, p.version) for p in snapshot.pins.values())
+    return frozenset(pin.table_version for pin in snapshot.pins.values())
 
 
 def states_of(store: GraphStore, branch: str | None) -> list[GraphState]:

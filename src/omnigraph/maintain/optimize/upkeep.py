@@ -32,7 +32,7 @@ from omnigraph.storage.tables.compaction import (
     stage_segments,
     stored_cleanup,
 )
-from omnigraph.storage.tables.fragments import VersionPlace, open_version, version_place
+from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
 from omnigraph.storage.tables.inline import as_if_committed
 from omnigraph.storage.tables.segments import (
     Building,
@@ -187,7 +187,7 @@ class _Indexing:
 
     owner: Upkeep
     plan: IndexPlan
-    place: VersionPlace
+    place: TableLocator
     shares: tuple[Building, ...]
 
 
@@ -250,8 +250,8 @@ class Upkeeping:
             for table_key, ref in refs.items():
                 discard_segments(datasets, ref.path, self._built.pop(table_key, ()))
 
-    def _place(self, survey: Survey) -> VersionPlace:
-        return version_place(self._store.datasets, survey.table)
+    def _place(self, survey: Survey) -> TableLocator:
+        return locate_table(self._store.datasets, survey.table)
 
     # -- indexing ------------------------------------------------------------------------
 

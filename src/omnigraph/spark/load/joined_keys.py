@@ -22,7 +22,7 @@ from omnigraph.spark.load.key_frames import TableShare, address_frame, table_fra
 from omnigraph.spark.session.engine import SparkEngine
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.fragments import VersionPlace, delete_in, version_place
+from omnigraph.storage.tables.fragments import TableLocator, delete_in, locate_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
 from omnigraph.write.parts import PartRows, Replaced, even
@@ -95,7 +95,7 @@ class JoinedKeys:
         )
         return bool(found.num_rows)
 
-    def replaced(self, where: VersionPlace, table: Table, rows: PartRows) -> list[Replaced]:
+    def replaced(self, where: TableLocator, table: Table, rows: PartRows) -> list[Replaced]:
         """Mark the rows of a table as deleted that others replace, fragment by fragment."""
         pairs = self.sql(
             "SELECT c.fragment, c.address, c.rowid, d.row FROM {c} c JOIN {d} d ON c.id = d.id",
@@ -117,7 +117,7 @@ class JoinedKeys:
 
     def table(self, table: Table, *columns: str) -> DataFrame:
         """Rows that are there."""
-        shares = _shares(version_place(self._datasets, table), table)
+        shares = _shares(locate_table(self._datasets, table), table)
         return table_frame(self._engine.session, shares, columns)
 
     def sql(self, text: str, **frames: DataFrame) -> DataFrame:
@@ -130,12 +130,12 @@ class JoinedKeys:
         return self._engine.run(lambda: self.sql(text, **frames).toArrow(), _CHECKING)
 
 
-def _shares(where: VersionPlace, table: Table) -> list[TableShare]:
+def _shares(where: TableLocator, table: Table) -> list[TableShare]:
     groups = even(table, _ROWS_IN_SHARE)
     return [TableShare(where, tuple(group), number) for number, group in enumerate(groups)]
 
 
-def _deleting(where: VersionPlace) -> Callable[[pa.Table], pa.Table]:
+def _deleting(where: TableLocator) -> Callable[[pa.Table], pa.Table]:
     """For ``applyInArrow``: marks the rows of one fragment."""
     # Packed, so that no plan shows how the storage is reached.
     packed = pickle.dumps(where)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.spark.session.failures import carrying
-from omnigraph.storage.tables.fragments import VersionPlace, addresses_in, open_version
+from omnigraph.storage.tables.fragments import TableLocator, addresses_in, open_version
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.parts import RowsShare, read_rows
 from omnigraph.write.validate.held_keys import one_zero
@@ -31,7 +31,7 @@ _LABEL = "checking"
 class TableShare:
     """Some fragments of a table, and how many shares come before."""
 
-    place: VersionPlace
+    place: TableLocator
     fragments: tuple[int, ...]
     number: int
 

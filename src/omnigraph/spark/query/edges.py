@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.spark.query.tables import ROW_ID, TableAt, reader_of
+from omnigraph.spark.query.tables import ROW_ID, reader_of
+from omnigraph.storage.tables.fragments import TableLocator
 from omnigraph.topology.held import one_array
 
 SRC, DST, EDGE = "s", "d", "e"
@@ -29,8 +30,8 @@ class EdgeScan:
     """Edges with the rows of their ends, or with their ids where these do not fit."""
 
     query: str
-    at: TableAt
-    ends: tuple[TableAt, TableAt]
+    at: TableLocator
+    ends: tuple[TableLocator, TableLocator]
     shares: tuple[tuple[int, ...], ...]
     held: tuple[bool, bool]
     """Whether the ids of each end are held here."""

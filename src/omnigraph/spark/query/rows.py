@@ -20,7 +20,8 @@ from omnigraph.read.frame import Frame, Mask
 from omnigraph.read.search.text import matches
 from omnigraph.read.search.vector import Metric, distances
 from omnigraph.read.values import keeps, values_of
-from omnigraph.spark.query.tables import ID, Reader, TableAt, reader_of
+from omnigraph.spark.query.tables import ID, Reader, reader_of
+from omnigraph.storage.tables.fragments import TableLocator
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,7 +56,7 @@ class Query:
     """What every worker of a query is sent."""
 
     name: str
-    tables: Mapping[str, TableAt]
+    tables: Mapping[str, TableLocator]
     """The table of each variable; none for a type that the snapshot does not have."""
     edges: frozenset[str]
     """Which variables are edges."""

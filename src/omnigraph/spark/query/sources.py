@@ -15,10 +15,10 @@ from omnigraph.read.scan import is_key
 from omnigraph.spark.query import edges
 from omnigraph.spark.query.edges import DST, EDGE, SRC, EdgeScan
 from omnigraph.spark.query.frame import Driver, near
-from omnigraph.spark.query.tables import ID, ROW_ID, TableAt, reader_of
+from omnigraph.spark.query.tables import ID, ROW_ID, reader_of
 from omnigraph.spark.query.work import LABEL
 from omnigraph.spark.session.failures import carrying
-from omnigraph.storage.tables.fragments import fragments_of, version_place
+from omnigraph.storage.tables.fragments import TableLocator, fragments_of, locate_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ Shares = tuple[tuple[int, ...], ...]
 class NodeTable:
     """The nodes of one type."""
 
-    at: TableAt
+    at: TableLocator
     parts: Shares
 
     def shares(self, pushed: Sequence[typed.TypedExpr]) -> tuple[tuple[int, ...] | None, ...]:
@@ -82,9 +82,9 @@ class Sources:
             self._edges[type_name] = table
         return self._edges[type_name]
 
-    def variables(self, outline: Outline) -> Mapping[str, TableAt]:
+    def variables(self, outline: Outline) -> Mapping[str, TableLocator]:
         """The table of every variable that has one."""
-        found: dict[str, TableAt] = {}
+        found: dict[str, TableLocator] = {}
         for name, type_name in outline.types.items():
             node = self.nodes(type_name)
             if node is not None:
@@ -95,14 +95,14 @@ class Sources:
                 found[name] = edge.at
         return found
 
-    def _table(self, table_key: str) -> tuple[TableAt, Shares] | None:
+    def _table(self, table_key: str) -> tuple[TableLocator, Shares] | None:
         pin = self._around.snapshot.pin(table_key)
         return None if pin is None else self._placed(pin)
 
-    def _placed(self, pin: Pin) -> tuple[TableAt, Shares]:
+    def _placed(self, pin: Pin) -> tuple[TableLocator, Shares]:
         store = self._around.store
         table = store.table(pin)
-        at = TableAt(version_place(store.datasets, table), pin.row_count)
+        at = locate_table(store.datasets, table, pin.row_count)
         return at, tuple(_shares(fragments_of(table)))
 
 
@@ -140,7 +140,7 @@ def _all(steps: Sequence[Operation]) -> Iterator[Operation]:
 
 
 def _edge_scan(
-    name: str, found: tuple[TableAt, Shares], ends: tuple[NodeTable, NodeTable]
+    name: str, found: tuple[TableLocator, Shares], ends: tuple[NodeTable, NodeTable]
 ) -> EdgeScan:
     held = tuple(end.at.rows <= edges.MOST_IDS for end in ends)
     return EdgeScan(name, found[0], (ends[0].at, ends[1].at), found[1], (held[0], held[1]))
@@ -165,7 +165,7 @@ class EdgeTable:
         self._data: DataFrame | None = None
 
     @property
-    def at(self) -> TableAt:
+    def at(self) -> TableLocator:
         return self._scan.at
 
     @property
@@ -203,7 +203,7 @@ class _IdScan:
     """The ids of a node table with their rows."""
 
     query: str
-    at: TableAt
+    at: TableLocator
     shares: Shares
     schema = f"{ID} string, number bigint"
 

@@ -7,14 +7,13 @@ already, and the one that searches answer with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.storage.tables.fragments import VersionPlace, open_version
+from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.table import Table
 from omnigraph.topology.held import one_array
 
@@ -29,18 +28,10 @@ _WIDEST = 64 << 20
 _SAMPLE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TableAt:
-    """A table of the snapshot, made to be sent."""
-
-    place: VersionPlace
-    rows: int
-
-
 class Reader:
     """One table in one worker, while it works for one query."""
 
-    def __init__(self, at: TableAt) -> None:
+    def __init__(self, at: TableLocator) -> None:
         self._at = at
         self._row_ids: Ints | None = None
         self._held: dict[str, pa.Array] = {}
@@ -48,7 +39,7 @@ class Reader:
 
     @cached_property
     def table(self) -> Table:
-        return open_version(self._at.place)
+        return open_version(self._at)
 
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
         """Columns of some rows."""
@@ -102,11 +93,11 @@ class Reader:
         return found
 
 
-_last: tuple[str, dict[VersionPlace, Reader]] = ("", {})
+_last: tuple[str, dict[tuple[str, int], Reader]] = ("", {})
 """What this worker has open, for the query that it worked for last."""
 
 
-def reader_of(query: str, at: TableAt) -> Reader:
+def reader_of(query: str, at: TableLocator) -> Reader:
     """The reader of a table; nothing is kept from one query to the next.
 
     A branch that was made again may have other rows under the same version.
@@ -115,7 +106,7 @@ def reader_of(query: str, at: TableAt) -> Reader:
     if _last[0] != query:
         _last = (query, {})
     readers = _last[1]
-    key = VersionPlace(at.place.uri, at.place.path, at.place.version)
+    key = (at.uri, at.version)
     if key not in readers:
         readers[key] = Reader(at)
     return readers[key]

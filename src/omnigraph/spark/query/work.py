@@ -18,8 +18,9 @@ from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.frame import Frame
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
 from omnigraph.spark.query.rows import Query, WorkerRun, asked_columns, numbers_of
-from omnigraph.spark.query.tables import ID, ROW_ID, TableAt
+from omnigraph.spark.query.tables import ID, ROW_ID
 from omnigraph.spark.session.failures import carrying
+from omnigraph.storage.tables.fragments import TableLocator
 
 LABEL = "query"
 WEIGHT = "w"
@@ -38,7 +39,7 @@ class Scan:
     """The rows of a table that conditions keep, a share of its parts for each task."""
 
     variable: str
-    at: TableAt
+    at: TableLocator
     shares: tuple[tuple[int, ...] | None, ...]
     """The parts of each task; none for the whole table."""
     pushed: tuple[typed.TypedExpr, ...] = ()

@@ -20,7 +20,7 @@ from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.spark.session.opening import Moment, Opened
-from omnigraph.storage.tables.fragments import VersionPlace, lasting, open_version, version_place
+from omnigraph.storage.tables.fragments import TableLocator, lasting, locate_table, open_version
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -37,7 +37,7 @@ class TypeScan:
     """What is to be read. Made to be sent to other processes."""
 
     name: str
-    place: VersionPlace
+    place: TableLocator
     wanted: pa.Schema
     """The columns as Spark gets them."""
     condition: typed.TypedExpr | None
@@ -118,7 +118,7 @@ def plan_scan(
     struct = _struct(schema, names)
     scan = TypeScan(
         kind.name,
-        version_place(graph.store.datasets, table),
+        locate_table(graph.store.datasets, table),
         to_arrow_schema(struct, timezone="UTC"),
         None if condition is None else condition_of(catalog, kind, condition),
         tuple(groups_of(table, partitions)),

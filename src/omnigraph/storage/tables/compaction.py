@@ -22,7 +22,7 @@ from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.fragments import VersionPlace
+from omnigraph.storage.tables.fragments import TableLocator
 from omnigraph.storage.tables.segments import BuiltIndex, Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
 from omnigraph.storage.tables.table import Table
@@ -65,7 +65,7 @@ def part_states(table: Table) -> tuple[PartState, ...]:
 class Compacting:
     """Parts of one version that become one, or a few when they have many rows."""
 
-    place: VersionPlace
+    place: TableLocator
     file_version: str
     parts: tuple[str, ...]
     """As Lance describes them, as JSON."""
@@ -82,7 +82,7 @@ class Compacted:
     """What the new files are, if whoever wrote them has them on a disk."""
 
 
-def compacting(table: Table, place: VersionPlace, parts: Sequence[int]) -> Compacting:
+def compacting(table: Table, place: TableLocator, parts: Sequence[int]) -> Compacting:
     """Some parts of a table as a share for any process."""
     with lance_call("read", table.ref.path):
         dataset = table._dataset

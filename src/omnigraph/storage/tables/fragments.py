@@ -220,8 +220,8 @@ class Deletions:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionPlace:
-    """A version of a table for processes that open it themselves."""
+class TableLocator:
+    """How another process opens a version of a table."""
 
     uri: str
     path: str
@@ -229,9 +229,12 @@ class VersionPlace:
     options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     has_damaged_index: bool = False
     """Whether it has to be read without its indexes."""
+    rows: int = 0
+    """How many rows it has, where the caller said so."""
 
 
-def version_place(datasets: Datasets, table: Table) -> VersionPlace:
+def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocator:
+    """The address of an open table, for processes that open it themselves."""
     if not datasets.is_at_home(table.ref, table.version):
         raise RecoveryRequired(
             f"'{table.ref.path}' still names the place that the graph was moved or copied from",
@@ -240,17 +243,17 @@ def version_place(datasets: Datasets, table: Table) -> VersionPlace:
     uri = datasets.root.path(table.ref.path)
     # The processes that open it look at nothing themselves.
     is_damaged = not table.check_files()
-    return VersionPlace(uri, table.ref.path, table.version, datasets.options, is_damaged)
+    return TableLocator(uri, table.ref.path, table.version, datasets.options, is_damaged, rows)
 
 
-def open_version(place: VersionPlace) -> Table:
+def open_version(place: TableLocator) -> Table:
     """The table in another process."""
     with lasting(place), lance_call("open", place.path):
         return Table(TableRef(place.path), _dataset(place))
 
 
 @contextmanager
-def lasting(place: VersionPlace) -> Iterator[None]:
+def lasting(place: TableLocator) -> Iterator[None]:
     """Read a version that was there when its place was told: what went with it was removed."""
     try:
         yield
@@ -273,7 +276,7 @@ def fragments_of(table: Table) -> list[tuple[int, int]]:
 
 
 def addresses_in(
-    place: VersionPlace, fragments: Sequence[int], key: str
+    place: TableLocator, fragments: Sequence[int], key: str
 ) -> Iterator[tuple[int, pa.Table]]:
     """The keys of the rows of some fragments, where they lie, and their row ids."""
     with lance_call("read", place.path):
@@ -288,14 +291,14 @@ def _addresses(fragment: Any, key: str) -> pa.Table:
     return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
 
 
-def delete_in(place: VersionPlace, number: int, addresses: np.ndarray) -> Deletions:
+def delete_in(place: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
     """Mark rows of a fragment as deleted, by where they lie."""
     with lance_call("stage a delete from", place.path):
         return deleted_in(_dataset(place).get_fragment(number), addresses)
 
 
 def replace_in(
-    place: VersionPlace, fragments: Sequence[int], key: str, wanted: pa.Array
+    place: TableLocator, fragments: Sequence[int], key: str, wanted: pa.Array
 ) -> tuple[np.ndarray, np.ndarray, Deletions]:
     """Mark the rows of some fragments as deleted that have one of the keys.
 
@@ -323,7 +326,7 @@ def replace_in(
     )
 
 
-def _dataset(place: VersionPlace) -> lance.LanceDataset:
+def _dataset(place: TableLocator) -> lance.LanceDataset:
     # Not kept: a process may live on while a branch of the same name begins anew.
     options = None if place.options is None else dict(place.options)
     if place.has_damaged_index:
@@ -331,7 +334,7 @@ def _dataset(place: VersionPlace) -> lance.LanceDataset:
     return lance.dataset(place.uri, version=place.version, storage_options=options)
 
 
-def _unindexed(place: VersionPlace) -> lance.LanceDataset:
+def _unindexed(place: TableLocator) -> lance.LanceDataset:
     """Only of local tables anybody knows that an index is damaged."""
     path = f"{place.uri}/_versions/{manifest_name(place.version)}"
     with translated("read", path), open(path, "rb") as file:

@@ -38,7 +38,7 @@ from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.cleaning import delete_files, delete_versions, removal_of
 from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets, branch_file
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.fragments import Part, VersionPlace
+from omnigraph.storage.tables.fragments import Part, TableLocator
 from omnigraph.storage.tables.ledger import check_added, withdraw
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
@@ -321,7 +321,7 @@ class InlineTables:
             return dataset.to_table()
 
 
-def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+def rows_of_part(place: TableLocator, part: Part, schema: pa.Schema) -> pa.RecordBatch:
     """All columns of rows that belong to no version yet, blobs as bytes; for any process.
 
     Inline because Lance reads blobs only through a version. The one made here is detached: it is
@@ -343,7 +343,7 @@ def rows_of_part(place: VersionPlace, part: Part, schema: pa.Schema) -> pa.Recor
 
 
 @contextmanager
-def as_if_committed(place: VersionPlace, steps: Sequence[StagedTable]) -> Iterator[VersionPlace]:
+def as_if_committed(place: TableLocator, steps: Sequence[StagedTable]) -> Iterator[TableLocator]:
     """What staged steps would make of a version, for any process to read while the block lasts.
 
     Inline because an index is built on a version, and the one it is meant for comes only with the
@@ -370,7 +370,7 @@ def as_if_committed(place: VersionPlace, steps: Sequence[StagedTable]) -> Iterat
         yield replace(place, version=int(at.version))
 
 
-def _forget_detached(place: VersionPlace, made: LanceDataset) -> None:
+def _forget_detached(place: TableLocator, made: LanceDataset) -> None:
     # Some options are for Lance alone.
     options = {k: v for k, v in (place.options or {}).items() if k not in S3_LIMITS}
     # Files that nobody refers to: what is left of them takes a little room.

@@ -22,7 +22,7 @@ from lance.indices import IndicesBuilder
 
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
-from omnigraph.storage.tables.fragments import VersionPlace
+from omnigraph.storage.tables.fragments import TableLocator
 from omnigraph.storage.tables.store import index_settings
 from omnigraph.storage.tables.table import Table, index_name
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
@@ -163,7 +163,7 @@ def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float3
 class Building:
     """Parts of one version that an index is to know."""
 
-    place: VersionPlace
+    place: TableLocator
     spec: IndexSpec
     parts: tuple[int, ...]
     is_all: bool = True
@@ -219,7 +219,7 @@ def is_divisible(spec: IndexSpec) -> bool:
     return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
 
 
-def learnt_centroids(place: VersionPlace, spec: IndexSpec, partitions: int) -> Any:
+def learnt_centroids(place: TableLocator, spec: IndexSpec, partitions: int) -> Any:
     """The centroids that all segments of an index share, learnt from a sample of the vectors.
 
     None when they cannot be learnt: then one process builds the index, and says so if it fails.
@@ -233,7 +233,7 @@ def learnt_centroids(place: VersionPlace, spec: IndexSpec, partitions: int) -> A
 
 
 def join_segments(
-    datasets: Datasets, place: VersionPlace, built: Sequence[BuiltIndex]
+    datasets: Datasets, place: TableLocator, built: Sequence[BuiltIndex]
 ) -> BuiltIndex:
     """One segment of several that know different parts; their files go."""
     spec = built[0].spec
@@ -250,7 +250,7 @@ def discard_segments(datasets: Datasets, path: str, built: Iterable[BuiltIndex])
         datasets.objects.delete_prefix(f"{path}/{each.folder}")
 
 
-def _open(place: VersionPlace) -> LanceDataset:
+def _open(place: TableLocator) -> LanceDataset:
     # A build borrows its handle for itself alone.
     options = None if place.options is None else dict(place.options)
     return lance.dataset(place.uri, version=place.version, storage_options=options)

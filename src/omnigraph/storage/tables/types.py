@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.files import NewFile
@@ -24,6 +25,23 @@ class TableRef:
     def path(self) -> str:
         """The directory of this copy relative to the root."""
         return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
+
+
+class TableVersion(NamedTuple):
+    """One version of one copy of a table.
+
+    The tag of the version's file tells it from one of a branch that was deleted and created again;
+    it is empty where that does not matter.
+    """
+
+    location: str
+    branch: str | None
+    version: int
+    e_tag: str = ""
+
+    @property
+    def ref(self) -> TableRef:
+        return TableRef(self.location, self.branch)
 
 
 FILE_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
