@@ -251,7 +251,7 @@ def test_a_reader_waits_for_whoever_is_about_to_take_a_version_back(graph, path)
     whole = file.read_bytes()
     store = store_at(path)
     found: list[list[str]] = []
-    with store.leases.held([publish_lease(None)], 5.0):
+    with store.leases.acquire([publish_lease(None)], 5.0):
         cut(file)
         reader = threading.Thread(target=lambda: found.append(names(Graph.open(path, "r"))))
         reader.start()

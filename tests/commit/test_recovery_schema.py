@@ -112,7 +112,7 @@ def test_a_schema_apply_is_not_promoted_when_its_tables_have_to_go_back(graph, p
 
 def test_the_files_of_a_schema_apply_that_lives_are_left_alone(graph, other, path):
     operation = dead_apply(graph, path)
-    with other._store.leases.held([SCHEMA_LEASE], timeout=0.0):
+    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         assert graph.refresh() == ()
         assert reopen(path) == ()
     assert left(path) == [operation]
@@ -165,7 +165,7 @@ def test_the_lock_that_nobody_holds_any_more_is_removed(graph, path, locked, whe
 
 def test_an_old_lock_whose_holder_lives_stays(graph, other, path, locked):
     grow_old(locked)
-    with other._store.leases.held([SCHEMA_LEASE], timeout=0.0):
+    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         reopen(path)
         with pytest.raises(SchemaChanging):
             graph.append(people(Grace=1))

@@ -171,7 +171,7 @@ def test_a_process_that_lives_is_left_to_its_removal(graph):
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_VERSIONS):
         remove(graph, [1, 2, 3])
     other = Graph.open(graph.uri, "r")
-    with graph._store.leases.held([table_lease(KEY, None)], 1.0):
+    with graph._store.leases.acquire([table_lease(KEY, None)], 1.0):
         assert finish_removals(other._store) == 0
         assert len(intents(graph)) == 1
     assert finish_removals(other._store) == 1

@@ -374,7 +374,7 @@ def test_d90_nobody_writes_while_a_schema_is_applied(graph, other):
 
 def test_of_two_applies_one_is_told_that_the_other_is_under_way(graph, other):
     told = pytest.raises(SchemaChanging, match="schema apply is already in progress")
-    with other._store.leases.held([SCHEMA_LEASE], timeout=0.0), told:
+    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0), told:
         graph.schema.apply(CITY)
     assert graph.schema.apply(CITY).applied
 

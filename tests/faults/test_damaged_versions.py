@@ -14,7 +14,7 @@ from omnigraph.storage.lance_format.manifests import (
     _VERSION,
     _entries,
     _span,
-    message,
+    manifest_message,
     parse_version,
 )
 from tests.faults.damaged_reads import DAMAGED, Case
@@ -105,7 +105,7 @@ def test_every_byte_of_a_version_file_with_a_flipped_bit_is_named(
 def version_byte(raw: bytes, name: str) -> int:
     """Where the first byte of the version number lies in a version file."""
     at = _span(raw, name)[0]
-    for number, part, _ in _entries(message(raw, name), name):
+    for number, part, _ in _entries(manifest_message(raw, name), name):
         if number == _VERSION:
             return at + 1
         at += len(part)

@@ -32,7 +32,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.roots import Root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
@@ -489,7 +489,7 @@ def test_the_object_store_tells_why_a_disk_takes_nothing(disk, state):
         if state == "full"
         else (disk.read_only(), StorageDenied)
     )
-    with limit, pytest.raises(expected) as raised, translated("write", "it", writes=True):
+    with limit, pytest.raises(expected) as raised, storage_call("write", "it", writes=True):
         store.put("a", b"x")
     spoken(raised.value)
 

@@ -28,7 +28,7 @@ from omnigraph.errors import (
 )
 from omnigraph.maintain.cleanup.run import policy_of
 from omnigraph.storage.tables.cleaning import versions_of
-from omnigraph.storage.tables.orphaned_files import unnamed_files
+from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import leave_sidecar
 
@@ -195,7 +195,7 @@ def test_bytes_are_those_of_the_disk(graph):
     report = clean(graph)
     assert report.bytes_removed == before - size_of(graph)
     assert report.table(PERSON).bytes_removed > 100_000
-    assert unnamed_files(graph._store.datasets, pin(graph).location) == []
+    assert orphaned_files(graph._store.datasets, pin(graph).location) == []
     assert names(graph) == list("abcd")
 
 
@@ -635,7 +635,7 @@ def test_a_fork_that_is_being_made_is_left_to_its_maker(graph, tmp_path):
     fork = orphan_fork(graph)
     with Graph.open(graph.uri, durability="os") as other:
         other._store.patience = Patience(lease=0.05)
-        with graph._store.leases.held([table_lease(PERSON, "gone")], 1):
+        with graph._store.leases.acquire([table_lease(PERSON, "gone")], 1):
             report = clean(other)
             assert report.forks.count == 0
             assert "gone" in report.skipped[0].what
@@ -729,7 +729,7 @@ def test_one_table_that_fails_keeps_none_of_the_others_from_it(graph, monkeypatc
     for n in range(3):
         graph.load([{"type": "Company", "data": {"name": f"c{n}"}}])
     store = graph._store
-    with store.leases.held([table_lease(PERSON, None)], 1), Graph.open(graph.uri) as other:
+    with store.leases.acquire([table_lease(PERSON, None)], 1), Graph.open(graph.uri) as other:
         other._store.patience = Patience(lease=0.05)
         report = clean(other)
     assert "being written" in report.table(PERSON).error

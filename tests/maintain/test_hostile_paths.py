@@ -23,7 +23,7 @@ from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import BranchNotFound, InputError, NotFound, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.checksums import record_name
-from omnigraph.storage.lance_format.manifests import rewritten
+from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.removed_versions import CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 
@@ -464,7 +464,7 @@ def versions_of_dev(top: Path, table: str) -> list[Path]:
 )
 def test_a_version_file_that_names_another_place_is_not_followed(top, outside, table, form):
     for path in versions_of_dev(top, table):
-        raw = rewritten(path.read_bytes(), str(path), lambda _: outside.path(form, table))
+        raw = replace_addresses(path.read_bytes(), str(path), lambda _: outside.path(form, table))
         path.write_bytes(raw)
     shutil.rmtree(top / "g.omni/__checksums")
     for work in (

@@ -12,7 +12,11 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.moved import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
-from omnigraph.storage.lance_format.manifests import Home, bases, rewritten
+from omnigraph.storage.lance_format.manifests import (
+    GraphAddresses,
+    base_addresses,
+    replace_addresses,
+)
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context
@@ -126,9 +130,9 @@ def test_all_versions_are_put_right_once_and_only_what_they_name_changes(origina
     old, new = str(place), str(moved)
     assert before.keys() == after.keys()
     for path, raw in after.items():
-        named = bases(raw, str(path))
+        named = base_addresses(raw, str(path))
         assert all(each.startswith(f"{new}/") for each in named)
-        back = rewritten(raw, str(path), lambda each: each.replace(new, old))
+        back = replace_addresses(raw, str(path), lambda each: each.replace(new, old))
         assert back == before[path]
         assert (raw != before[path]) == bool(named)
     stamps = {path: os.stat(moved / path).st_mtime_ns for path in after}
@@ -251,7 +255,7 @@ def test_a_graph_without_branches_is_not_looked_at(tmp_path):
 
 
 def test_addresses_are_taken_apart_by_the_table_they_belong_to():
-    home = Home(parse_root("/new/g"))
+    home = GraphAddresses(parse_root("/new/g"))
     for address, location, expected in [
         ("/old/nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
         ("file:///old/nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
@@ -261,19 +265,19 @@ def test_addresses_are_taken_apart_by_the_table_they_belong_to():
         ("/new/g/nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
         ("/new/g/x/../nodes/ab", "nodes/ab", "/new/g/nodes/ab"),
     ]:
-        assert home.at_home(address, location) == expected
+        assert home.localize(address, location) == expected
     for address in ("memory://nodes/ab", "/etc", "/new/g/nodes/ab/tree/a~b", "nodes"):
         with pytest.raises(StorageCorrupt):
-            home.at_home(address, "nodes/ab")
-    away = Home(parse_root("s3://bucket/copy"))
-    assert away.at_home("s3://bucket/old/edges/1", "edges/1") == "s3://bucket/copy/edges/1"
-    assert away.at_home("s3://bucket/copy/edges/1", "edges/1") == "s3://bucket/copy/edges/1"
+            home.localize(address, "nodes/ab")
+    away = GraphAddresses(parse_root("s3://bucket/copy"))
+    assert away.localize("s3://bucket/old/edges/1", "edges/1") == "s3://bucket/copy/edges/1"
+    assert away.localize("s3://bucket/copy/edges/1", "edges/1") == "s3://bucket/copy/edges/1"
 
 
 @pytest.mark.parametrize("raw", [b"", b"LANC", b"\0" * 40, b"\xff" * 12 + b"LANC"])
 def test_what_is_no_version_file_is_refused_by_its_name(raw):
     with pytest.raises(StorageCorrupt) as caught:
-        bases(raw, "nodes/ab/_versions/1.manifest")
+        base_addresses(raw, "nodes/ab/_versions/1.manifest")
     assert "nodes/ab/_versions/1.manifest" in caught.value.message
 
 

@@ -13,7 +13,7 @@ from omnigraph.commit.staging import marked
 from omnigraph.errors import StorageCorrupt
 from omnigraph.maintain.cleanup.orphans import orphans
 from omnigraph.spark.load.run import places_for
-from omnigraph.storage.tables.fragments import write_parts
+from omnigraph.storage.tables.fragments import write_staged_fragments
 
 SCHEMA = """
 node Person {
@@ -48,7 +48,7 @@ def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
     rows = pa.record_batch(
         {"id": ["z"], "name": ["z"], "photo": photos}, schema=pa.schema(list(schema))
     )
-    parts = write_parts(place["node:Person"], schema, [rows])
+    parts = write_staged_fragments(place["node:Person"], schema, [rows])
     return [f"{place['node:Person'].path}/{name}" for part in parts for name in part.files]
 
 

@@ -10,7 +10,7 @@ from omnigraph.commit.publisher import _MOST_PARTS
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize.policy import reasons_for
 from omnigraph.maintain.optimize.upkeep_plan import plan_table
-from omnigraph.storage.tables.compaction import PartState
+from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
@@ -33,7 +33,7 @@ def people(*names):
 
 def parts(*rows, deleted=()):
     gone = dict(deleted)
-    return [PartState(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
+    return [FragmentState(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
 
 
 def segment(spec, *numbers):

@@ -24,7 +24,7 @@ from omnigraph.maintain.verify import ProblemCode, Weight, rows
 from omnigraph.spark.load.run import places_for
 from omnigraph.storage.checksums import FOLDER, fold_checksums, read_records
 from omnigraph.storage.tables import verification as verifying
-from omnigraph.storage.tables.fragments import write_parts
+from omnigraph.storage.tables.fragments import write_staged_fragments
 from omnigraph.storage.tables.types import IndexKind, TableRef
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
@@ -149,11 +149,11 @@ def load_in_parts(graph):
     place = places_for(store, graph.catalog, store.manifest(None).current(), None)["node:Place"]
     schema = graph.catalog.node_types["Place"].arrow_schema()
     batch = pa.record_batch({"id": ["q"], "name": ["q"], "vec": [None]}, schema=schema)
-    parts = write_parts(place, schema, [batch])
+    parts = write_staged_fragments(place, schema, [batch])
     assert [name for part in parts for name, _ in part.sums] == parts[0].files
 
     def prepare(view):
-        staged = view.stage.stage_parts(view.table("node:Place"), parts, replaces=False)
+        staged = view.stage.stage_fragments(view.table("node:Place"), parts, replaces=False)
         return Prepared({"node:Place": (staged,)})
 
     request = WriteRequest(WriterKind.LOAD, None, frozenset({"node:Place"}), prepare)

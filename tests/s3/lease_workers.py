@@ -17,7 +17,7 @@ def leases_at(uri: str, options: dict[str, str], ttl: float) -> S3Leases:
 
 def hold(uri: str, options: dict[str, str], ttl: float, name: str, ready: Any) -> None:
     """Hold a lease until somebody kills this process."""
-    with leases_at(uri, options, ttl).held([name], timeout=30):
+    with leases_at(uri, options, ttl).acquire([name], timeout=30):
         ready.set()
         signal.pause()
 
@@ -26,7 +26,7 @@ def hold_and_check(
     uri: str, options: dict[str, str], ttl: float, name: str, ready: Any, answer: Any
 ) -> None:
     """Hold a lease, and when asked say whether it is still held."""
-    with leases_at(uri, options, ttl).held([name], timeout=30) as held:
+    with leases_at(uri, options, ttl).acquire([name], timeout=30) as held:
         ready.set()
         answer.recv()
         try:
@@ -41,7 +41,7 @@ def count_up(uri: str, options: dict[str, str], ttl: float, name: str, times: in
     store = ObjectStore(Root(uri, options))
     leases = S3Leases(store, ttl)
     for _ in range(times):
-        with leases.held([name], timeout=60) as held:
+        with leases.acquire([name], timeout=60) as held:
             value = int(store.read("counter"))
             held.check()
             store.write("counter", str(value + 1))

@@ -107,16 +107,16 @@ def test_a_graph_on_s3_has_leases_of_s3(root, store):
 
 
 def test_a_lease_says_who_holds_it(leases, store):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         said = record(store)
         assert (said["name"], said["token"], said["ttl_seconds"]) == (NAME, 1, TTL)
         assert held.tokens == {NAME: 1}
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         assert record(store)["owner"] != said["owner"]
 
 
 def test_released_leases_leave_nothing(leases, store):
-    with leases.held(["b", "a", "b"], timeout=1) as held:
+    with leases.acquire(["b", "a", "b"], timeout=1) as held:
         assert not leases.is_free("a")
         assert len(store.list("__recovery")) == len(held.tokens) == 2
     assert store.list("__recovery") == []
@@ -125,7 +125,7 @@ def test_released_leases_leave_nothing(leases, store):
 def test_a_free_lease_costs_two_requests(s3_root, proxy):
     # It lives so long that no machine is too slow to give it back before it is renewed.
     through = S3Leases(ObjectStore(s3_root("g.omni", proxy.endpoint)), 30.0)
-    with through.held([NAME], timeout=1):
+    with through.acquire([NAME], timeout=1):
         pass
     assert proxy.counts == {Kind.PUT: 1, Kind.DELETE: 1}
 
@@ -156,7 +156,7 @@ def wait_in_line(store):
         count = len(waiters(store))
 
         def take():
-            with S3Leases(store, TTL).held([NAME], timeout=PATIENCE):
+            with S3Leases(store, TTL).acquire([NAME], timeout=PATIENCE):
                 served.append(label)
 
         threads.append(threading.Thread(target=take))
@@ -170,7 +170,7 @@ def wait_in_line(store):
 
 
 def test_those_who_wait_are_served_in_the_order_in_which_they_came(leases, store, wait_in_line):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         for number in range(4):
             wait_in_line(number)
         held.check()
@@ -180,23 +180,23 @@ def test_those_who_wait_are_served_in_the_order_in_which_they_came(leases, store
 
 
 def test_who_releases_a_lease_and_takes_it_again_stands_in_line(leases, wait_in_line):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         wait_in_line("other")
         held.check()
-    with leases.held([NAME], timeout=PATIENCE):
+    with leases.acquire([NAME], timeout=PATIENCE):
         assert wait_in_line.served == ["other"]
 
 
 def test_a_holder_that_did_not_look_leaves_nobody_behind(leases, wait_in_line):
     """It deletes the object with the names in it; who waits enters its name again."""
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         for number in range(3):
             wait_in_line(number)
     wait_until(lambda: sorted(wait_in_line.served) == [0, 1, 2])
 
 
 def test_a_waiter_that_died_is_passed_over(leases, store, spawned, wait_in_line):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         never = fork_context().Event()
         dead = spawned(lease_workers.hold, NAME, never)
         wait_until(lambda: len(waiters(store)) == 1)
@@ -210,7 +210,7 @@ def test_a_waiter_that_died_is_passed_over(leases, store, spawned, wait_in_line)
 
 def test_a_waiter_that_is_stopped_is_passed_over(leases, store, spawned, wait_in_line):
     ready = fork_context().Event()
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         stopped = spawned(lease_workers.hold, NAME, ready)
         wait_until(lambda: len(waiters(store)) == 1)
         os.kill(stopped.pid, signal.SIGSTOP)
@@ -222,9 +222,9 @@ def test_a_waiter_that_is_stopped_is_passed_over(leases, store, spawned, wait_in
 
 
 def test_a_waiter_that_gives_up_leaves_the_line(leases, store):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         other = S3Leases(store, TTL)
-        with pytest.raises(Conflict, match="being written"), other.held([NAME], timeout=0.5):
+        with pytest.raises(Conflict, match="being written"), other.acquire([NAME], timeout=0.5):
             pass
         assert waiters(store) == []
         held.check()
@@ -237,7 +237,7 @@ def test_those_who_come_and_go_do_not_keep_a_dead_holder_alive(leases, store):
     end = server_time(store) + timedelta(seconds=30)
     while True:
         try:
-            with S3Leases(store, TTL).held([NAME], timeout=0.3) as held:
+            with S3Leases(store, TTL).acquire([NAME], timeout=0.3) as held:
                 assert held.tokens == {NAME: 2}
                 break
         except Conflict:
@@ -248,7 +248,7 @@ def test_those_who_come_and_go_do_not_keep_a_dead_holder_alive(leases, store):
 def test_a_lost_answer_to_a_handover_takes_the_lease_from_nobody(
     through, store, proxy, wait_in_line, action
 ):
-    with through.held([NAME], timeout=1) as held:
+    with through.acquire([NAME], timeout=1) as held:
         wait_in_line("heir")
         held.check()
         proxy.plan(Fault(action, kind=Kind.PUT, path=".lease"))
@@ -259,7 +259,7 @@ def test_a_lost_answer_to_a_handover_takes_the_lease_from_nobody(
 
 
 def test_a_slow_holder_keeps_its_lease_by_renewing_it(leases, store):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         end = server_time(store) + timedelta(seconds=3 * TTL)
         other = S3Leases(store, TTL)
         wait_until(lambda: other.is_free(NAME) or server_time(store) > end)
@@ -273,10 +273,10 @@ def test_the_lease_of_a_killed_holder_goes_to_the_next_with_a_higher_token(lease
     holder.kill()
     holder.join(PATIENCE)
     first = record(store)
-    with pytest.raises(Conflict), leases.held([NAME], timeout=0):
+    with pytest.raises(Conflict), leases.acquire([NAME], timeout=0):
         pass
     assert record(store) == first
-    with leases.held([NAME], timeout=PATIENCE) as held:
+    with leases.acquire([NAME], timeout=PATIENCE) as held:
         assert held.tokens == {NAME: first["token"] + 1}
         assert record(store)["owner"] != first["owner"]
         held.check()
@@ -290,7 +290,7 @@ def test_a_holder_that_was_stopped_too_long_finds_out_and_disturbs_nobody(leases
         stopped = spawned(lease_workers.hold_and_check, NAME, ready, theirs)
         assert ready.wait(PATIENCE)
         os.kill(stopped.pid, signal.SIGSTOP)
-        with leases.held([NAME], timeout=PATIENCE) as held:
+        with leases.acquire([NAME], timeout=PATIENCE) as held:
             os.kill(stopped.pid, signal.SIGCONT)
             ours.send("well?")
             assert ours.poll(PATIENCE)
@@ -302,7 +302,7 @@ def test_a_holder_that_was_stopped_too_long_finds_out_and_disturbs_nobody(leases
 
 
 def test_a_holder_that_cannot_renew_does_not_trust_its_lease(through, proxy):
-    with through.held([NAME], timeout=1) as held:
+    with through.acquire([NAME], timeout=1) as held:
         held.check()
         proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.PUT, times=float("inf")))
         wait_until(lambda: expired(held))
@@ -319,7 +319,7 @@ def expired(held):
 
 
 def test_a_lease_that_somebody_removed_is_lost(leases, store):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         store.delete(lease_path(NAME))
         with pytest.raises(Conflict, match="expired"):
             held.check()
@@ -328,7 +328,7 @@ def test_a_lease_that_somebody_removed_is_lost(leases, store):
 def test_a_lease_that_nobody_can_read_expires_like_any_other(leases, store):
     store.write(lease_path(NAME), "{}")
     assert not leases.is_free(NAME)
-    with leases.held([NAME], timeout=PATIENCE) as held:
+    with leases.acquire([NAME], timeout=PATIENCE) as held:
         held.check()
 
 
@@ -339,13 +339,13 @@ def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
         for minutes in (-10, 10):
             shifted = stack.enter_context(S3Proxy(upstream, timedelta(minutes=minutes)))
             skewed.append(S3Leases(ObjectStore(s3_root("g.omni", shifted.endpoint)), TTL))
-        with leases.held([NAME], timeout=1):
+        with leases.acquire([NAME], timeout=1):
             assert [other.is_free(NAME) for other in skewed] == [False, False]
         dead = {"owner": "x", "token": 6, "name": NAME, "ttl_seconds": TTL, "beat": 0}
         store.write(lease_path(NAME), json.dumps(dead))
         wait_until(lambda: leases.is_free(NAME))
         assert [other.is_free(NAME) for other in skewed] == [True, True]
-        with skewed[0].held([NAME], timeout=0) as held:
+        with skewed[0].acquire([NAME], timeout=0) as held:
             assert held.tokens == {NAME: 7}
             assert not skewed[1].is_free(NAME)
 
@@ -358,7 +358,7 @@ def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
 )
 def test_a_lease_is_taken_whatever_happens_to_the_first_request(through, store, proxy, action):
     proxy.plan(Fault(action, kind=Kind.PUT))
-    with through.held([NAME], timeout=10) as held:
+    with through.acquire([NAME], timeout=10) as held:
         held.check()
         assert held.tokens == {NAME: 1}
     assert store.list("__recovery") == []
@@ -368,14 +368,14 @@ def test_a_lost_answer_to_a_takeover_is_settled_by_reading(through, leases, stor
     dead = {"owner": "x", "token": 1, "name": NAME, "ttl_seconds": -1.0, "beat": 0}
     store.write(lease_path(NAME), json.dumps(dead))
     proxy.plan(Fault(Action.CUT_AFTER, kind=Kind.PUT, path=".lease", at=2))
-    with through.held([NAME], timeout=10) as held:
+    with through.acquire([NAME], timeout=10) as held:
         held.check()
         assert held.tokens == {NAME: 2}
         assert not leases.is_free(NAME)
 
 
 def test_a_lost_answer_to_a_renewal_is_settled_by_reading(through, store, proxy):
-    with through.held([NAME], timeout=1) as held:
+    with through.acquire([NAME], timeout=1) as held:
         fault = Fault(Action.CUT_AFTER, kind=Kind.PUT)
         proxy.plan(fault)
         assert fault.reached.wait(PATIENCE)
@@ -394,7 +394,7 @@ def test_a_creation_that_arrives_late_is_recognised_as_our_own(
     tokens = []
 
     def take():
-        with impatient.held([NAME], timeout=PATIENCE) as held:
+        with impatient.acquire([NAME], timeout=PATIENCE) as held:
             held.check()
             tokens.append(held.tokens)
 
@@ -409,15 +409,15 @@ def test_a_creation_that_arrives_late_is_recognised_as_our_own(
 
 
 def test_a_release_that_does_not_arrive_does_not_fail_what_was_done(through, leases, proxy):
-    with through.held([NAME], timeout=1):
+    with through.acquire([NAME], timeout=1):
         proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.DELETE, times=float("inf")))
     proxy.reset()
-    with leases.held([NAME], timeout=PATIENCE) as held:
+    with leases.acquire([NAME], timeout=PATIENCE) as held:
         assert held.tokens == {NAME: 2}
 
 
 def test_a_store_that_is_down_is_a_typed_error_and_nothing_is_held(through, leases, proxy):
     proxy.plan(Fault(Action.CUT_BEFORE, times=float("inf")))
-    with pytest.raises(StorageUnavailable), through.held([NAME], timeout=1):
+    with pytest.raises(StorageUnavailable), through.acquire([NAME], timeout=1):
         pass
     assert leases.is_free(NAME)

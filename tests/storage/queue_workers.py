@@ -12,13 +12,13 @@ from omnigraph.storage.objects.roots import parse_root
 
 def write_turn(uri: str, name: str, log: str, label: str) -> None:
     """Wait for a lease and write down that it was taken."""
-    with LocalLeases(parse_root(uri)).held([name], timeout=60), open(log, "a") as file:
+    with LocalLeases(parse_root(uri)).acquire([name], timeout=60), open(log, "a") as file:
         file.write(f"{label}\n")
 
 
 def die_in_turn(uri: str, name: str, log: str, label: str) -> None:
     """Wait for a lease and die with it."""
-    with LocalLeases(parse_root(uri)).held([name], timeout=60):
+    with LocalLeases(parse_root(uri)).acquire([name], timeout=60):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -27,5 +27,5 @@ def take_again_and_again(uri: str, name: str, log: str, label: str) -> None:
     leases = LocalLeases(parse_root(uri))
     Path(f"{log}.{label}").touch()
     while not Path(log).exists():
-        with leases.held([name], timeout=60), open(f"{log}.{label}", "a") as file:
+        with leases.acquire([name], timeout=60), open(f"{log}.{label}", "a") as file:
             file.write("x")

@@ -10,14 +10,14 @@ from lance.query import MatchQuery
 
 from omnigraph.storage.tables.compaction import (
     compact,
-    compacting,
-    part_states,
+    compaction_split,
+    fragment_states,
     stage_before_indexes,
     stage_segments,
 )
 from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.inline import as_if_committed
-from omnigraph.storage.tables.segments import Building, build_segment, oldest_rows, segments_of
+from omnigraph.storage.tables.segments import IndexBuild, build_segment, oldest_rows, segments_of
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
 
@@ -52,7 +52,7 @@ def at(uri, version=None):
 
 def rewritten(uri, parts=(0, 1, 2)):
     table, place = at(uri)
-    return table, place, compact(compacting(table, place, parts))
+    return table, place, compact(compaction_split(table, place, parts))
 
 
 def commit(uri, *steps):
@@ -64,7 +64,7 @@ def commit(uri, *steps):
 
 def indexed(uri, spec, parts, dropped=()):
     table, place = at(uri)
-    built = build_segment(Building(place, spec, tuple(parts)))
+    built = build_segment(IndexBuild(place, spec, tuple(parts)))
     return commit(uri, stage_segments(table, 0, [built], dropped))
 
 
@@ -92,8 +92,8 @@ def test_a_staged_rewriting_is_one_version_with_the_same_rows(uri):
 def test_parts_that_are_rewritten_need_not_be_neighbours_and_come_last(uri):
     table, _, done = rewritten(uri, (0, 2))
     after = commit(uri, *stage_before_indexes(table, [], [], [done]))
-    assert [part.rows for part in part_states(Table(TableRef("t"), after))] == [2, 4]
-    assert [part.number for part in part_states(Table(TableRef("t"), after))] == [1, 3]
+    assert [part.rows for part in fragment_states(Table(TableRef("t"), after))] == [2, 4]
+    assert [part.number for part in fragment_states(Table(TableRef("t"), after))] == [1, 3]
 
 
 def test_a_text_segment_may_not_know_a_half_of_what_is_rewritten(uri):
@@ -107,7 +107,7 @@ def test_a_text_segment_may_not_know_a_half_of_what_is_rewritten(uri):
     steps = stage_before_indexes(table, [], dropped, [done])
     with as_if_committed(place, steps) as view:
         (part,) = open_version(view).fragments()
-        built = build_segment(Building(view, TEXT, (part.number,)))
+        built = build_segment(IndexBuild(view, TEXT, (part.number,)))
     after = commit(uri, *steps, stage_segments(table, len(steps), [built], ()))
     assert after.version == table.version + 3
     assert found(after, "b2") == ["b2"]

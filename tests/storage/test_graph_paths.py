@@ -235,7 +235,7 @@ def test_a_lease_is_not_taken_through_a_link(name, outside, tmp_path):
         path.rmdir()
     path.symlink_to(target)
     leases = LocalLeases(parse_root(str(root)))
-    with pytest.raises(StorageCorrupt), leases.held(["x"], timeout=1.0):
+    with pytest.raises(StorageCorrupt), leases.acquire(["x"], timeout=1.0):
         raise AssertionError("it was taken")
     outside.must_be_untouched()
 

@@ -89,7 +89,7 @@ def lines(log):
 
 
 def test_processes_get_a_lease_in_the_order_in_which_they_came(leases, folder, log, queued):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         workers = [queued(queue_workers.write_turn, str(number)) for number in range(4)]
         assert lines(log) == []
     for worker in workers:
@@ -118,19 +118,19 @@ def test_processes_that_take_a_lease_all_the_time_do_not_overtake(folder, log, s
 
 
 def test_a_waiter_that_was_killed_keeps_nobody_waiting(leases, folder, log, queued):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         dead = [queued(queue_workers.write_turn, "dead") for _ in range(2)]
         for process in dead:
             process.kill()
             process.join(PATIENCE)
         assert tickets(folder)
-    with leases.held([NAME], timeout=10):
+    with leases.acquire([NAME], timeout=10):
         pass
     assert os.listdir(folder.parent) == []
 
 
 def test_a_waiter_that_is_killed_with_others_behind_it_is_passed_over(leases, log, queued, folder):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         first = queued(queue_workers.write_turn, "first")
         queued(queue_workers.write_turn, "second")
         first.kill()
@@ -139,7 +139,7 @@ def test_a_waiter_that_is_killed_with_others_behind_it_is_passed_over(leases, lo
 
 
 def test_a_holder_that_is_killed_hands_over_to_the_next(leases, log, queued):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         queued(queue_workers.die_in_turn)
         queued(queue_workers.write_turn, "next")
     wait_until(lambda: lines(log) == ["next"])
@@ -148,13 +148,13 @@ def test_a_holder_that_is_killed_hands_over_to_the_next(leases, log, queued):
 def test_a_waiter_that_is_stopped_is_passed_over_and_gets_its_turn_when_it_goes_on(
     leases, log, queued
 ):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         stopped = queued(queue_workers.write_turn, "stopped")
         queued(queue_workers.write_turn, "behind")
         os.kill(stopped.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: lines(log) == ["behind"])
-        with leases.held([NAME], timeout=10):
+        with leases.acquire([NAME], timeout=10):
             pass
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
@@ -162,9 +162,9 @@ def test_a_waiter_that_is_stopped_is_passed_over_and_gets_its_turn_when_it_goes_
 
 
 def test_a_waiter_that_gives_up_leaves_the_queue(leases, folder, uri):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         others = LocalLeases(parse_root(uri))
-        with pytest.raises(Conflict, match="being written"), others.held([NAME], timeout=0.05):
+        with pytest.raises(Conflict, match="being written"), others.acquire([NAME], timeout=0.05):
             pass
         assert not folder.exists()
 
@@ -173,7 +173,7 @@ def test_who_does_not_wait_takes_a_free_lease_past_the_queue(leases, folder):
     with LeaseQueue(str(folder)).ticket() as waiter:
         assert waiter.is_next()
         assert leases.is_free(NAME)
-        with pytest.raises(Conflict), leases.held([NAME], timeout=0.05):
+        with pytest.raises(Conflict), leases.acquire([NAME], timeout=0.05):
             pass
 
 

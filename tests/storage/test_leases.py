@@ -31,7 +31,7 @@ def wait_until(condition):
 
 
 def hold(uri, ready):
-    with LocalLeases(parse_root(uri)).held([NAME], timeout=10):
+    with LocalLeases(parse_root(uri)).acquire([NAME], timeout=10):
         ready.set()
         signal.pause()
 
@@ -49,7 +49,7 @@ def holder(tmp_path):
 
 
 def test_a_lease_has_one_holder_among_threads(leases):
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         found = []
         thread = threading.Thread(target=lambda: found.append(leases.is_free(NAME)))
         thread.start()
@@ -59,14 +59,14 @@ def test_a_lease_has_one_holder_among_threads(leases):
 
 
 def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
-    with pytest.raises(Conflict, match="being written") as caught, leases.held([NAME], 0.05):
+    with pytest.raises(Conflict, match="being written") as caught, leases.acquire([NAME], 0.05):
         pass
     assert caught.value.details == {"lease": NAME}
     assert leases.is_free("node:Company@main")
 
 
 def test_a_lease_that_is_held_stays_ours(leases):
-    with leases.held([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as held:
         held.check()
 
 
@@ -79,11 +79,11 @@ def test_threads_get_a_lease_in_the_order_in_which_they_came(leases):
     came: list[int] = []
 
     def take(number: int) -> None:
-        with leases.held([NAME], timeout=30):
+        with leases.acquire([NAME], timeout=30):
             came.append(number)
 
     threads = [threading.Thread(target=take, args=(number,)) for number in range(5)]
-    with leases.held([NAME], timeout=1):
+    with leases.acquire([NAME], timeout=1):
         for number, thread in enumerate(threads):
             thread.start()
             wait_until(lambda queued=number + 2: leases._turns.waiting(NAME) == queued)
@@ -93,8 +93,8 @@ def test_threads_get_a_lease_in_the_order_in_which_they_came(leases):
 
 
 def test_a_thread_that_gave_up_does_not_keep_the_others_waiting(leases):
-    with leases.held([NAME], timeout=1):
-        with pytest.raises(Conflict), leases.held([NAME], timeout=0.01):
+    with leases.acquire([NAME], timeout=1):
+        with pytest.raises(Conflict), leases.acquire([NAME], timeout=0.01):
             pass
         assert leases._turns.waiting(NAME) == 1
     assert leases.is_free(NAME)
@@ -116,13 +116,13 @@ def test_a_stopped_holder_keeps_its_lease(leases, holder):
 
 
 def test_nothing_is_held_when_one_of_several_is_taken(leases, holder):
-    with pytest.raises(Conflict), leases.held(["a", NAME, "z"], timeout=0):
+    with pytest.raises(Conflict), leases.acquire(["a", NAME, "z"], timeout=0):
         pass
     assert leases.is_free("a")
 
 
 def test_a_released_lease_leaves_no_file(leases, tmp_path):
-    with leases.held(["a", "b"], timeout=1):
+    with leases.acquire(["a", "b"], timeout=1):
         assert len(os.listdir(tmp_path / "g.omni" / "__recovery")) == 2
     assert os.listdir(tmp_path / "g.omni" / "__recovery") == []
 
@@ -130,7 +130,7 @@ def test_a_released_lease_leaves_no_file(leases, tmp_path):
 def count_up(uri, path, times):
     leases = LocalLeases(parse_root(uri))
     for _ in range(times):
-        with leases.held([NAME], timeout=60):
+        with leases.acquire([NAME], timeout=60):
             with open(path) as file:
                 value = int(file.read())
             with open(path, "w") as file:
@@ -161,5 +161,5 @@ def test_a_directory_that_comes_and_goes_is_made_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "makedirs", vanishes)
     leases = LocalLeases(parse_root(str(tmp_path / "g.omni")))
-    with leases.held(["a"], 0.0):
+    with leases.acquire(["a"], 0.0):
         assert not leases.is_free("a")

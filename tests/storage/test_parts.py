@@ -18,13 +18,13 @@ from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     Deletions,
-    fragments_of,
+    delete_keys,
+    fragment_sizes,
+    fragment_target,
     locate_table,
-    parts_place,
-    read_parts,
-    replace_in,
-    require_parts,
-    write_parts,
+    read_staged_fragments,
+    require_fragment_files,
+    write_staged_fragments,
 )
 from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.store import TableStore
@@ -80,8 +80,8 @@ def store(datasets):
 
 
 def write(datasets, table, data, ref=REF):
-    place = pickle.loads(pickle.dumps(parts_place(datasets, table, ref)))
-    return place, write_parts(place, SCHEMA, data.to_batches())
+    place = pickle.loads(pickle.dumps(fragment_target(datasets, table, ref)))
+    return place, write_staged_fragments(place, SCHEMA, data.to_batches())
 
 
 def content(table):
@@ -94,9 +94,9 @@ def test_parts_are_part_of_no_version_until_they_are_committed(datasets, store):
     place, parts = write(datasets, table, rows(cy=50, dee=60))
     assert [part.rows for part in parts] == [2]
     assert store.head(REF, 2) == 2
-    read = pa.Table.from_batches(read_parts(place, parts, ["id", "age"]))
+    read = pa.Table.from_batches(read_staged_fragments(place, parts, ["id", "age"]))
     assert read.to_pydict() == {"id": ["cy", "dee"], "age": [50, 60]}
-    done = store.commit_staged(store.stage_parts(table, parts, replaces=False))
+    done = store.commit_staged(store.stage_fragments(table, parts, replaces=False))
     assert content(store.open(REF, done.version)) == {
         "ana": (30, ["ana", "x"]),
         "bo": (40, ["bo", "x"]),
@@ -108,7 +108,7 @@ def test_parts_are_part_of_no_version_until_they_are_committed(datasets, store):
 def test_parts_may_replace_all_rows(datasets, store):
     table = store.open(REF, 2)
     _, parts = write(datasets, table, rows(cy=50))
-    staged = store.stage_parts(table, parts, replaces=True)
+    staged = store.stage_fragments(table, parts, replaces=True)
     assert (staged.inserted, staged.deleted) == (1, 2)
     done = store.commit_staged(staged)
     assert content(store.open(REF, done.version)) == {"cy": (50, ["cy", "x"])}
@@ -122,9 +122,9 @@ def test_a_table_whose_columns_changed_takes_parts_too(datasets, store):
     table = store.open(REF, store.head(REF))
     schema = pa.schema([*(f for f in SCHEMA if f.name != "tags"), pa.field("note", pa.string())])
     data = rows(cy=50).drop_columns(["tags"]).append_column("note", pa.array(["n"]))
-    place = parts_place(datasets, table, REF)
-    parts = write_parts(place, schema, data.cast(schema).to_batches())
-    done = store.commit_staged(store.stage_parts(table, parts, replaces=False))
+    place = fragment_target(datasets, table, REF)
+    parts = write_staged_fragments(place, schema, data.cast(schema).to_batches())
+    done = store.commit_staged(store.stage_fragments(table, parts, replaces=False))
     found = store.open(REF, done.version).read(["id", "age", "note"]).to_pylist()
     assert found[-1] == {"id": "cy", "age": 50, "note": "n"}
     assert found[0] == {"id": "ana", "age": 30, "note": None}
@@ -136,10 +136,10 @@ def test_parts_may_be_written_for_a_branch_that_has_no_copy_yet(datasets, store)
     place, early = write(datasets, table, rows(cy=50), branch)
     InlineTables(datasets).create_branch(REF, 2, "review")
     # It was not there when the place was looked up; that makes no difference.
-    late = write_parts(place, SCHEMA, rows(dee=60).to_batches())
+    late = write_staged_fragments(place, SCHEMA, rows(dee=60).to_batches())
     copy = store.open(branch, store.head(branch))
-    require_parts(datasets, branch, [*early, *late])
-    done = store.commit_staged(store.stage_parts(copy, [*early, *late], replaces=False))
+    require_fragment_files(datasets, branch, [*early, *late])
+    done = store.commit_staged(store.stage_fragments(copy, [*early, *late], replaces=False))
     assert sorted(content(store.open(branch, done.version))) == ["ana", "bo", "cy", "dee"]
     assert sorted(content(store.open(REF, store.head(REF)))) == ["ana", "bo"]
 
@@ -147,10 +147,10 @@ def test_parts_may_be_written_for_a_branch_that_has_no_copy_yet(datasets, store)
 def test_rows_whose_files_are_gone_are_never_committed(datasets, store):
     table = store.open(REF, 2)
     _, parts = write(datasets, table, rows(cy=50))
-    require_parts(datasets, REF, parts)
+    require_fragment_files(datasets, REF, parts)
     datasets.objects.delete(f"{REF.path}/{parts[0].files[0]}")
     with pytest.raises(StorageMissing, match="are gone"):
-        require_parts(datasets, REF, parts)
+        require_fragment_files(datasets, REF, parts)
 
 
 def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store):
@@ -162,18 +162,18 @@ def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store)
     new = rows(zoe=70)
 
     place, replaced = write(datasets, before, changed)
-    added = write_parts(place, SCHEMA, new.to_batches())
+    added = write_staged_fragments(place, SCHEMA, new.to_batches())
     wanted = changed["id"].combine_chunks()
     where = pickle.loads(pickle.dumps(locate_table(datasets, before)))
-    shares = [[number] for number, _ in fragments_of(before)]
-    found = [replace_in(where, share, "id", wanted) for share in shares]
+    shares = [[number] for number, _ in fragment_sizes(before)]
+    found = [delete_keys(where, share, "id", wanted) for share in shares]
     row_ids = np.zeros(len(wanted), np.int64)
     for positions, ids, _ in found:
         row_ids[positions] = ids
     deletions = Deletions.of(each[2] for each in found)
     # The fragment of which every row is replaced is gone.
     assert (deletions.rows, len(deletions.changed), len(deletions.removed)) == (4, 2, 1)
-    staged = store.stage_upsert_parts(before, deletions, [(replaced[0], row_ids)], added)
+    staged = store.stage_upsert_fragments(before, deletions, [(replaced[0], row_ids)], added)
     assert (staged.inserted, staged.updated, staged.deleted) == (1, 4, 0)
     done = store.commit_staged(staged)
     ours = _with_stamps(datasets, done.version)

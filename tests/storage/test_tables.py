@@ -15,14 +15,14 @@ from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.alter import stage_repeats
 from omnigraph.storage.tables.compaction import (
     compact,
-    compacting,
-    part_states,
+    compaction_split,
+    fragment_states,
     stage_before_indexes,
 )
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import locate_table
 from omnigraph.storage.tables.store import TableStore
-from omnigraph.storage.tables.types import Change, IndexKind, IndexSpec, TableRef
+from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableChange, TableRef
 
 SCHEMA = pa.schema(
     [
@@ -69,41 +69,41 @@ def content(store, version):
 
 
 def compacted(store, table):
-    parts = [part.number for part in part_states(table)]
-    done = compact(compacting(table, locate_table(store._datasets, table), parts))
+    parts = [part.number for part in fragment_states(table)]
+    done = compact(compaction_split(table, locate_table(store._datasets, table), parts))
     (staged,) = stage_before_indexes(table, [], [], [done])
     return staged
 
 
 STAGES = {
-    Change.APPEND: lambda store, table: store.stage_append(table, rows(cy=50)),
-    Change.UPSERT: lambda store, table: store.stage_upsert(table, rows(bo=41, cy=50)),
-    Change.UPDATE: lambda store, table: store.stage_update(
+    TableChange.APPEND: lambda store, table: store.stage_append(table, rows(cy=50)),
+    TableChange.UPSERT: lambda store, table: store.stage_upsert(table, rows(bo=41, cy=50)),
+    TableChange.UPDATE: lambda store, table: store.stage_update(
         table, rows(bo=41, nobody=1).select(["id", "age"])
     ),
-    Change.OVERWRITE: lambda store, table: store.stage_overwrite(table, rows(dee=1)),
-    Change.DELETE: lambda store, table: store.stage_delete(table, pc.field("age") > 30),
-    Change.INDEX: lambda store, table: store.stage_indexes(
+    TableChange.OVERWRITE: lambda store, table: store.stage_overwrite(table, rows(dee=1)),
+    TableChange.DELETE: lambda store, table: store.stage_delete(table, pc.field("age") > 30),
+    TableChange.INDEX: lambda store, table: store.stage_indexes(
         table, [IndexSpec("age", IndexKind.EQUALITY)]
     )[0],
-    Change.COMPACT: lambda store, table: compacted(store, table),
-    Change.ALTER: lambda store, table: stage_repeats(store, table, table.version, 1)[0],
-    Change.SETTINGS: lambda store, table: stage_before_indexes(table, ["none"], [], [])[0],
+    TableChange.COMPACT: lambda store, table: compacted(store, table),
+    TableChange.ALTER: lambda store, table: stage_repeats(store, table, table.version, 1)[0],
+    TableChange.SETTINGS: lambda store, table: stage_before_indexes(table, ["none"], [], [])[0],
 }
 RESULTS = {
-    Change.APPEND: ({"ana": 30, "bo": 40, "cy": 50}, (1, 0, 0)),
-    Change.UPSERT: ({"ana": 30, "bo": 41, "cy": 50}, (1, 1, 0)),
-    Change.UPDATE: ({"ana": 30, "bo": 41}, (0, 1, 0)),
-    Change.OVERWRITE: ({"dee": 1}, (1, 0, 2)),
-    Change.DELETE: ({"ana": 30}, (0, 0, 1)),
-    Change.INDEX: ({"ana": 30, "bo": 40}, (0, 0, 0)),
-    Change.COMPACT: ({"ana": 30, "bo": 40}, (0, 0, 0)),
-    Change.ALTER: ({"ana": 30, "bo": 40}, (0, 0, 0)),
-    Change.SETTINGS: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    TableChange.APPEND: ({"ana": 30, "bo": 40, "cy": 50}, (1, 0, 0)),
+    TableChange.UPSERT: ({"ana": 30, "bo": 41, "cy": 50}, (1, 1, 0)),
+    TableChange.UPDATE: ({"ana": 30, "bo": 41}, (0, 1, 0)),
+    TableChange.OVERWRITE: ({"dee": 1}, (1, 0, 2)),
+    TableChange.DELETE: ({"ana": 30}, (0, 0, 1)),
+    TableChange.INDEX: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    TableChange.COMPACT: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    TableChange.ALTER: ({"ana": 30, "bo": 40}, (0, 0, 0)),
+    TableChange.SETTINGS: ({"ana": 30, "bo": 40}, (0, 0, 0)),
 }
 
 
-@pytest.mark.parametrize("change", list(Change))
+@pytest.mark.parametrize("change", list(TableChange))
 def test_a_staged_write_moves_nothing_until_it_is_committed(store, change):
     staged = STAGES[change](store, store.open(REF, 2))
     expected, counts = RESULTS[change]
@@ -117,7 +117,9 @@ def test_a_staged_write_moves_nothing_until_it_is_committed(store, change):
     assert not store.landed(staged, 2)
 
 
-@pytest.mark.parametrize("change", [Change.APPEND, Change.UPSERT, Change.INDEX, Change.COMPACT])
+@pytest.mark.parametrize(
+    "change", [TableChange.APPEND, TableChange.UPSERT, TableChange.INDEX, TableChange.COMPACT]
+)
 def test_a_commit_that_lance_rebased_is_reported_as_lost(store, change):
     late = STAGES[change](store, store.open(REF, 2))
     store.commit_staged(store.stage_append(store.open(REF, 2), rows(eve=1)))

@@ -75,7 +75,7 @@ class Branches:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
-        with store.leases.held([BRANCHES_LEASE], store.patience.lease) as held:
+        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease) as held:
             refuse_while_schema_changes(store, "branch create")
             self._end_claims(branch, is_held=is_claimed)
             known = self._known()
@@ -112,7 +112,7 @@ class Branches:
         """
         store = self._store
         if claims(store):
-            with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+            with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
                 self._end_claims(name, is_held=name is not None)
 
     def _end_claims(self, branch: str | None, *, is_held: bool) -> None:
@@ -125,7 +125,7 @@ class Branches:
             # Who cannot have the leases leaves the load, or the writer of its branch, alone.
             with (
                 suppress(Conflict),
-                self._store.leases.held([claim_lease(claim.branch)], timeout=0.0),
+                self._store.leases.acquire([claim_lease(claim.branch)], timeout=0.0),
             ):
                 if claim.operation in {each.operation for each in claims(self._store)}:
                     self._end_claim(claim, timeout=0.0)
@@ -135,7 +135,7 @@ class Branches:
         store, branch = self._store, claim.branch
         known = self._known()
         if branch in known and claim.is_of(known[branch], self._identity(branch)):
-            with store.leases.held(self._writers(branch), timeout):
+            with store.leases.acquire(self._writers(branch), timeout):
                 if self._has_sidecars(branch):
                     # What they stand for may still be committed: recovery decides first.
                     return
@@ -172,11 +172,11 @@ class Branches:
         if branch is None:
             raise InputError("cannot delete branch 'main'")
         store = self._store
-        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
             known = self._known()
             if branch not in known:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
-            with store.leases.held(self._writers(branch), store.patience.lease):
+            with store.leases.acquire(self._writers(branch), store.patience.lease):
                 if head is not None:
                     self._refuse_newer(branch, head)
                 owned = self._delete(branch, known)

@@ -33,7 +33,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
 )
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 
 _KINDS: dict[str, str] = {
     WriterKind.MUTATION: "mutation",
@@ -204,9 +204,9 @@ class Tags:
             tag = self.get(name)
             self._write(TagRow(tag.name, None, now_micros()))
 
-    def _alone(self) -> AbstractContextManager[Held]:
+    def _alone(self) -> AbstractContextManager[LeaseGuard]:
         """Tags and branches change one after the other: a tag keeps the branch of its commit."""
-        return self._store.leases.held([BRANCHES_LEASE], self._store.patience.lease)
+        return self._store.leases.acquire([BRANCHES_LEASE], self._store.patience.lease)
 
     def _write(self, row: TagRow) -> None:
         reached(Failpoint.TAG_BEFORE_WRITE)

@@ -48,7 +48,7 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
         raise _initialized(store)
     catalog = compile_schema(source)
     try:
-        with store.leases.held([INIT_LEASE], store.patience.lease):
+        with store.leases.acquire([INIT_LEASE], store.patience.lease):
             _claim_and_create(store, catalog, source, force)
     finally:
         # The lease lay there; the first write makes the directory for good.
@@ -156,7 +156,7 @@ def let_writers_in(store: GraphStore) -> None:
 
 def _reconcile(store: GraphStore) -> None:
     """Decide about staging files, unless they belong to a schema apply that lives."""
-    with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
+    with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
         if WriterKind.SCHEMA_APPLY in kinds:
             return
@@ -176,7 +176,7 @@ def _remove_abandoned_lock(store: GraphStore) -> None:
     is_old = time.time() - found.modified.timestamp() >= _ABANDONED_SECONDS
     if not is_old and not is_ours(store):
         return
-    with suppress(Conflict), store.leases.held([SCHEMA_LEASE], timeout=0.0):
+    with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
         if WriterKind.SCHEMA_APPLY not in kinds:
             release(store)

@@ -29,7 +29,7 @@ def ensure_readable(store: GraphStore, branch: str | None) -> bool:
         manifest.current()
         return False
     except StorageCorrupt:
-        with store.leases.held([publish_lease(branch)], store.patience.publish):
+        with store.leases.acquire([publish_lease(branch)], store.patience.publish):
             mended = _mend(store.datasets, manifest)
         if not mended:
             raise

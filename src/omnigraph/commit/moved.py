@@ -19,8 +19,12 @@ from omnigraph.errors import StorageMissing
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.first_read import damaged_file
-from omnigraph.storage.lance_format.manifests import Home, bases, rewritten
-from omnigraph.storage.objects.copying import files_below, settled, write_file
+from omnigraph.storage.lance_format.manifests import (
+    GraphAddresses,
+    base_addresses,
+    replace_addresses,
+)
+from omnigraph.storage.objects.copying import files_below, sync_directories, write_file
 from omnigraph.storage.objects.graph_paths import branch_of_reference
 from omnigraph.storage.tables.datasets import manifest_name
 
@@ -41,20 +45,20 @@ def heal_if_moved(store: GraphStore) -> int:
     """
     if not _is_moved(store):
         return 0
-    with store.leases.held([MOVED_LEASE], store.patience.lease):
+    with store.leases.acquire([MOVED_LEASE], store.patience.lease):
         # Somebody else may have done it while this process waited.
         return _heal(store) if _is_moved(store) else 0
 
 
 def heal_everything(store: GraphStore) -> int:
     """The same for every file, whatever the one says that tells."""
-    with store.leases.held([MOVED_LEASE], store.patience.lease):
+    with store.leases.acquire([MOVED_LEASE], store.patience.lease):
         return _heal(store)
 
 
 def misplaced(store: GraphStore) -> int:
     """How many version files of branches name another place."""
-    home = Home(store.root)
+    home = GraphAddresses(store.root)
     return sum(
         _is_away(store, home, path) for paths in _by_branch(store).values() for path in paths
     )
@@ -62,7 +66,7 @@ def misplaced(store: GraphStore) -> int:
 
 def _is_moved(store: GraphStore) -> bool:
     """Look at the oldest version file of the last branch: healing comes to it at the end."""
-    home = Home(store.root)
+    home = GraphAddresses(store.root)
     for folder in reversed(_manifest_branches(store)):
         first = f"{folder}{_VERSIONS}{manifest_name(_forked_at(store, folder))}"
         with suppress(StorageMissing):
@@ -107,7 +111,7 @@ def _by_branch(store: GraphStore) -> dict[str, list[str]]:
 
 
 def _heal(store: GraphStore) -> int:
-    home = Home(store.root)
+    home = GraphAddresses(store.root)
     branches = _by_branch(store)
     tables = [folder for folder in branches if not folder.startswith(f"{MANIFEST}/")]
     last = _manifest_branches(store)
@@ -125,7 +129,7 @@ def _heal(store: GraphStore) -> int:
     return done
 
 
-def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
+def _put_right(store: GraphStore, home: GraphAddresses, paths: list[str]) -> int:
     """Rewrite what has to be, the newest first: who reads one version takes later ones as good.
 
     What a file will be is recorded before: who finds it rewritten by a process that died must not
@@ -144,29 +148,29 @@ def _put_right(store: GraphStore, home: Home, paths: list[str]) -> int:
         store.datasets.checksums.record(now=True)
         for path in done:
             write_file(store.objects, path, _rewritten(store, home, path)[1])
-        settled(store.objects, done)
+        sync_directories(store.objects, done)
     return len(done)
 
 
-def _rewritten(store: GraphStore, home: Home, path: str) -> tuple[bytes, bytes]:
+def _rewritten(store: GraphStore, home: GraphAddresses, path: str) -> tuple[bytes, bytes]:
     """A version file as it is, and as it has to be here."""
     raw = store.objects.read_bytes(path)
-    return raw, rewritten(raw, path, partial(home.at_home, location=_location(path)))
+    return raw, replace_addresses(raw, path, partial(home.localize, location=_location(path)))
 
 
-def _is_away(store: GraphStore, home: Home, path: str) -> bool:
+def _is_away(store: GraphStore, home: GraphAddresses, path: str) -> bool:
     with suppress(StorageMissing):
         return not _is_home(store, home, path)
     # It went with its branch since it was listed.
     return False
 
 
-def _is_home(store: GraphStore, home: Home, path: str) -> bool:
+def _is_home(store: GraphStore, home: GraphAddresses, path: str) -> bool:
     if store.datasets.is_damaged_version(path):
         raise damaged_file(path)
     location = _location(path)
-    named = bases(store.objects.read_bytes(path), path)
-    return all(home.at_home(each, location) == each for each in named)
+    named = base_addresses(store.objects.read_bytes(path), path)
+    return all(home.localize(each, location) == each for each in named)
 
 
 def _location(path: str) -> str:

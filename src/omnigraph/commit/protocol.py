@@ -74,8 +74,13 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import Catalog
 from omnigraph.logs import logger
-from omnigraph.storage.leases.local import Held
-from omnigraph.storage.tables.fragments import Part, TableLocator, locate_table, require_parts
+from omnigraph.storage.leases.local import LeaseGuard
+from omnigraph.storage.tables.fragments import (
+    StagedFragment,
+    TableLocator,
+    locate_table,
+    require_fragment_files,
+)
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable
@@ -164,9 +169,9 @@ class WriteView:
         pin = self.snapshot.pin(table_key)
         return None if pin is None else self._store.table(pin)
 
-    def require_parts(self, table: Table, parts: Iterable[Part]) -> None:
+    def require_fragment_files(self, table: Table, parts: Iterable[StagedFragment]) -> None:
         """Make sure that rows which others wrote for a table are still there."""
-        require_parts(self._store.datasets, table.ref, parts)
+        require_fragment_files(self._store.datasets, table.ref, parts)
 
     def locate_table(self, table: Table) -> TableLocator:
         """A table for processes that open it themselves."""
@@ -270,7 +275,7 @@ class _Write:
             if prepared.is_empty:
                 return self._nothing(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
-        with self._store.leases.held(leases, self._store.patience.lease) as held:
+        with self._store.leases.acquire(leases, self._store.patience.lease) as held:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
             first = _first_receipt(self._store, request)
@@ -349,7 +354,7 @@ class _Write:
 
     # -- A to D --------------------------------------------------------------------------
 
-    def _commit(self, prepared: Prepared, snapshot: Snapshot, held: Held) -> Receipt:
+    def _commit(self, prepared: Prepared, snapshot: Snapshot, held: LeaseGuard) -> Receipt:
         receipt = self._receipt(prepared)
         known = CommitMetadata.from_json(prepared.extra)
         metadata = replace(known, writer=self._request.kind.value)
@@ -414,7 +419,7 @@ class _Write:
             prepared.met,
         )
 
-    def _check_leases(self, held: Held) -> None:
+    def _check_leases(self, held: LeaseGuard) -> None:
         """Without its leases a writer may neither publish nor undo: recovery does one of them."""
         try:
             held.check()
@@ -428,7 +433,7 @@ class _Write:
             details={"commit_id": self._intent.commit_id},
         )
 
-    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError, held: Held) -> int:
+    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError, held: LeaseGuard) -> int:
         """A recovery may have taken us for dead and finished the write: then it succeeded.
 
         In any other case the write is undone and the error raised; what cannot be undone is

@@ -116,7 +116,7 @@ class Publisher:
         with ExitStack() as lease:
             try:
                 lease.enter_context(
-                    self._leases.held([publish_lease(manifest.branch)], self._limit)
+                    self._leases.acquire([publish_lease(manifest.branch)], self._limit)
                 )
             except Conflict as error:
                 raise _contention(0) from error
@@ -154,7 +154,7 @@ class Publisher:
             if is_done(writer):
                 return writer
             try:
-                with self._leases.held([publish_lease(manifest.branch)], self._limit):
+                with self._leases.acquire([publish_lease(manifest.branch)], self._limit):
                     write_checked(self._datasets, manifest, writer, work)
                     writer.sync()
                     manifest.published((), writer.version, writer.fragments)

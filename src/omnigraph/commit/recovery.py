@@ -65,7 +65,7 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.tables.ledger import adopt_versions
 from omnigraph.storage.tables.types import CommittedTable, TableRef
 
@@ -96,7 +96,7 @@ class Recovery:
 
     def __init__(self, store: GraphStore) -> None:
         self._store = store
-        self._held: list[Held] = []
+        self._held: list[LeaseGuard] = []
         self.waits = False
         """Whether the last look left a sidecar alone because somebody holds a table of it."""
 
@@ -134,7 +134,7 @@ class Recovery:
                 continue
             names = set(_lease_names(sidecar)) - taken
             try:
-                held = leases.enter_context(self._store.leases.held(names, timeout=0.0))
+                held = leases.enter_context(self._store.leases.acquire(names, timeout=0.0))
             except Conflict:
                 self.waits = True
                 continue

@@ -41,7 +41,7 @@ from omnigraph.storage.tables.cleaning import (
     delete_versions,
     present_versions,
     removal_of,
-    unnamed_among,
+    unreferenced_among,
 )
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef
@@ -132,7 +132,7 @@ def _remove(store: GraphStore, intent: RemovalIntent, removal: Removal) -> None:
     # What an attempt before this one did not come to.
     earlier = [path for path in intent.files if path not in removal.files]
     if earlier:
-        delete_files(store.objects, unnamed_among(store.datasets, ref.location, earlier))
+        delete_files(store.objects, unreferenced_among(store.datasets, ref.location, earlier))
     store.objects.delete(intent.path)
 
 
@@ -273,7 +273,7 @@ def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: flo
         if isinstance(intent, StorageCorrupt) or purpose not in (None, intent.purpose):
             continue
         try:
-            with suppress(Conflict), store.leases.held([_lease(store, intent)], timeout=wait):
+            with suppress(Conflict), store.leases.acquire([_lease(store, intent)], timeout=wait):
                 # Who held the lease may have finished in the meantime.
                 if store.objects.head(intent.path) is not None:
                     _finish(store, intent)
@@ -311,5 +311,5 @@ def _finish(store: GraphStore, intent: RemovalIntent) -> None:
     record_removed(
         store.objects, ref, intent.life, frozenset(intent.versions).difference(left), left
     )
-    delete_files(store.objects, unnamed_among(store.datasets, ref.location, intent.files))
+    delete_files(store.objects, unreferenced_among(store.datasets, ref.location, intent.files))
     store.objects.delete(intent.path)

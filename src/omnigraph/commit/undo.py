@@ -16,12 +16,14 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageUnknown
 from omnigraph.logs import logger
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 
 _LOG = logger(__name__)
 
 
-def undo_write(store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: Held) -> bool:
+def undo_write(
+    store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: LeaseGuard
+) -> bool:
     """Leave the tables as if the write had never been; whether that is so. Never raises."""
     _mark(store, sidecar)
     try:
@@ -62,7 +64,7 @@ def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
     )
 
 
-def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, held: Held) -> None:
+def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, held: LeaseGuard) -> None:
     def before_each() -> None:
         reached(Failpoint.UNDO_BEFORE_RESTORE)
         # Lance lets a late restore win, so it must not be late.

@@ -112,7 +112,7 @@ def repair(
             return RepairReport(label, confirm, force, tables, misplaced=elsewhere)
     # A table is ahead for a moment while somebody writes to it; nobody does who has the leases.
     leases = [table_lease(pin.table_key, branch) for pin in own]
-    with store.leases.held(leases, store.patience.lease):
+    with store.leases.acquire(leases, store.patience.lease):
         now = store.manifest(branch).current()
         pins = [pin for pin in now.pins.values() if pin.branch == branch]
         tables = tuple(_judged(store, pin, confirm=confirm, force=force) for pin in pins)

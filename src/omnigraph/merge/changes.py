@@ -24,11 +24,11 @@ from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.deltas import (
     ROW_ID,
     all_rows,
+    changed_since,
     column_names,
-    gone_since,
+    deleted_since,
     rows_of,
     rows_where,
-    touched_since,
 )
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.store import KEY
@@ -252,7 +252,7 @@ class _Comparison:
         if met == _State(pin.branch, pin.version):
             return TableChanges(self._nothing(), self._nothing())
         table = self._store.table(pin)
-        touched = touched_since(table, met.version, self._schema, self._names(table))
+        touched = changed_since(table, met.version, self._schema, self._names(table))
         row_ids = touched.rows[ROW_ID].to_numpy()
         now, before = [touched.rows], []
         before.append(self._kept(there, np.setdiff1d(row_ids, touched.created), now[0], table))
@@ -305,9 +305,9 @@ class _Comparison:
         for step in reversed(steps):
             if step.version > start:
                 table = self._table(pin.location, step)
-                found.append(np.setdiff1d(gone_since(table, start), born))
+                found.append(np.setdiff1d(deleted_since(table, start), born))
                 if step is not steps[0]:
-                    touched = touched_since(table, start, _KEY_ONLY, {KEY: KEY})
+                    touched = changed_since(table, start, _KEY_ONLY, {KEY: KEY})
                     born = np.concatenate([born, touched.created])
             start = step.version
         return np.concatenate(found)

@@ -23,7 +23,12 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.spark.load.reading import known_catalog
 from omnigraph.spark.source.reader import groups_of
 from omnigraph.storage.objects.failures import translate
-from omnigraph.storage.tables.fragments import TableLocator, lasting, locate_table, open_version
+from omnigraph.storage.tables.fragments import (
+    TableLocator,
+    locate_table,
+    open_version,
+    report_removed_version,
+)
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
@@ -118,7 +123,7 @@ def _batches(share: Writing, kind: Kind) -> Iterator[pa.RecordBatch]:
     if not share.fragments:
         return
     schema = kind.arrow_schema()
-    with lasting(share.place):
+    with report_removed_version(share.place):
         for batch in open_version(share.place).whole_rows(schema.names, None, share.fragments):
             yield typed_batch(batch, schema)
 

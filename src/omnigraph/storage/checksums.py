@@ -210,7 +210,7 @@ def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[Fi
 
 
 @dataclass(slots=True)
-class Records:
+class ChecksumRecords:
     """Everything that is recorded, and which records cannot be read."""
 
     names: list[str] = field(default_factory=list)
@@ -224,9 +224,9 @@ class Records:
                 self.sums[path] = (*known, each)
 
 
-def read_records(objects: ObjectStore) -> Records:
+def read_records(objects: ObjectStore) -> ChecksumRecords:
     """All records; one that goes meanwhile has been folded into another."""
-    found = Records()
+    found = ChecksumRecords()
     for name in objects.list(FOLDER):
         try:
             found.add(_read(objects.read(f"{FOLDER}/{name}")))

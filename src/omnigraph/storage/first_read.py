@@ -31,7 +31,7 @@ from omnigraph.storage.lance_format.files import (
     check_version_file,
 )
 from omnigraph.storage.lance_format.manifests import IndexEntry, base_paths, index_entries
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import is_file_in_copy
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.recorded_sums import RecordedSums
@@ -52,7 +52,7 @@ Indexes = Mapping[str, tuple[IndexEntry, ...]]
 """Indexes by the columns that they are on."""
 
 
-class NamedFile(NamedTuple):
+class FileInTable(NamedTuple):
     """A file that a version names: the copy of a table that it lies in, and what is known of it."""
 
     folder: str
@@ -113,7 +113,7 @@ class FirstReads:
         """Compare the file of a version; ``StorageCorrupt`` when it is damaged."""
         if self.is_local:
             name = version_path.removeprefix(f"{ref.path}/")
-            self.refuse_damaged([NamedFile(ref.path, NewFile(name))])
+            self.refuse_damaged([FileInTable(ref.path, NewFile(name))])
 
     def check_version_form(self, version_path: str) -> None:
         """Look at the form of a version that has just come, and at the number that it says.
@@ -124,7 +124,7 @@ class FirstReads:
             return
         path = self.objects.root.path(version_path)
         try:
-            with translated("read", version_path):
+            with storage_call("read", version_path):
                 check_version_file(path)
         except Damaged:
             # Who reads a file that is missing says so.
@@ -133,14 +133,14 @@ class FirstReads:
 
     def is_damaged(self, folder: str, name: str) -> bool:
         """Whether a file of a copy of a table is not what was written; never on S3."""
-        return self.is_local and bool(self.damaged([NamedFile(folder, NewFile(name))]))
+        return self.is_local and bool(self.damaged([FileInTable(folder, NewFile(name))]))
 
-    def refuse_damaged(self, files: Iterable[NamedFile]) -> None:
+    def refuse_damaged(self, files: Iterable[FileInTable]) -> None:
         """Raise ``StorageCorrupt`` for the first of some files that is damaged."""
         for path in sorted(self.damaged(files)):
             raise damaged_file(path)
 
-    def damaged(self, files: Iterable[NamedFile]) -> list[str]:
+    def damaged(self, files: Iterable[FileInTable]) -> list[str]:
         """The paths of the files that are not what was written; one that is missing is not told.
 
         Each is read once; a verdict stays, but that a version is damaged.
@@ -156,7 +156,7 @@ class FirstReads:
             paths += self._compared(unknown)
         return paths
 
-    def _compared(self, files: Sequence[NamedFile]) -> list[str]:
+    def _compared(self, files: Sequence[FileInTable]) -> list[str]:
         stats: dict[str, os.stat_result] = {}
         for named in files:
             # Who reads a file that is missing says so.
@@ -184,14 +184,14 @@ class FirstReads:
                 _GOOD[self.objects.root.path(path)] = _identity(stats[path])
         return damaged
 
-    def _is_good(self, named: NamedFile, size: int, recorded: FileSum | None) -> bool:
+    def _is_good(self, named: FileInTable, size: int, recorded: FileSum | None) -> bool:
         file, path = named.file, self.objects.root.path(named.path)
         if file.size is not None and size != file.size:
             return False
         if recorded is not None and size != recorded.size:
             return self._is_recorded(named.path)
         try:
-            with translated("read", named.path):
+            with storage_call("read", named.path):
                 if size > LARGEST and file.name.startswith("_indices/"):
                     check_column_tail(path)
                 elif recorded is not None:
@@ -316,7 +316,7 @@ class VersionGuard:
 
     # -- the files that a version names ---------------------------------------------------
 
-    def _deletion_files(self, dataset: LanceDataset) -> list[NamedFile]:
+    def _deletion_files(self, dataset: LanceDataset) -> list[FileInTable]:
         with lance_call("read", self._ref.path):
             if not dataset.stats.dataset_stats()["num_deleted_rows"]:
                 return []
@@ -324,7 +324,7 @@ class VersionGuard:
         marks = [(part.deletion_file, part.id) for part in parts if part.deletion_file]
         homes = self._homes() if any(mark.base_id is not None for mark, _ in marks) else {}
         return [
-            NamedFile(
+            FileInTable(
                 homes.get(mark.base_id, self._ref.path),
                 NewFile(mark.path(number), deleted=mark.num_deleted_rows),
             )
@@ -338,7 +338,7 @@ class VersionGuard:
         folder = f"_indices/{entry.uuid}"
         if not all(is_file_in_copy(f"{folder}/{name}") for name, _ in entry.files):
             return True
-        files = [NamedFile(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
+        files = [FileInTable(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
         root = self._reads.objects.root
         if any(not os.path.exists(root.path(each.path)) for each in files):
             return True

@@ -27,7 +27,7 @@ from omnigraph.storage.lance_format.files import (
     check_version_file,
 )
 from omnigraph.storage.lance_format.manifests import VersionFile
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.datasets import HINT, Datasets, branch_file, manifest_name
@@ -57,7 +57,7 @@ def expand(top: str, files: Iterable[NewFile]) -> Iterator[NewFile]:
 def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
     """Check new files of a local table and give their sums; for the process that wrote them."""
     try:
-        with translated("read", top):
+        with storage_call("read", top):
             return {file.name: check_new_file(top, file) for file in expand(top, files)}
     except Damaged as found:
         raise found.damage.error() from None
@@ -77,7 +77,7 @@ def check_staged_files(
     found = list(expand(top, files))
     sums: dict[str, FileSum] = {}
     try:
-        with translated("write", ref.path):
+        with storage_call("write", ref.path):
             for file in found:
                 sums[file.name] = _checked(top, file, known)
             if datasets.synced:
@@ -101,7 +101,7 @@ def _checked(top: str, file: NewFile, known: Sums) -> FileSum:
 def check_added_files(datasets: Datasets, ref: TableRef, files: Iterable[NewFile]) -> None:
     """Check files of a version that is there already, and note their sums."""
     top = datasets.root.path(ref.path)
-    with translated("read", ref.path):
+    with storage_call("read", ref.path):
         sums = {file.name: check_new_file(top, file) for file in expand(top, files)}
     datasets.checksums.note(ref.path, sums, sums)
 
@@ -116,13 +116,13 @@ def check_version(
     """
     top = datasets.root.path(ref.path)
     name = f"_versions/{manifest_name(version)}"
-    with translated("read", ref.path):
+    with storage_call("read", ref.path):
         content, digest = check_version_file(f"{top}/{name}")
         sums = {name: digest}
         if content.transaction_file is not None and not is_fork:
             sums |= _transaction_sum(datasets, ref, content)
     if datasets.synced and sync:
-        with translated("sync", ref.path):
+        with storage_call("sync", ref.path):
             sync_tree((f"{top}/{each}" for each in sums), top)
     datasets.checksums.note(ref.path, sums, sums)
     return content
@@ -146,7 +146,7 @@ def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:
         return
     check_version(datasets, ref, version, is_fork=True)
     reference = branch_file(ref.branch)
-    with translated("read", ref.location):
+    with storage_call("read", ref.location):
         digest = check_new_file(datasets.root.path(ref.location), NewFile(reference))
     datasets.checksums.note(ref.location, [reference], {reference: digest})
 

@@ -22,15 +22,15 @@ from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     Deletions,
-    Part,
-    PartsPlace,
+    FragmentTarget,
+    StagedFragment,
     TableLocator,
-    discard_parts,
-    read_parts,
-    replace_in,
-    write_parts,
+    delete_keys,
+    discard_fragments,
+    read_staged_fragments,
+    write_staged_fragments,
 )
-from omnigraph.storage.tables.inline import rows_of_part
+from omnigraph.storage.tables.inline import read_staged_fragment
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable
@@ -73,13 +73,13 @@ class PartsLedger:
     """All parts that were written for one write, and which of them some staged write names."""
 
     def __init__(self) -> None:
-        self._written: list[tuple[PartsPlace, Part]] = []
+        self._written: list[tuple[FragmentTarget, StagedFragment]] = []
         self._staged: set[str] = set()
 
-    def write(self, place: PartsPlace, parts: Iterable[Part]) -> None:
+    def write(self, place: FragmentTarget, parts: Iterable[StagedFragment]) -> None:
         self._written += [(place, part) for part in parts]
 
-    def stage(self, parts: Iterable[Part]) -> None:
+    def stage(self, parts: Iterable[StagedFragment]) -> None:
         """From now on these may be part of a version."""
         self._staged.update(part.fragment for part in parts)
 
@@ -88,7 +88,7 @@ class PartsLedger:
         with suppress(OmniGraphError):
             for place, part in self._written:
                 if part.fragment not in self._staged:
-                    discard_parts(datasets, place, [part])
+                    discard_fragments(datasets, place, [part])
 
 
 class PartRows:
@@ -100,8 +100,8 @@ class PartRows:
     def __init__(
         self,
         kind: Kind,
-        place: PartsPlace,
-        parts: Sequence[Part],
+        place: FragmentTarget,
+        parts: Sequence[StagedFragment],
         run: Runner,
         locate: Locate,
         ledger: PartsLedger,
@@ -116,7 +116,7 @@ class PartRows:
         self._replacer = replacer
         self._dropped = np.empty(0, np.int64)
         """The rows that were set aside, by their numbers among all, which ascend."""
-        self._final: tuple[Part, ...] | None = self._parts
+        self._final: tuple[StagedFragment, ...] | None = self._parts
 
     # -- reading -------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class PartRows:
         raise InternalError("rows that lie beside their table are staged where they lie")
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return read_parts(self._place, self._parts, columns)
+        return read_staged_fragments(self._place, self._parts, columns)
 
     def places(self, rows: Sequence[int]) -> list[int]:
         """Where rows came from."""
@@ -206,19 +206,21 @@ class PartRows:
         if effect not in (Effect.APPEND, Effect.OVERWRITE):
             raise InternalError(f"parts cannot {effect}")
         self._use(view, table, parts)
-        return view.stage.stage_parts(table, parts, replaces=effect is Effect.OVERWRITE)
+        return view.stage.stage_fragments(table, parts, replaces=effect is Effect.OVERWRITE)
 
-    def _use(self, view: WriteView, table: Table, parts: Sequence[Part]) -> None:
+    def _use(self, view: WriteView, table: Table, parts: Sequence[StagedFragment]) -> None:
         """Make sure of the parts that a staged write will name, and keep them from now on."""
-        view.require_parts(table, parts)
+        view.require_fragment_files(table, parts)
         self._ledger.stage(parts)
 
-    def _rewritten(self, shares: Sequence[_Rewriting], label: str) -> list[list[list[Part]]]:
+    def _rewritten(
+        self, shares: Sequence[_Rewriting], label: str
+    ) -> list[list[list[StagedFragment]]]:
         done = self._run(rewrite, shares, label)
         self._ledger.write(self._place, (part for sides in done for side in sides for part in side))
         return done
 
-    def _kept(self, where: TableLocator) -> tuple[Part, ...]:
+    def _kept(self, where: TableLocator) -> tuple[StagedFragment, ...]:
         """The parts without the rows that were dropped."""
         if self._final is None:
             shares, untouched = [], {}
@@ -240,15 +242,15 @@ class PartRows:
         return self._final
 
     def _stage_upsert(
-        self, view: WriteView, table: Table, where: TableLocator, parts: tuple[Part, ...]
+        self, view: WriteView, table: Table, where: TableLocator, parts: tuple[StagedFragment, ...]
     ) -> StagedTable | None:
         row_ids = np.full(sum(part.rows for part in parts), NEW, np.int64)
         deletions = []
         for positions, found, deleted in self._replaced(where, table, parts):
             row_ids[positions] = found
             deletions.append(deleted)
-        replaced: list[tuple[Part, np.ndarray]] = []
-        added: list[Part] = []
+        replaced: list[tuple[StagedFragment, np.ndarray]] = []
+        added: list[StagedFragment] = []
         mixed: list[_Rewriting] = []
         for number, (start, end) in enumerate(_bounds(parts)):
             known = row_ids[start:end] != NEW
@@ -272,10 +274,10 @@ class PartRows:
                 start += part.rows
             added += new
         self._use(view, table, [*(part for part, _ in replaced), *added])
-        return view.stage.stage_upsert_parts(table, Deletions.of(deletions), replaced, added)
+        return view.stage.stage_upsert_fragments(table, Deletions.of(deletions), replaced, added)
 
     def _replaced(
-        self, where: TableLocator, table: Table, parts: tuple[Part, ...]
+        self, where: TableLocator, table: Table, parts: tuple[StagedFragment, ...]
     ) -> list[Replaced]:
         if self._replacer is not None:
             return self._replacer.replaced(where, table, self)
@@ -292,7 +294,7 @@ class PartRows:
 _ROWS_IN_SHARE = 500_000
 
 
-def _bounds(parts: Sequence[Part]) -> list[tuple[int, int]]:
+def _bounds(parts: Sequence[StagedFragment]) -> list[tuple[int, int]]:
     """Where the rows of each part begin and end among all."""
     ends = np.cumsum([part.rows for part in parts]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -330,8 +332,8 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 class RowsShare:
     """Some parts of a write, and what was set aside of them."""
 
-    place: PartsPlace
-    parts: tuple[Part, ...]
+    place: FragmentTarget
+    parts: tuple[StagedFragment, ...]
     first: int
     """The position of its first row among those that are left of the write."""
     dropped: np.ndarray
@@ -344,7 +346,7 @@ def read_rows(
     """Some columns of the rows of a share that are left, with their positions."""
     start, first = 0, share.first
     names = list(dict.fromkeys(columns))
-    for batch in read_parts(share.place, share.parts, names):
+    for batch in read_staged_fragments(share.place, share.parts, names):
         low, high = np.searchsorted(share.dropped, [start, start + batch.num_rows])
         start += batch.num_rows
         if high > low:
@@ -361,30 +363,33 @@ class _Rewriting:
     number: int
     schema: bytes
     where: TableLocator
-    place: PartsPlace
-    part: Part
+    place: FragmentTarget
+    part: StagedFragment
     rows: tuple[np.ndarray, ...]
 
 
-def rewrite(share: _Rewriting) -> list[list[Part]]:
+def rewrite(share: _Rewriting) -> list[list[StagedFragment]]:
     """Write rows of a part again, apart from each other."""
     schema = pa.ipc.read_schema(pa.py_buffer(share.schema))
     if any(map(is_blob, schema)):
-        whole = rows_of_part(share.where, share.part, schema)
+        whole = read_staged_fragment(share.where, share.part, schema)
         return [
-            write_parts(share.place, schema, [whole.take(pa.array(rows))]) for rows in share.rows
+            write_staged_fragments(share.place, schema, [whole.take(pa.array(rows))])
+            for rows in share.rows
         ]
     return [
-        write_parts(share.place, schema, list(_some(share.place, share.part, schema, rows)))
+        write_staged_fragments(
+            share.place, schema, list(_some(share.place, share.part, schema, rows))
+        )
         for rows in share.rows
     ]
 
 
 def _some(
-    place: PartsPlace, part: Part, schema: pa.Schema, rows: np.ndarray
+    place: FragmentTarget, part: StagedFragment, schema: pa.Schema, rows: np.ndarray
 ) -> Iterator[pa.RecordBatch]:
     start = 0
-    for batch in read_parts(place, [part], schema.names):
+    for batch in read_staged_fragments(place, [part], schema.names):
         low, high = np.searchsorted(rows, [start, start + batch.num_rows])
         if high > low:
             kept = batch.take(pa.array(rows[low:high] - start))
@@ -398,18 +403,18 @@ class _Replacing:
 
     where: TableLocator
     fragments: tuple[int, ...]
-    place: PartsPlace
-    parts: tuple[Part, ...]
+    place: FragmentTarget
+    parts: tuple[StagedFragment, ...]
 
 
 def replace(share: _Replacing) -> Replaced:
     """Mark what is replaced as deleted."""
     ids = _ids(share.place, share.parts)
-    return replace_in(share.where, share.fragments, KEY, ids)
+    return delete_keys(share.where, share.fragments, KEY, ids)
 
 
 @lru_cache(maxsize=1)
-def _ids(place: Any, parts: tuple[Part, ...]) -> pa.Array:
+def _ids(place: Any, parts: tuple[StagedFragment, ...]) -> pa.Array:
     """The ids of all rows; a process that gets several shares reads them once."""
-    batches = [batch.column(KEY) for batch in read_parts(place, parts, [KEY])]
+    batches = [batch.column(KEY) for batch in read_staged_fragments(place, parts, [KEY])]
     return pa.concat_arrays(batches) if batches else pa.array([], pa.string())

@@ -16,7 +16,7 @@ from omnigraph.commit.sidecar import FOLDER, WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
 from omnigraph.logs import logger
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.tables.types import TableRef
 
 _LOG = logger(__name__)
@@ -65,11 +65,11 @@ def refuse_branches(others: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone_with_the_schema(store: GraphStore) -> Iterator[Held]:
+def alone_with_the_schema(store: GraphStore) -> Iterator[LeaseGuard]:
     """Keep all writers and other applies out; refused where there are branches beside main."""
     with ExitStack() as leases:
         try:
-            held = leases.enter_context(store.leases.held([SCHEMA_LEASE], timeout=0.0))
+            held = leases.enter_context(store.leases.acquire([SCHEMA_LEASE], timeout=0.0))
         except Conflict as error:
             raise in_progress() from error
         _take(store)
@@ -88,7 +88,7 @@ def release(store: GraphStore) -> None:
 
 def _take(store: GraphStore) -> None:
     # The lease of the branches: none may be made between the look at them and the lock.
-    with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+    with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
         if is_locked(store):
             if not is_ours(store):
                 raise in_progress()

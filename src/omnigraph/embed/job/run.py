@@ -38,7 +38,7 @@ from omnigraph.storage.tables.columns import (
     count_unfilled,
     stage_columns,
 )
-from omnigraph.storage.tables.fragments import fragments_of, locate_table
+from omnigraph.storage.tables.fragments import fragment_sizes, locate_table
 from omnigraph.storage.tables.types import StagedTable
 
 _ROWS_IN_SHARE = 50_000
@@ -226,7 +226,7 @@ class Fill:
                 continue
             table = self._store.table(pin)
             place = locate_table(self._store.datasets, table)
-            fragments = fragments_of(table)
+            fragments = fragment_sizes(table)
             self._planned[key] = {number for number, _ in fragments}
             self._versions[key] = table.version
             for group in groups_of(fragments, _ROWS_IN_SHARE):
@@ -349,7 +349,7 @@ class Fill:
             # Rows that others wrote meanwhile are in fragments that nobody planned.
             fragments = [
                 (number, rows)
-                for number, rows in fragments_of(table)
+                for number, rows in fragment_sizes(table)
                 if number in touched[key] or number not in self._planned[key]
             ]
             until = self._versions[key] if self._setup.again else None

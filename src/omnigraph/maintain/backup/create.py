@@ -40,14 +40,14 @@ from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse
 from omnigraph.maintain.backup.prune import alone, finish_prune
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.objects.copying import (
     FileDigest,
     at_once,
     copy_file,
     digest,
     digest_of,
-    settled,
+    sync_directories,
     write_file,
 )
 from omnigraph.storage.objects.roots import Root, refuse_a_file
@@ -133,7 +133,7 @@ def refuse_overlap(source: Root, target: Root) -> None:
 
 
 def _point(
-    store: GraphStore, target: ObjectStore, many: int, tell: Told, held: Held
+    store: GraphStore, target: ObjectStore, many: int, tell: Told, held: LeaseGuard
 ) -> BackupReport:
     with ExitStack() as markers:
         moment = fix(store, markers)
@@ -205,7 +205,7 @@ class _Copying:
                 if is_new:
                     copied.append(file.size)
                 self._tell(CopyProgress(len(stored), total, done, size))
-        settled(self._target, (file.stored for file in stored))
+        sync_directories(self._target, (file.stored for file in stored))
         return sorted(stored, key=lambda file: file.path), copied
 
     def _store(self, item: tuple[str, int, str | None]) -> tuple[StoredFile, bool]:

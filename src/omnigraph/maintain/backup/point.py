@@ -36,7 +36,7 @@ from omnigraph.storage.objects.copying import files_below, folders_in
 from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_location, refused
 from omnigraph.storage.removed_versions import PATH as REMOVED
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.storage.tables.referenced_files import NamedFile, named_files
+from omnigraph.storage.tables.referenced_files import ReferencedFile, referenced_files
 from omnigraph.storage.tables.types import TableRef
 
 _FOLDERS = ("nodes", "edges")
@@ -71,12 +71,12 @@ class Files:
 
 def fix(store: GraphStore, stack: ExitStack) -> Moment:
     """Fix the moment; until the stack is left, markers keep cleanup away from its versions."""
-    with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+    with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
         # An apply takes this lease to begin, so none begins now.
         refuse_while_schema_changes(store, "backup")
         branches = [normal_branch(name) for name in Branches(store).list()]
         leases = [publish_lease(branch) for branch in branches]
-        with store.leases.held(leases, store.patience.lease):
+        with store.leases.acquire(leases, store.patience.lease):
             snapshots = dict(_snapshots(store, branches))
         for branch, snapshot in snapshots.items():
             stack.callback(unmark, store, mark(store, branch, snapshot))
@@ -123,7 +123,7 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
             if ref in limits and ref.location not in moment.locations:
                 raise _gone(f"{ref.path}/_versions")
             continue
-        for file in named_files(store.datasets, ref, max(kept)):
+        for file in referenced_files(store.datasets, ref, max(kept)):
             for path in (file.path, *companions.get(file.path, ())):
                 if path in there:
                     wanted[path] = there[path]
@@ -223,7 +223,7 @@ def _companions(there: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _must_be_there(file: NamedFile) -> bool:
+def _must_be_there(file: ReferencedFile) -> bool:
     # Nobody needs a transaction to read; the first version of a branch may have none.
     return not file.is_transaction
 

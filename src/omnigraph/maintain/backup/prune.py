@@ -24,7 +24,7 @@ from omnigraph.maintain.backup.index import (
     read_point,
     stored_files,
 )
-from omnigraph.storage.leases.local import LEASE_FOLDER, Held, open_leases
+from omnigraph.storage.leases.local import LEASE_FOLDER, LeaseGuard, open_leases
 from omnigraph.storage.objects.store import ObjectStore
 
 BACKUP_LEASE = "backup"
@@ -112,13 +112,13 @@ class PrunePolicy:
 
 
 @contextmanager
-def alone(backup: ObjectStore, patience: Patience) -> Iterator[Held]:
+def alone(backup: ObjectStore, patience: Patience) -> Iterator[LeaseGuard]:
     """While nobody else changes a backup."""
     leases = open_leases(backup.root, backup, patience.lease_ttl)
     with ExitStack() as stack:
         stack.callback(backup.remove_if_empty, LEASE_FOLDER)
         try:
-            held = stack.enter_context(leases.held([BACKUP_LEASE], patience.lease))
+            held = stack.enter_context(leases.acquire([BACKUP_LEASE], patience.lease))
         except Conflict:
             raise Conflict(
                 f"another backup to '{backup.root.uri}', or a prune of it, is running",
@@ -139,7 +139,7 @@ def prune(backup: ObjectStore, policy: PrunePolicy, *, dry_run: bool = False) ->
     return plan.report(backup, dry_run=False)
 
 
-def finish_prune(backup: ObjectStore, held: Held) -> None:
+def finish_prune(backup: ObjectStore, held: LeaseGuard) -> None:
     """Finish what an interrupted prune left; the caller holds the lease of the backup.
 
     What a damaged point needs is not known, so then everything stays, and so does the mark.
@@ -201,7 +201,7 @@ def _read_staying(backup: ObjectStore, point: str) -> BackupPoint:
         ) from None
 
 
-def _carry_out(backup: ObjectStore, plan: _Plan, held: Held) -> None:
+def _carry_out(backup: ObjectStore, plan: _Plan, held: LeaseGuard) -> None:
     if plan.going or plan.surplus:
         backup.write(_MARK, "")
         for point in plan.going:

@@ -36,7 +36,7 @@ from omnigraph.maintain.backup.index import BackupPoint, has_name_for_ever
 from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse_changed
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
-from omnigraph.storage.lance_format.manifests import Home, rewritten
+from omnigraph.storage.lance_format.manifests import GraphAddresses, replace_addresses
 from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.objects.copying import (
     FileDigest,
@@ -45,10 +45,10 @@ from omnigraph.storage.objects.copying import (
     digest,
     digest_of,
     files_below,
-    settled,
+    sync_directories,
     write_file,
 )
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.roots import Root, refuse_a_file
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -167,7 +167,7 @@ class _Filling:
         self._branches = branches
         self._target = target
         self._origin = origin
-        self._home = Home(target.root)
+        self._home = GraphAddresses(target.root)
         self._done = self._bytes = 0
         self._check_source: Callable[[], None] | None = None
         self._sums: Mapping[str, tuple[FileSum, ...]] = {}
@@ -193,7 +193,7 @@ class _Filling:
     def _fill(self, root: Root, finish: Callable[[], None] | None = None) -> None:
         store = GraphStore(root, self._target.durability, create=True)
         try:
-            with store.leases.held([INIT_LEASE], store.patience.lease):
+            with store.leases.acquire([INIT_LEASE], store.patience.lease):
                 # Somebody else may have been faster while this process waited.
                 _refuse_what_is_there(self._target.root)
                 there = self._begin(store)
@@ -240,7 +240,7 @@ class _Filling:
             last = [replace(p, data=self._source.read_bytes(p.stored)) for p in last]
             self._check_source()
         self._copy(store, there, last, 1)
-        settled(store.objects, (piece.path for piece in self._pieces))
+        sync_directories(store.objects, (piece.path for piece in self._pieces))
         store.datasets.checksums.record()
 
     def _copy(
@@ -284,7 +284,7 @@ class _Filling:
         if not middle:
             return data
         location = folder.partition("/tree/")[0]
-        return rewritten(data, path, partial(self._home.at_home, location=location))
+        return replace_addresses(data, path, partial(self._home.localize, location=location))
 
     def _look(self, store: GraphStore) -> None:
         """Open what every branch shows, before anybody else does."""
@@ -338,7 +338,7 @@ def _move(beside: Root, root: Root, durability: Durability) -> None:
 
     Its mark goes afterwards: without it, what is beside could not be gone on with.
     """
-    with translated("move a graph to", root.uri):
+    with storage_call("move a graph to", root.uri):
         os.rename(beside.uri, root.uri)
     if durability is Durability.DISK:
         _sync_place(root)

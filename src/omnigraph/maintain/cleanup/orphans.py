@@ -19,7 +19,7 @@ from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.leases.local import LEASE_FOLDER, lease_path
-from omnigraph.storage.tables.orphaned_files import unnamed_files
+from omnigraph.storage.tables.orphaned_files import orphaned_files
 
 # Clocks of a store and of those who write to it differ.
 _CLOCKS = timedelta(minutes=15)
@@ -59,7 +59,7 @@ def orphans_of(
     """The files of one table; who may need them was asked for before."""
     now = datetime.now(UTC)
     found = []
-    for file in unnamed_files(store.datasets, location):
+    for file in orphaned_files(store.datasets, location):
         by = {
             operation
             for operation, tables, since in held

@@ -51,7 +51,7 @@ from omnigraph.maintain.cleanup.report import (
 from omnigraph.maintain.cleanup.retention import Policy
 from omnigraph.maintain.optimize.run import refuse_unsettled
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
-from omnigraph.storage.leases.local import Held
+from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.objects.derived import FOLDER as TOPOLOGY
 from omnigraph.storage.removed_versions import (
     RemovedVersions,
@@ -62,7 +62,7 @@ from omnigraph.storage.removed_versions import (
 )
 from omnigraph.storage.tables.cleaning import fork_files, freed_by, is_empty, versions_of
 from omnigraph.storage.tables.datasets import HINT
-from omnigraph.storage.tables.orphaned_files import unnamed_files
+from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.topology.persisted import unused_files
 from omnigraph.write.parts import Runner
@@ -260,7 +260,7 @@ class _Cleaning:
         store = self._store
         if self._dry_run:
             return self._forks_and_strays(), self._manifests()
-        with store.leases.held([BRANCHES_LEASE], store.patience.lease):
+        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
             if watched(store) != self._plan.seen:
                 self._plan = make_plan(store, self._plan.policy, self._run)
             forks = self._forks_and_strays()
@@ -297,7 +297,7 @@ class _Cleaning:
             if branch not in store.inline.branches(MANIFEST):
                 store.inline.delete_branch(MANIFEST, branch)
             return
-        with store.leases.held([table_lease(self._key(ref), branch)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), branch)], store.patience.lease):
             try:
                 shown = {pin.ref for pin in store.manifest(branch).current().pins.values()}
             except BranchNotFound:
@@ -321,10 +321,10 @@ class _Cleaning:
                 errors.append(f"{branch_label(branch)}: {error}")
         return ManifestCleanup(floor, size, versions, "; ".join(errors) or None)
 
-    def _alone_with(self, branches: Iterable[str | None]) -> AbstractContextManager[Held]:
+    def _alone_with(self, branches: Iterable[str | None]) -> AbstractContextManager[LeaseGuard]:
         """While nobody publishes on some branches."""
         names = [publish_lease(branch) for branch in branches]
-        return self._store.leases.held(names, self._store.patience.lease)
+        return self._store.leases.acquire(names, self._store.patience.lease)
 
     # -- versions of tables --------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class _Cleaning:
         store = self._store
         if self._dry_run:
             return self._remove(ref, versions)
-        with store.leases.held([table_lease(self._key(ref), ref.branch)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), ref.branch)], store.patience.lease):
             if life_of(store, ref) != self._plan.lives[ref]:
                 raise Conflict(f"the copy '{ref.branch}' was made anew meanwhile", hint="repeat")
             reached(Failpoint.CLEANUP_BEFORE_TABLE)
@@ -400,7 +400,7 @@ class _Cleaning:
             return self._alone(ref, versions[:-1])[1]
         if self._dry_run:
             return self._size(ref)
-        with store.leases.held([table_lease(self._key(ref), None)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), None)], store.patience.lease):
             if versions_of(store.datasets, ref)[-1].version != versions[-1]:
                 # Its name was given again: what is there now belongs to a type.
                 raise Conflict(f"'{self._key(ref)}' was made anew meanwhile", hint="repeat")
@@ -412,7 +412,7 @@ class _Cleaning:
     def _size(self, ref: TableRef) -> int:
         """The bytes of everything that some version of a table names."""
         store = self._store
-        unnamed = {file.path for file in unnamed_files(store.datasets, ref.location)}
+        unnamed = {file.path for file in orphaned_files(store.datasets, ref.location)}
         beside = (f"{ref.path}/_refs/", f"{ref.path}/tree/")
         return sum(
             info.size

@@ -36,7 +36,7 @@ from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.upkeep import threads
 from omnigraph.maintain.optimize.upkeep_plan import plan_table
 from omnigraph.maintain.optimize.vector_indexes import chosen, unfit
-from omnigraph.storage.tables.compaction import part_states, stored_cleanup
+from omnigraph.storage.tables.compaction import fragment_states, stored_cleanup
 from omnigraph.storage.tables.segments import index_facts, segments_of
 from omnigraph.storage.tables.types import TableRef
 
@@ -112,7 +112,7 @@ class _Tables:
     def _looked_at(self, found: TableHealth, pin: Pin) -> TableHealth:
         store = self._store
         table = store.table(pin)
-        parts, segments, facts = part_states(table), segments_of(table), index_facts(table)
+        parts, segments, facts = fragment_states(table), segments_of(table), index_facts(table)
         damaged = table.damaged_indexes()
         wanted, rebuilt, pending = [], {}, 0
         for spec in self._specs.get(found.table_key, ()):

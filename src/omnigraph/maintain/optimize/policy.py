@@ -12,7 +12,7 @@ from typing import Any
 
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize.upkeep_plan import TablePlan
-from omnigraph.storage.tables.compaction import PartState
+from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 
 _SHARES = ("deleted_share", "uncovered_share", "recall")
@@ -60,7 +60,7 @@ DEFAULT_POLICY = MaintenancePolicy()
 
 def reasons_for(
     plan: TablePlan,
-    parts: Sequence[PartState],
+    parts: Sequence[FragmentState],
     known: Mapping[str, Sequence[Segment]],
     policy: MaintenancePolicy = DEFAULT_POLICY,
 ) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def reasons_for(
 
 def _reasons(
     plan: TablePlan,
-    parts: Sequence[PartState],
+    parts: Sequence[FragmentState],
     known: Mapping[str, Sequence[Segment]],
     policy: MaintenancePolicy,
 ) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _reasons(
 
 def _uncovered(
     plan: TablePlan,
-    parts: Sequence[PartState],
+    parts: Sequence[FragmentState],
     known: Mapping[str, Sequence[Segment]],
     policy: MaintenancePolicy,
 ) -> Iterator[str]:

@@ -21,13 +21,13 @@ from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.upkeep_plan import IndexPlan, TablePlan, plan_table
 from omnigraph.maintain.optimize.vector_indexes import partitions_for
 from omnigraph.storage.tables.compaction import (
-    Compacted,
-    Compacting,
-    PartState,
+    CompactionResult,
+    CompactionSplit,
+    FragmentState,
     compact,
-    compacting,
-    discard_compacted,
-    part_states,
+    compaction_split,
+    discard_compaction,
+    fragment_states,
     stage_before_indexes,
     stage_segments,
     stored_cleanup,
@@ -35,8 +35,8 @@ from omnigraph.storage.tables.compaction import (
 from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
 from omnigraph.storage.tables.inline import as_if_committed
 from omnigraph.storage.tables.segments import (
-    Building,
     BuiltIndex,
+    IndexBuild,
     Segment,
     build_segment,
     discard_segments,
@@ -98,7 +98,7 @@ class Survey:
     table_key: str
     pin: Pin
     table: Table
-    parts: tuple[PartState, ...]
+    parts: tuple[FragmentState, ...]
     segments: Mapping[str, Sequence[Segment]]
     plan: TablePlan
     pending: tuple[IndexState, ...] = ()
@@ -142,7 +142,7 @@ def survey(
                 rebuilt[spec.name] = why
         else:
             pending.append(IndexState(table_key, spec.column, spec.kind, None, reason))
-    parts = part_states(table)
+    parts = fragment_states(table)
     plan = plan_table(parts, segments, wanted, _Ages(table), stored_cleanup(table), rebuilt)
     return Survey(table_key, pin, table, parts, segments, plan, tuple(pending))
 
@@ -167,7 +167,7 @@ class Upkeep:
     """What was done for one table, and is still to be committed."""
 
     survey: Survey
-    compacted: tuple[Compacted, ...] = ()
+    compacted: tuple[CompactionResult, ...] = ()
     built: tuple[BuiltIndex, ...] = ()
     failed: tuple[IndexSpec, ...] = ()
     steps: tuple[StagedTable, ...] = field(default=(), repr=False)
@@ -188,7 +188,7 @@ class _Indexing:
     owner: Upkeep
     plan: IndexPlan
     place: TableLocator
-    shares: tuple[Building, ...]
+    shares: tuple[IndexBuild, ...]
 
 
 _Group = tuple[str, tuple[str, ...]]
@@ -201,7 +201,7 @@ class Upkeeping:
     def __init__(self, store: GraphStore, force: Workforce) -> None:
         self._store = store
         self._force = force
-        self._rewritten: dict[_Group, Compacted] = {}
+        self._rewritten: dict[_Group, CompactionResult] = {}
         self._built: dict[str, tuple[BuiltIndex, ...]] = {}
 
     def do(self, surveys: Sequence[Survey]) -> dict[str, Upkeep]:
@@ -235,9 +235,9 @@ class Upkeeping:
                 self._rewritten[_named(each.survey, group)] for group in _groups(each)
             )
 
-    def _share(self, survey: Survey, group: Sequence[PartState]) -> Compacting:
+    def _share(self, survey: Survey, group: Sequence[FragmentState]) -> CompactionSplit:
         numbers = [part.number for part in group]
-        return compacting(survey.table, self._place(survey), numbers)
+        return compaction_split(survey.table, self._place(survey), numbers)
 
     def _discard_superseded(self, done: Sequence[Upkeep], wanted: Mapping[_Group, object]) -> None:
         """Remove what was made of these tables before, and fits no more."""
@@ -246,7 +246,7 @@ class Upkeeping:
         # What is left of it takes room, and cleanup finds it.
         with suppress(OmniGraphError):
             for key in [k for k in self._rewritten if k[0] in refs and k not in wanted]:
-                discard_compacted(datasets, refs[key[0]], [self._rewritten.pop(key)])
+                discard_compaction(datasets, refs[key[0]], [self._rewritten.pop(key)])
             for table_key, ref in refs.items():
                 discard_segments(datasets, ref.path, self._built.pop(table_key, ()))
 
@@ -296,7 +296,7 @@ class Upkeeping:
                 if centroids is None:
                     groups, alone = (tuple(numbers),), True
             shares = tuple(
-                Building(place, index.spec, group, alone, count, centroids) for group in groups
+                IndexBuild(place, index.spec, group, alone, count, centroids) for group in groups
             )
             yield _Indexing(each, index, place, shares)
 
@@ -313,12 +313,12 @@ class Upkeeping:
         each.built = (*each.built, whole)
 
 
-def _groups(each: Upkeep) -> list[tuple[PartState, ...]]:
+def _groups(each: Upkeep) -> list[tuple[FragmentState, ...]]:
     known = {part.number: part for part in each.survey.parts}
     return [tuple(known[number] for number in group) for group in each.survey.plan.groups]
 
 
-def _named(survey: Survey, group: Sequence[PartState]) -> _Group:
+def _named(survey: Survey, group: Sequence[FragmentState]) -> _Group:
     return survey.table_key, tuple(part.signature for part in group)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from omnigraph.storage.tables.compaction import PartState
+from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.types import IndexSpec
@@ -62,7 +62,7 @@ class TablePlan:
 
 
 def plan_table(
-    parts: Sequence[PartState],
+    parts: Sequence[FragmentState],
     known: Mapping[str, Sequence[Segment]],
     wanted: Sequence[IndexSpec],
     oldest: Oldest,
@@ -101,10 +101,10 @@ class _Bin:
     """Parts that become one; one of too many rows becomes several, of which the last has room."""
 
     filled: int
-    parts: list[PartState]
+    parts: list[FragmentState]
 
 
-def _groups(parts: Sequence[PartState], walls: Sequence[Segment]) -> Iterator[tuple[int, ...]]:
+def _groups(parts: Sequence[FragmentState], walls: Sequence[Segment]) -> Iterator[tuple[int, ...]]:
     """Parts that fit into one, and parts of which much is deleted.
 
     Each goes to the first that has room, wherever it stands: parts that are written again come
@@ -131,7 +131,7 @@ def _groups(parts: Sequence[PartState], walls: Sequence[Segment]) -> Iterator[tu
             yield tuple(part.number for part in each.parts)
 
 
-def _is_thin(part: PartState) -> bool:
+def _is_thin(part: FragmentState) -> bool:
     return part.deleted > THIN * (part.rows + part.deleted)
 
 

@@ -41,7 +41,7 @@ from omnigraph.maintain.verify.report import (
 )
 from omnigraph.maintain.verify.tables import table_jobs
 from omnigraph.maintain.verify.versions import look_at_versions
-from omnigraph.storage.checksums import TABLES, Records
+from omnigraph.storage.checksums import TABLES, ChecksumRecords
 from omnigraph.storage.objects.graph_paths import escaped
 
 __all__ = ["Problem", "ProblemCode", "VerifyReport", "Weight", "verify"]
@@ -68,7 +68,7 @@ def verify(
             for item in fresh.objects.files_below(top, partial(_link, ground))
         )
     look_at_schema(ground)
-    records = Records()
+    records = ChecksumRecords()
     # Bytes first: Lance may end the process when it reads a damaged file.
     if checksums:
         records = look_at_records(ground, store.datasets.checksums.pending())

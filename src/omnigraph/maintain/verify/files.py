@@ -15,11 +15,11 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.indexes import rebuild_hint
 from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
-from omnigraph.storage.checksums import FOLDER, FileSum, Records, is_same, read_records
+from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
 from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import TableRef, split_file
-from omnigraph.storage.tables.verification import branch_names, files_of_version, named_files
+from omnigraph.storage.tables.verification import branch_names, files_by_directory, files_of_version
 
 _SHARE = 64
 
@@ -69,7 +69,9 @@ def look_at_names(ground: Ground, locations: Iterable[str]) -> Named:
             branches = branch_names(ground.store.datasets, location)
         for branch in (None, *branches):
             with _reading(ground, named, location, table, branch):
-                for folder, names in named_files(ground.store.datasets, TableRef(location, branch)):
+                for folder, names in files_by_directory(
+                    ground.store.datasets, TableRef(location, branch)
+                ):
                     named.paths.update(f"{folder}/{name}" for name in names)
     for snapshot, pin in ground.pins():
         if pin.location in locations and _is_openable(ground, pin):
@@ -126,9 +128,9 @@ def _of_version(ground: Ground, named: Named, ref: TableRef, names: Iterable[str
         named.paths.add(there[0] if there else f"{ref.path}/{name}")
 
 
-def look_at_records(ground: Ground, pending: Mapping[str, FileSum]) -> Records:
+def look_at_records(ground: Ground, pending: Mapping[str, FileSum]) -> ChecksumRecords:
     """What is recorded, and what this process has not recorded yet."""
-    records = Records()
+    records = ChecksumRecords()
     with ground.guarded("the checksums"):
         records = read_records(ground.store.objects)
     records.add(pending)
@@ -145,7 +147,7 @@ def look_at_records(ground: Ground, pending: Mapping[str, FileSum]) -> Records:
     return records
 
 
-def look_for_missing(ground: Ground, named: Named, records: Records) -> None:
+def look_for_missing(ground: Ground, named: Named, records: ChecksumRecords) -> None:
     """Files that a version names, or that were written beside one, and that are gone."""
     gone = {path for path in named.paths if path not in ground.files}
     for path in records.sums:
@@ -170,7 +172,7 @@ def look_for_missing(ground: Ground, named: Named, records: Records) -> None:
 
 def compare_files(
     ground: Ground,
-    records: Records,
+    records: ChecksumRecords,
     paths: Iterable[str],
     many: int,
     told: Callable[[int, int], None],
@@ -206,7 +208,7 @@ def compare_files(
 
 
 def tell_of_files(
-    ground: Ground, named: Named, records: Records, locations: Iterable[str]
+    ground: Ground, named: Named, records: ChecksumRecords, locations: Iterable[str]
 ) -> list[str]:
     """Count the files, name those that are damaged; gives the first of which nothing is known."""
     wanted = set(locations)

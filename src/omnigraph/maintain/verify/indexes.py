@@ -19,7 +19,7 @@ from omnigraph.storage.tables.search import column_batches, text_hits, text_inde
 from omnigraph.storage.tables.segments import index_facts, segments_of
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
-from omnigraph.storage.tables.verification import Gap, equality_gap, vector_gap
+from omnigraph.storage.tables.verification import IndexGap, equality_gap, vector_gap
 from omnigraph.write.delta import Kind
 
 _WORDS = 3
@@ -64,7 +64,7 @@ def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[Problem
             )
 
 
-def _gap(table: Table, spec: IndexSpec) -> Gap | None:
+def _gap(table: Table, spec: IndexSpec) -> IndexGap | None:
     if spec.kind is IndexKind.EQUALITY:
         return equality_gap(table, spec.column)
     if spec.kind is IndexKind.TEXT:
@@ -79,10 +79,10 @@ def _gap(table: Table, spec: IndexSpec) -> Gap | None:
     found = recall(table, replace(spec, metric=metric, probes=None))
     if found is None or found >= _BROKEN:
         return None
-    return Gap(round((1.0 - found) * QUERIES * NEIGHBOURS), 0)
+    return IndexGap(round((1.0 - found) * QUERIES * NEIGHBOURS), 0)
 
 
-def _text_gap(table: Table, column: str) -> Gap | None:
+def _text_gap(table: Table, column: str) -> IndexGap | None:
     """A few words of the first rows, looked for by the index and in the texts that it covers."""
     index = text_index(table, column)
     if index is None:
@@ -101,7 +101,7 @@ def _text_gap(table: Table, column: str) -> Gap | None:
         rows = np.concatenate([np.empty(0, np.uint64), *there[word]])
         missing += len(np.setdiff1d(rows, hits.row_ids))
         extra += len(np.setdiff1d(hits.row_ids, rows))
-    return Gap(missing, extra) if missing or extra else None
+    return IndexGap(missing, extra) if missing or extra else None
 
 
 def _some_words(table: Table, column: str, covered: frozenset[int]) -> list[str]:

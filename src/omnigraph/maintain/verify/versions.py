@@ -19,7 +19,7 @@ from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
-from omnigraph.storage.checksums import Records
+from omnigraph.storage.checksums import ChecksumRecords
 from omnigraph.storage.objects.graph_paths import branch_of_reference
 from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
@@ -61,7 +61,7 @@ class _Copy:
     """The newest version as Lance last wrote it down; it may know none, or an older one."""
 
 
-def look_at_versions(ground: Ground, records: Records) -> None:
+def look_at_versions(ground: Ground, records: ChecksumRecords) -> None:
     """Every version that has to be there is."""
     removed = None
     with ground.guarded("the record of removed versions", file=PATH):
@@ -97,7 +97,7 @@ def _record(ground: Ground) -> RemovedVersions | None:
 # -- what is there --------------------------------------------------------------------------------
 
 
-def _copies(ground: Ground, records: Records) -> Iterator[_Copy]:
+def _copies(ground: Ground, records: ChecksumRecords) -> Iterator[_Copy]:
     """The copies that the branches that are asked for show, and their manifests."""
     shown: dict[TableRef, set[int]] = {}
     for branch in ground.selected:

@@ -20,7 +20,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.spark.load.reading import Done, PartSink, Taken, known_catalog
 from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
-from omnigraph.storage.tables.fragments import PartsPlace
+from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.files import SourceFile
@@ -45,7 +45,7 @@ class FrameReading:
     """The number of the frame in the load."""
     name: str
     """What messages call it."""
-    place: PartsPlace
+    place: FragmentTarget
     strict_properties: bool = False
     allowed: int = 0
     """How many rows may be refused in the whole load."""
@@ -104,7 +104,7 @@ def take_rows(reading: FrameReading, batches: Iterable[pa.RecordBatch]) -> Frame
 class _NumberedSink(PartSink):
     """Rows on their way to storage that remembers their numbers."""
 
-    def __init__(self, kind: Kind, place: PartsPlace) -> None:
+    def __init__(self, kind: Kind, place: FragmentTarget) -> None:
         super().__init__(kind, place)
         self._places: list[np.ndarray] = []
 

@@ -34,7 +34,7 @@ from omnigraph.spark.load.reading import known_catalog
 from omnigraph.spark.load.run import Offset, SharedIntake, places_for
 from omnigraph.spark.session.connect import is_connect
 from omnigraph.spark.session.jobs import Report, run_watched
-from omnigraph.storage.tables.fragments import PartsPlace
+from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import find_type
 from omnigraph.write.convert import show
@@ -111,7 +111,7 @@ class FrameIntake(SharedIntake):
         frames: Frames,
         rejects: Rejects,
         run: Runner,
-        places: Mapping[str, PartsPlace],
+        places: Mapping[str, FragmentTarget],
         options: LoadOptions,
         joins: KeyJoins | None = None,
     ) -> None:

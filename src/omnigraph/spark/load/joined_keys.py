@@ -22,7 +22,7 @@ from omnigraph.spark.load.key_frames import TableShare, address_frame, table_fra
 from omnigraph.spark.session.engine import SparkEngine
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.fragments import TableLocator, delete_in, locate_table
+from omnigraph.storage.tables.fragments import TableLocator, delete_addresses, locate_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
 from omnigraph.write.parts import PartRows, Replaced, even
@@ -144,7 +144,7 @@ def _deleting(where: TableLocator) -> Callable[[pa.Table], pa.Table]:
         for rows in groups:
             number = rows["fragment"][0].as_py()
             addresses = np.sort(rows["address"].to_numpy())
-            deletions = delete_in(pickle.loads(packed), number, addresses)
+            deletions = delete_addresses(pickle.loads(packed), number, addresses)
             found: Replaced = (rows["row"].to_numpy(), rows["rowid"].to_numpy(), deletions)
             yield pa.table({"answer": pa.array([pickle.dumps(found)], pa.binary())})
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.spark.session.failures import carrying
-from omnigraph.storage.tables.fragments import TableLocator, addresses_in, open_version
+from omnigraph.storage.tables.fragments import TableLocator, open_version, row_addresses
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.parts import RowsShare, read_rows
 from omnigraph.write.validate.held_keys import one_zero
@@ -117,7 +117,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def _addresses(share: TableShare) -> Iterator[pa.RecordBatch]:
-    for number, rows in addresses_in(share.place, share.fragments, KEY):
+    for number, rows in row_addresses(share.place, share.fragments, KEY):
         home = pa.array(np.full(rows.num_rows, number, np.int64))
         names = [KEY, "fragment", "address", "rowid"]
         yield from pa.table([rows[KEY], home, rows[1], rows[2]], names).to_batches()

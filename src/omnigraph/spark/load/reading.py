@@ -20,7 +20,11 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema import Catalog, catalog_of
 from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import pack, unpack
-from omnigraph.storage.tables.fragments import Part, PartsPlace, write_parts
+from omnigraph.storage.tables.fragments import (
+    FragmentTarget,
+    StagedFragment,
+    write_staged_fragments,
+)
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake, Sink
@@ -46,7 +50,7 @@ class Reading:
     """What all shares of a load have in common."""
 
     catalog: str
-    places: Mapping[str, PartsPlace]
+    places: Mapping[str, FragmentTarget]
     """Where the rows of each table go."""
     strict_properties: bool = False
     allowed: int = 0
@@ -75,7 +79,7 @@ class Share:
 class Taken:
     """The good rows of one type in a share."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StagedFragment, ...]
     has_given_ids: bool
     key_bytes: int = 0
     """How much memory the columns take that rules about sets look at."""
@@ -109,7 +113,7 @@ class Failed:
     """Why a share could not be read or written, and what of it had been written by then."""
 
     packed: bytes
-    written: Mapping[str, tuple[Part, ...]]
+    written: Mapping[str, tuple[StagedFragment, ...]]
 
     def error(self) -> OmniGraphError:
         return unpack(self.packed)
@@ -289,12 +293,12 @@ class _Range(io.RawIOBase):
 class PartSink:
     """Rows of one type on their way to storage, some at a time."""
 
-    def __init__(self, kind: Kind, place: PartsPlace) -> None:
+    def __init__(self, kind: Kind, place: FragmentTarget) -> None:
         self._schema = kind.arrow_schema()
         self._place = place
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
-        self.parts: list[Part] = []
+        self.parts: list[StagedFragment] = []
         self._keys = key_columns(kind)
         self.key_bytes = 0
 
@@ -311,9 +315,9 @@ class PartSink:
                 pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
                 for batch in self._waiting
             ]
-            self.parts += write_parts(self._place, self._schema, batches)
+            self.parts += write_staged_fragments(self._place, self._schema, batches)
         self._waiting, self._size = [], 0
 
-    def close(self) -> list[Part]:
+    def close(self) -> list[StagedFragment]:
         self._write()
         return self.parts

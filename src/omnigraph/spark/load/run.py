@@ -34,7 +34,7 @@ from omnigraph.spark.load.reading import (
     read_share,
 )
 from omnigraph.spark.load.splits import SPLIT_BYTES, Split, splits_of
-from omnigraph.storage.tables.fragments import Part, PartsPlace, parts_place
+from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -81,7 +81,7 @@ class SharedIntake:
         files: Sequence[SourceFile],
         rejects: Rejects,
         run: Runner,
-        places: Mapping[str, PartsPlace],
+        places: Mapping[str, FragmentTarget],
         *,
         strict_properties: bool = False,
         allowed: int = 0,
@@ -261,14 +261,14 @@ def _offsets(done: Sequence[Done]) -> list[Offset]:
     return found
 
 
-def _parts(done: Done, key: str) -> Sequence[Part]:
+def _parts(done: Done, key: str) -> Sequence[StagedFragment]:
     taken = done.tables.get(key)
     return () if taken is None else taken.parts
 
 
 def places_for(
     store: GraphStore, catalog: Catalog, base: Snapshot, branch: str | None
-) -> dict[str, PartsPlace]:
+) -> dict[str, FragmentTarget]:
     """Where rows of each type go that become part of a branch; it may not be there yet."""
     found = {}
     kinds: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
@@ -277,7 +277,7 @@ def places_for(
         if pin is not None:
             clear_orphan(store, pin, branch)
             ref = TableRef(pin.location, branch)
-            found[kind.table_key] = parts_place(store.datasets, store.table(pin), ref)
+            found[kind.table_key] = fragment_target(store.datasets, store.table(pin), ref)
     return found
 
 

@@ -18,7 +18,7 @@ from omnigraph.spark.query.frame import Driver, near
 from omnigraph.spark.query.tables import ID, ROW_ID, reader_of
 from omnigraph.spark.query.work import LABEL
 from omnigraph.spark.session.failures import carrying
-from omnigraph.storage.tables.fragments import TableLocator, fragments_of, locate_table
+from omnigraph.storage.tables.fragments import TableLocator, fragment_sizes, locate_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,7 +103,7 @@ class Sources:
         store = self._around.store
         table = store.table(pin)
         at = locate_table(store.datasets, table, pin.row_count)
-        return at, tuple(_shares(fragments_of(table)))
+        return at, tuple(_shares(fragment_sizes(table)))
 
 
 def _shares(fragments: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:

@@ -20,7 +20,12 @@ from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.spark.session.opening import Moment, Opened
-from omnigraph.storage.tables.fragments import TableLocator, lasting, locate_table, open_version
+from omnigraph.storage.tables.fragments import (
+    TableLocator,
+    locate_table,
+    open_version,
+    report_removed_version,
+)
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -46,7 +51,7 @@ class TypeScan:
 
     def read(self, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        with lasting(self.place):
+        with report_removed_version(self.place):
             table = open_version(self.place)
             for batch in rows_of(table, self.wanted.names, self.condition, fragments):
                 if batch.num_rows:

@@ -24,7 +24,7 @@ from omnigraph.spark.load.frame_rows import Answer, FrameReading, answer_of, tak
 from omnigraph.spark.load.frames import frame_reading
 from omnigraph.spark.load.run import places_for
 from omnigraph.spark.session.opening import opened
-from omnigraph.storage.tables.fragments import PartsPlace, discard_parts
+from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
 from omnigraph.write.load.run import LoadMode, LoadOptions
 from omnigraph.write.load.target import LoadTarget, load_into
@@ -93,7 +93,7 @@ class TypeWrite:
         with suppress(OmniGraphError):
             for answer in answers:
                 for taken in () if answer.failed else answer.done().done.tables.values():
-                    discard_parts(store.datasets, self.reading.place, taken.parts)
+                    discard_fragments(store.datasets, self.reading.place, taken.parts)
 
 
 def plan_write(
@@ -131,7 +131,7 @@ def plan_write(
     return TypeWrite(uri, name, mode, options, target, reading, most_rows, marker, storage)
 
 
-def _form(place: PartsPlace) -> tuple[Any, ...]:
+def _form(place: FragmentTarget) -> tuple[Any, ...]:
     return place.uri, place.file_version, place.fields
 
 

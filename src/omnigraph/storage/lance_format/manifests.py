@@ -79,20 +79,20 @@ class IndexEntry(NamedTuple):
     """Which of the named places it lies in, if not beside the version."""
 
 
-class Home:
+class GraphAddresses:
     """Where a graph is, to tell an address under it from one at another place."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._known: dict[str, bool] = {root.uri: True}
 
-    def at_home(self, address: str, location: str) -> str:
+    def localize(self, address: str, location: str) -> str:
         """The address of a table or branch as it is here; itself if it is of this place.
 
         ``location`` is that of the table whose file says so. ``StorageCorrupt`` for an address
         that is not that of a table: Lance would read whatever lies there.
         """
-        root, path = table_address(address, location)
+        root, path = parse_table_address(address, location)
         if self._is_here(root) and ".." not in address.split("/"):
             return address
         return self._root.path(path)
@@ -113,7 +113,7 @@ class Home:
             return False
 
 
-def taken_apart(address: str, location: str) -> tuple[str, str] | None:
+def split_address(address: str, location: str) -> tuple[str, str] | None:
     """The root of a graph and what is below it, of the address of a table in it."""
     try:
         uri = parse_root(address).uri
@@ -128,19 +128,19 @@ def taken_apart(address: str, location: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def table_address(address: str, location: str) -> tuple[str, str]:
+def parse_table_address(address: str, location: str) -> tuple[str, str]:
     """The root and the path of a table in a graph; ``StorageCorrupt`` for any other address."""
-    found = taken_apart(address, location)
+    found = split_address(address, location)
     if found is None or not (is_copy(found[1]) or found[1] == location):
         raise refused(address, f"a version file of '{location}'")
     return found
 
 
-def bases(raw: bytes, name: str) -> list[str]:
+def base_addresses(raw: bytes, name: str) -> list[str]:
     """The addresses that a version file names."""
     return [
         address
-        for number, _, value in _entries(message(raw, name), name)
+        for number, _, value in _entries(manifest_message(raw, name), name)
         if number == _BASES and isinstance(value, bytes)
         for address in _addresses(value, name)
     ]
@@ -199,7 +199,7 @@ def parse_transaction(raw: bytes) -> str:
 
 def index_entries(raw: bytes, name: str) -> list[IndexEntry]:
     """The indexes that a version file lists."""
-    for number, _, value in _entries(message(raw, name), name) if raw else ():
+    for number, _, value in _entries(manifest_message(raw, name), name) if raw else ():
         section = _section(raw, value) if number == _INDEXES and isinstance(value, int) else None
         if section is not None:
             entries = _entries(section, name)
@@ -271,12 +271,12 @@ def _numbers(raw: bytes, name: str) -> list[int]:
 
 def base_paths(raw: bytes, name: str, location: str) -> Iterator[tuple[int, str]]:
     """The copies of tables that a version file names, by number, relative to the root."""
-    for number, _, value in _entries(message(raw, name), name) if raw else ():
+    for number, _, value in _entries(manifest_message(raw, name), name) if raw else ():
         if number == _BASES and isinstance(value, bytes):
             known = {inner: v for inner, _, v in _entries(value, name)}
             address, base = known.get(_BASE_PATH), known.get(_BASE_ID, 0)
             if isinstance(address, bytes) and isinstance(base, int):
-                yield base, table_address(_text(address, name), location)[1]
+                yield base, parse_table_address(_text(address, name), location)[1]
 
 
 def without_indexes(raw: bytes, name: str) -> bytes:
@@ -284,13 +284,13 @@ def without_indexes(raw: bytes, name: str) -> bytes:
     return b"".join(part for number, part, _ in _entries(raw, name) if number != _INDEXES)
 
 
-def message(raw: bytes, name: str) -> bytes:
+def manifest_message(raw: bytes, name: str) -> bytes:
     """What a version file says, without its sections and its footer."""
     start, end = _span(raw, name)
     return raw[start:end]
 
 
-def rewritten(raw: bytes, name: str, replace: Replace) -> bytes:
+def replace_addresses(raw: bytes, name: str, replace: Replace) -> bytes:
     """A version file in which every address is what ``replace`` makes of it."""
     start, end = _span(raw, name)
     at = start - _LENGTH.size

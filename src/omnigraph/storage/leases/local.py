@@ -3,9 +3,9 @@
 On local disk a lease is a lock of the operating system on a small file: it ends with the process
 that holds it, however that ends, and a process that is merely stopped keeps it. So whoever can
 take the lease of a writer knows that this writer is finished or dead. On S3 it is an object that
-expires unless its holder renews it, see ``s3_leases``. Who waits is served in the order of
-arrival: threads of one process by ``Turns``, processes by ``lease_queue``. Who does not wait at all
-does not mind the queue.
+expires unless its holder renews it, see ``leases.s3``. Waiters are served in the order of arrival:
+threads of one process by ``ThreadQueue``, processes by ``leases.queue``. A caller that does not
+wait ignores the queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.logs import logger
 from omnigraph.storage.leases.queue import QUEUE_SUFFIX, LeaseQueue, open_file
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.links import refuse_links
 from omnigraph.storage.objects.roots import Root
 from omnigraph.storage.objects.store import ObjectStore
@@ -36,7 +36,7 @@ LEASE_FOLDER = "__recovery"
 TTL_SECONDS = 15.0
 
 
-class Held(Protocol):
+class LeaseGuard(Protocol):
     """Leases that are held."""
 
     def check(self) -> None:
@@ -46,7 +46,7 @@ class Held(Protocol):
 class Leases(Protocol):
     """The leases of one graph, by name."""
 
-    def held(self, names: Iterable[str], timeout: float) -> AbstractContextManager[Held]:
+    def acquire(self, names: Iterable[str], timeout: float) -> AbstractContextManager[LeaseGuard]:
         """Hold several leases, taken in sorted order so that no two writers wait in a circle.
 
         Raises ``Conflict`` when one of them is not free in time; then none is held.
@@ -78,7 +78,7 @@ def lease_path(name: str) -> str:
     return f"{LEASE_FOLDER}/{fnv1a_64(name):016x}{LEASE_SUFFIX}"
 
 
-def busy(name: str) -> Conflict:
+def lease_busy(name: str) -> Conflict:
     """The error of a lease that somebody else holds."""
     return Conflict(
         f"'{name}' is being written by somebody else",
@@ -92,7 +92,7 @@ def jittered(pause: float) -> float:
     return pause * random.uniform(0.5, 1.5)
 
 
-class Turns:
+class ThreadQueue:
     """The threads of one process that want a lease: one has the turn, the others queue.
 
     The locks behind a lease do not tell threads apart, and only one thread of a process needs to
@@ -115,7 +115,7 @@ class Turns:
             if queue[0] is not mine and not mine.acquire(
                 timeout=max(deadline - time.monotonic(), 0.0)
             ):
-                raise busy(name)
+                raise lease_busy(name)
             yield
         finally:
             self._leave(name, queue, mine)
@@ -140,10 +140,10 @@ class LocalLeases:
 
     def __init__(self, root: Root) -> None:
         self._top = root.uri
-        self._turns = Turns()
+        self._turns = ThreadQueue()
 
     @contextmanager
-    def held(self, names: Iterable[str], timeout: float) -> Iterator[Held]:
+    def acquire(self, names: Iterable[str], timeout: float) -> Iterator[LeaseGuard]:
         """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
@@ -155,7 +155,7 @@ class LocalLeases:
     def is_free(self, name: str) -> bool:
         """See ``Leases``."""
         try:
-            with self.held([name], timeout=0.0):
+            with self.acquire([name], timeout=0.0):
                 return True
         except Conflict:
             return False
@@ -172,7 +172,7 @@ class LocalLeases:
     def _lock(self, path: str, name: str, deadline: float) -> int:
         """Wait for the lock of a lease behind everybody who came before."""
         is_patient = time.monotonic() < deadline
-        with translated("lease", path):
+        with storage_call("lease", path):
             folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
             for each in (path, folder):
                 # Files in the directory of a queue are removed when nobody has locked them.
@@ -183,7 +183,7 @@ class LocalLeases:
                 if descriptor is not None:
                     return descriptor
             if not is_patient:
-                raise busy(name)
+                raise lease_busy(name)
             with queue.ticket() as ticket:
                 while True:
                     descriptor = _try_lock(path) if ticket.is_next() else None
@@ -191,7 +191,7 @@ class LocalLeases:
                         return descriptor
                     left = deadline - time.monotonic()
                     if left <= 0.0:
-                        raise busy(name)
+                        raise lease_busy(name)
                     time.sleep(min(jittered(ticket.pause), left))
 
 

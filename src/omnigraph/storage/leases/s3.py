@@ -30,9 +30,9 @@ from omnigraph.logs import logger
 from omnigraph.storage.leases.local import (
     LEASE_FOLDER,
     TTL_SECONDS,
-    Turns,
-    busy,
+    ThreadQueue,
     jittered,
+    lease_busy,
     lease_path,
 )
 from omnigraph.storage.objects.store import ObjectStore
@@ -88,7 +88,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LeaseState:
     """A lease object as it was read: what it says, its tag, and its time on the store's clock."""
 
     record: _Record
@@ -107,11 +107,11 @@ class S3Leases:
     def __init__(self, objects: ObjectStore, ttl: float = TTL_SECONDS) -> None:
         self._objects = objects
         self._ttl = ttl
-        self._turns = Turns()
+        self._turns = ThreadQueue()
         self._demand = _Demand()
 
     @contextmanager
-    def held(self, names: Iterable[str], timeout: float) -> Iterator[S3Held]:
+    def acquire(self, names: Iterable[str], timeout: float) -> Iterator[S3LeaseGuard]:
         """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
@@ -126,7 +126,7 @@ class S3Leases:
 
     def is_free(self, name: str) -> bool:
         """See ``Leases``."""
-        return _Watch(self._objects, name, self._ttl).is_free()
+        return _LeaseObserver(self._objects, name, self._ttl).is_free()
 
 
 class _Demand:
@@ -146,7 +146,7 @@ class _Demand:
         return name in self._until
 
 
-class S3Held:
+class S3LeaseGuard:
     """Leases that are held, kept alive in the background."""
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ class S3Held:
 
 
 @contextmanager
-def _renewed(ttl: float) -> Iterator[S3Held]:
-    held = S3Held()
+def _renewed(ttl: float) -> Iterator[S3LeaseGuard]:
+    held = S3LeaseGuard()
     done = threading.Event()
 
     def renew() -> None:
@@ -205,7 +205,7 @@ class _Lease:
         self._waiters: tuple[str, ...] = ()
         self._is_queued = False
         self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
-        self._watch = _Watch(objects, name, ttl)
+        self._watch = _LeaseObserver(objects, name, ttl)
         self._held = False
         self._is_settled = True
         self._renewed = 0.0
@@ -239,11 +239,11 @@ class _Lease:
                 return
             left = deadline - time.monotonic()
             if left <= 0.0:
-                raise busy(self.name)
+                raise lease_busy(self.name)
             time.sleep(min(jittered(pause), left))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _note_waiters(self, seen: _Seen | None) -> None:
+    def _note_waiters(self, seen: _LeaseState | None) -> None:
         """Remember who waits; when the object is gone, those who came before may be first."""
         if seen is None:
             return
@@ -256,7 +256,7 @@ class _Lease:
         mine = self._record.owner
         return self._waiters.index(mine) if mine in self._waiters else len(self._waiters)
 
-    def _enter(self, seen: _Seen) -> None:
+    def _enter(self, seen: _LeaseState) -> None:
         """Enter our name behind those who wait, unless it is there."""
         if self._record.owner in seen.record.waiters:
             return
@@ -277,7 +277,7 @@ class _Lease:
             if self._objects.replace(self._path, record.text(), seen.version):
                 return
 
-    def _put(self, seen: _Seen | None) -> bool:
+    def _put(self, seen: _LeaseState | None) -> bool:
         """Create the object, or replace what a dead holder or a late request of ours left."""
         if seen is None:
             record = replace(self._record, token=1, beat=0)
@@ -288,11 +288,11 @@ class _Lease:
         record = replace(self._record, token=seen.record.token + 1, waiters=waiters)
         return self._replaced(seen, record)
 
-    def _beat(self, seen: _Seen) -> bool:
+    def _beat(self, seen: _LeaseState) -> bool:
         record = replace(seen.record, ttl=self._ttl, beat=seen.record.beat + 1, renewed=None)
         return self._replaced(seen, record)
 
-    def _replaced(self, seen: _Seen, record: _Record) -> bool:
+    def _replaced(self, seen: _LeaseState, record: _Record) -> bool:
         return self._written(
             record, lambda text: self._objects.replace(self._path, text, seen.version)
         )
@@ -314,7 +314,7 @@ class _Lease:
         self._is_settled = won or known
         return won
 
-    def _is_mine(self, seen: _Seen) -> bool:
+    def _is_mine(self, seen: _LeaseState) -> bool:
         return seen.record.owner == self._record.owner
 
     # -- holding -------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class _Lease:
         return time.monotonic() - self._renewed
 
 
-class _Watch:
+class _LeaseObserver:
     """One look after the other at a lease object, and whether its holder still renews it."""
 
     def __init__(self, objects: ObjectStore, name: str, ttl: float) -> None:
@@ -408,21 +408,21 @@ class _Watch:
         self._known: tuple[str, int, int] | None = None
         self._look_again = 0.0
 
-    def look(self) -> _Seen | None:
+    def look(self) -> _LeaseState | None:
         """The object as it is now, ``None`` when there is none."""
         try:
             found = self._objects.read_stamped(self._path)
         except StorageMissing:
             return None
         record = _parse(found.text, self._name, self._ttl)
-        return _Seen(record, found.version, found.modified.timestamp())
+        return _LeaseState(record, found.version, found.modified.timestamp())
 
     def is_free(self) -> bool:
         """Whether the lease can be taken now."""
         seen = self.look()
         return seen is None or self.is_stale(seen)
 
-    def is_stale(self, seen: _Seen) -> bool:
+    def is_stale(self, seen: _LeaseState) -> bool:
         """Whether a lease was not renewed for longer than it lives, by the store's clock.
 
         The store is asked when a renewal is seen for the first time, and again when the same one

@@ -1,7 +1,7 @@
 """Whole files between places: from disk or S3 to disk or S3, in pieces, with a checksum.
 
 A file appears at its target whole or not at all. On local disk its bytes are synced before it gets
-its name; the directories are synced by ``settled`` once all files are there.
+its name; the directories are synced by ``sync_directories`` once all files are there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from obstore import open_writer
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.storage.checksums import _SHA256, FileSum
 from omnigraph.storage.durable import sync_directory
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.links import refuse_link, refuse_links, walk
 from omnigraph.storage.objects.store import _TEMPORARY, ObjectStore, _is_internal, _refusals
 
@@ -63,14 +63,14 @@ def files_below(objects: ObjectStore, path: str = "") -> dict[str, int]:
 
 
 def _local_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:
-    with translated("list", objects.root.path(path)):
+    with storage_call("list", objects.root.path(path)):
         for name, entry in walk(objects.root.uri, path):
             with suppress(FileNotFoundError):
                 yield name, entry.stat(follow_symlinks=False).st_size
 
 
 def _remote_files(objects: ObjectStore, path: str) -> Iterator[tuple[str, int]]:
-    with translated("list", objects.root.path(path)), _refusals():
+    with storage_call("list", objects.root.path(path)), _refusals():
         for batch in objects._store.list(f"{path}/" if path else None):
             for entry in batch:
                 # Some servers show an empty directory as an object of the same name.
@@ -103,11 +103,11 @@ def write_file(objects: ObjectStore, path: str, data: bytes) -> None:
     if objects.root.is_local:
         _write_local(objects, path, [data])
         return
-    with translated("write", objects.root.path(path), writes=True):
+    with storage_call("write", objects.root.path(path), writes=True):
         objects._store.put(path, data)
 
 
-def settled(objects: ObjectStore, paths: Iterable[str]) -> None:
+def sync_directories(objects: ObjectStore, paths: Iterable[str]) -> None:
     """Put on the disk that these files are there: their directories, and those above them."""
     if not objects._synced:
         return
@@ -118,7 +118,7 @@ def settled(objects: ObjectStore, paths: Iterable[str]) -> None:
             if folder in folders:
                 break
             folders.add(folder)
-    with translated("sync", objects.root.uri):
+    with storage_call("sync", objects.root.uri):
         for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
             sync_directory(folder)
         sync_directory(top.parent)
@@ -147,10 +147,10 @@ def _pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
     objects.traffic.reads += 1
     if objects.root.is_local:
         with ExitStack() as stack:
-            with translated("read", address):
+            with storage_call("read", address):
                 file = stack.enter_context(Path(objects.root.uri, path).open("rb"))
             while True:
-                with translated("read", address):
+                with storage_call("read", address):
                     piece = file.read(PIECE)
                 if not piece:
                     return
@@ -160,7 +160,7 @@ def _pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
         raise StorageMissing(f"cannot read '{address}': it does not exist")
     for start in range(0, found.size, PIECE):
         length = min(PIECE, found.size - start)
-        with translated("read", address):
+        with storage_call("read", address):
             piece = bytes(objects._store.get_range(path, start=start, length=length))
         if len(piece) != length:
             raise StorageCorrupt(f"'{address}' changed while it was read")
@@ -172,7 +172,7 @@ def _write_local(objects: ObjectStore, path: str, pieces: Iterable[bytes]) -> No
     target = Path(objects.root.uri, path)
     temporary = target.with_name(f"{target.name}{_TEMPORARY}{uuid.uuid4().hex}")
     # Errors of reading are those of the source and keep their own names.
-    with translated("write", objects.root.path(path)):
+    with storage_call("write", objects.root.path(path)):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as file:
@@ -194,26 +194,26 @@ def _write_remote(objects: ObjectStore, path: str, sums: _Sums) -> None:
     second = next(pieces, None)
     address = objects.root.path(path)
     if second is None:
-        with translated("write", address, writes=True):
+        with storage_call("write", address, writes=True):
             objects._store.put(path, first)
         return
-    with translated("write", address, writes=True):
+    with storage_call("write", address, writes=True):
         # Never closed after a failure: the object appears when its last piece is sent.
         writer = open_writer(
             objects._store, path, buffer_size=PIECE, max_concurrency=_PARTS_AT_ONCE
         )
     # Read here and not by the library: it cannot read from a store while it writes to one.
     for piece in chain((first, second), pieces):
-        with translated("write", address, writes=True):
+        with storage_call("write", address, writes=True):
             writer.write(piece)
-    with translated("write", address, writes=True):
+    with storage_call("write", address, writes=True):
         writer.close()
 
 
 def folders_in(objects: ObjectStore, path: str) -> list[str]:
     """The names of the directories directly in one, sorted; none when it is missing."""
     objects.traffic.lists += 1
-    with translated("list", objects.root.path(path)), _refusals():
+    with storage_call("list", objects.root.path(path)), _refusals():
         if not objects.root.is_local:
             inside = objects._store.list_with_delimiter(f"{path}/")["common_prefixes"]
             return sorted(str(each).rpartition("/")[2] for each in inside)

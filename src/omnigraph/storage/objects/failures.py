@@ -34,7 +34,7 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
-def translated(action: str, target: str, *, writes: bool = False) -> Iterator[None]:
+def storage_call(action: str, target: str, *, writes: bool = False) -> Iterator[None]:
     """Turn what a storage call raises into our errors.
 
     A write that failed on the way may have arrived: its outcome is unknown, and it is for the

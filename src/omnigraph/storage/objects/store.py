@@ -28,7 +28,7 @@ from obstore.store import LocalStore, S3Store
 
 from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability, sync_directory, sync_file
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.objects.links import OnLink, names_in, refuse_link, refuse_links, walk
 from omnigraph.storage.objects.roots import Root
@@ -126,7 +126,7 @@ class ObjectStore:
     def read_stamped(self, path: str) -> Stamped:
         """The text of an object, its version and its time, all of the same moment."""
         self.traffic.reads += 1
-        with translated("read", self.address(path)):
+        with storage_call("read", self.address(path)):
             found = self._store.get(path)
             data = bytes(found.bytes())
             meta = found.meta
@@ -140,13 +140,13 @@ class ObjectStore:
     def read_bytes(self, path: str) -> bytes:
         """The bytes of an object that is no text."""
         self.traffic.reads += 1
-        with translated("read", self.address(path)):
+        with storage_call("read", self.address(path)):
             return bytes(self._store.get(path).bytes())
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """The bytes of an object, a piece at a time."""
         self.traffic.reads += 1
-        with translated("read", self.address(path)):
+        with storage_call("read", self.address(path)):
             for piece in self._store.get(path).stream(min_chunk_size=size):
                 yield bytes(piece)
 
@@ -158,7 +158,7 @@ class ObjectStore:
         ``on_link`` is told of symbolic links, and raises unless it is given.
         """
         self.traffic.lists += 1
-        with translated("list", self.root.path(path)), _refusals():
+        with storage_call("list", self.root.path(path)), _refusals():
             if self.root.is_local:
                 yield from self._local_files(path, on_link)
                 return
@@ -178,7 +178,7 @@ class ObjectStore:
             found = self._stat(path)
             return None if found is None else _info(found)
         try:
-            with translated("look at", self.root.path(path)):
+            with storage_call("look at", self.root.path(path)):
                 meta = self._store.head(path)
         except StorageMissing:
             return None
@@ -216,7 +216,7 @@ class ObjectStore:
         """Whether there is an object, or anything below it; loud when that cannot be seen."""
         self.traffic.reads += 1
         try:
-            with translated("look at", self.root.path(path)):
+            with storage_call("look at", self.root.path(path)):
                 self._store.head(path)
             return True
         except StorageMissing:
@@ -237,7 +237,7 @@ class ObjectStore:
     def write(self, path: str, text: str) -> None:
         """Create or replace an object; readers see the old text or the new one."""
         self.traffic.writes += 1
-        with translated("write", self.address(path, written=True), writes=True):
+        with storage_call("write", self.address(path, written=True), writes=True):
             if not self.root.is_local:
                 self._store.put(path, text.encode("utf-8"))
                 return
@@ -248,7 +248,7 @@ class ObjectStore:
     def write_bytes(self, path: str, data: bytes) -> None:
         """Create or replace an object that is no text and that nobody would miss."""
         self.traffic.writes += 1
-        with translated("write", self.address(path, written=True), writes=True):
+        with storage_call("write", self.address(path, written=True), writes=True):
             if not self.root.is_local:
                 self._store.put(path, data)
                 return
@@ -278,7 +278,7 @@ class ObjectStore:
 
     def _create(self, path: str, text: str) -> bool:
         self.traffic.writes += 1
-        with translated("create", self.address(path, written=True), writes=True):
+        with storage_call("create", self.address(path, written=True), writes=True):
             try:
                 if not self.root.is_local:
                     self._put_if(path, text, "create")
@@ -304,7 +304,7 @@ class ObjectStore:
                 self.write(path, text)
                 return True
         self.traffic.writes += 1
-        with translated("replace", self.root.path(path), writes=True):
+        with storage_call("replace", self.root.path(path), writes=True):
             try:
                 self._put_if(path, text, {"e_tag": expected})
             except _LOST:
@@ -329,7 +329,7 @@ class ObjectStore:
         """Move an object over another: at once locally, by copy and delete on S3."""
         self.traffic.writes += 1
         self.address(target, written=True)
-        with translated("rename", self.address(source), writes=True):
+        with storage_call("rename", self.address(source), writes=True):
             self._store.rename(source, target)
             self._sync_entry(target)
             if self._synced:
@@ -339,7 +339,7 @@ class ObjectStore:
         """Remove an object; one that is not there is fine."""
         self.traffic.deletes += 1
         try:
-            with translated("delete", self.address(path, written=True), writes=True):
+            with storage_call("delete", self.address(path, written=True), writes=True):
                 if not self.root.is_local:
                     self._store.delete(path)
                     return
@@ -360,7 +360,7 @@ class ObjectStore:
         self.traffic.deletes += len(names)
         # All of them before the first goes.
         addresses = [self.address(name, written=True) for name in names]
-        with translated("delete", addresses[0], writes=True):
+        with storage_call("delete", addresses[0], writes=True):
             if not self.root.is_local:
                 self._store.delete(names)
                 return
@@ -375,7 +375,7 @@ class ObjectStore:
         """Remove everything below a path; gives how many objects that were."""
         self.traffic.deletes += 1
         gone = list(self._walk(path))
-        with translated("delete", self.address(path), writes=True):
+        with storage_call("delete", self.address(path), writes=True):
             for name in gone:
                 if self.root.is_local:
                     Path(f"{self.root.uri}/{name}").unlink(missing_ok=True)
@@ -404,7 +404,7 @@ class ObjectStore:
     def locked(self, path: str) -> Iterator[None]:
         """Hold the lock of a local object against every thread and process."""
         lock = self._local(path + _LOCK)
-        with translated("lock", self.address(path, written=True)):
+        with storage_call("lock", self.address(path, written=True)):
             lock.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
@@ -443,7 +443,7 @@ class ObjectStore:
             folder = folder.parent
 
     def _local_names(self, path: str) -> Sequence[str]:
-        with translated("list", self.root.path(path)):
+        with storage_call("list", self.root.path(path)):
             try:
                 return names_in(self.root.uri, path)
             except (FileNotFoundError, NotADirectoryError):
@@ -477,7 +477,7 @@ class ObjectStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
-            with translated("look at", self.root.path(path)):
+            with storage_call("look at", self.root.path(path)):
                 raise
         return found if stat.S_ISREG(found.st_mode) else None
 
@@ -485,13 +485,13 @@ class ObjectStore:
 
     def _entries(self, folder: str) -> Sequence[Any]:
         """The objects directly in a directory, as the store describes them."""
-        with translated("list", self.root.path(folder)), _refusals():
+        with storage_call("list", self.root.path(folder)), _refusals():
             found = self._store.list_with_delimiter(f"{folder}/" if folder else None)
             return [entry for entry in found["objects"] if entry["path"] != folder]
 
     def _walk(self, path: str) -> Iterator[str]:
         self.traffic.lists += 1
-        with translated("list", self.root.path(path)), _refusals():
+        with storage_call("list", self.root.path(path)), _refusals():
             if self.root.is_local:
                 found = walk(self.root.uri, path)
                 yield from (name for name, _ in found if not _UNFINISHED.search(name))
@@ -506,7 +506,7 @@ class ObjectStore:
 def _open(root: Root) -> LocalStore | S3Store:
     if not root.is_local:
         return _open_s3(root, _RETRIES)
-    with translated("open", root.uri):
+    with storage_call("open", root.uri):
         return LocalStore(root.uri, mkdir=True)
 
 
@@ -519,7 +519,7 @@ def _open_s3(root: Root, retries: int) -> S3Store:
         # A server may end an idle connection just when it is used again.
         "pool_idle_timeout": _IDLE_TIMEOUT,
     }
-    with translated("open", root.uri):
+    with storage_call("open", root.uri):
         return S3Store(
             root.bucket,
             prefix=root.prefix or None,

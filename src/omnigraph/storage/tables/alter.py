@@ -22,7 +22,7 @@ from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.store import KEY, TableStore, index_segments
 from omnigraph.storage.tables.table import Table, index_name
-from omnigraph.storage.tables.types import Change, StagedTable
+from omnigraph.storage.tables.types import StagedTable, TableChange
 from omnigraph.storage.tables.widths import batch_rows
 
 Compute = Callable[[pa.Array], pa.Array]
@@ -81,7 +81,7 @@ def stage_alter(
         if file.path not in known
     ]
     steps = [
-        store._staged(table, Change.ALTER, Transaction(table.version + number, operation))
+        store._staged(table, TableChange.ALTER, Transaction(table.version + number, operation))
         for number, operation in enumerate(operations)
     ]
     # A merge names the files of every fragment; only those that it wrote are to be checked.
@@ -125,7 +125,7 @@ def stage_repeats(store: TableStore, table: Table, content: int, times: int) -> 
     """
     return [
         store._staged(
-            table, Change.ALTER, Transaction(table.version, LanceOperation.Restore(content))
+            table, TableChange.ALTER, Transaction(table.version, LanceOperation.Restore(content))
         )
         for _ in range(times)
     ]

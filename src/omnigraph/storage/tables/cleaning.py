@@ -17,7 +17,7 @@ from omnigraph.storage.objects.graph_paths import is_removable_file, refused
 from omnigraph.storage.objects.store import ObjectInfo, ObjectStore
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.orphaned_files import name_in_versions, names_of_versions
+from omnigraph.storage.tables.orphaned_files import name_in_versions, referenced_names
 from omnigraph.storage.tables.types import TableRef, split_file
 
 # More files than any table has: Lance names a thousand unless it is told otherwise.
@@ -154,9 +154,9 @@ def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
             objects.remove_if_empty(folder)
 
 
-def unnamed_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
+def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
     """Those of some files that no version of a table names, on no branch."""
-    named = names_of_versions(datasets, location)
+    named = referenced_names(datasets, location)
     found = []
     for path in paths:
         _, inside = split_file(path.removeprefix(f"{location}/")) or ("", "")

@@ -19,7 +19,7 @@ from omnigraph.errors import InternalError
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import Change, StagedTable
+from omnigraph.storage.tables.types import StagedTable, TableChange
 
 ADDRESS = "_rowaddr"
 _UPDATED = "_row_last_updated_at_version"
@@ -126,4 +126,4 @@ def stage_columns(
     )
     transaction = Transaction(table.version, operation)
     rows = sum(each.rows for each in found)
-    return store._staged(table, Change.UPDATE, transaction, updated=rows)
+    return store._staged(table, TableChange.UPDATE, transaction, updated=rows)

@@ -26,12 +26,12 @@ from omnigraph.storage.tables.fragments import TableLocator
 from omnigraph.storage.tables.segments import BuiltIndex, Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import AUTO_CLEANUP, Change, StagedTable, TableRef
+from omnigraph.storage.tables.types import AUTO_CLEANUP, StagedTable, TableChange, TableRef
 from omnigraph.storage.tables.widths import batch_rows
 
 
 @dataclass(frozen=True, slots=True)
-class PartState:
+class FragmentState:
     """A part of a table, and how worn it is."""
 
     number: int
@@ -42,12 +42,12 @@ class PartState:
     """Bytes of its files, without those of large blobs."""
 
 
-def part_states(table: Table) -> tuple[PartState, ...]:
+def fragment_states(table: Table) -> tuple[FragmentState, ...]:
     """The parts of a version in the order of a scan."""
     with lance_call("read", table.ref.path):
         known = [fragment.metadata for fragment in table._dataset.get_fragments()]
     return tuple(
-        PartState(
+        FragmentState(
             info.number,
             info.signature,
             info.rows,
@@ -62,7 +62,7 @@ def part_states(table: Table) -> tuple[PartState, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class CompactionSplit:
     """Parts of one version that become one, or a few when they have many rows."""
 
     place: TableLocator
@@ -72,7 +72,7 @@ class Compacting:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """Parts that no version names yet, for others that they can take the place of."""
 
     old: tuple[str, ...]
@@ -82,17 +82,17 @@ class Compacted:
     """What the new files are, if whoever wrote them has them on a disk."""
 
 
-def compacting(table: Table, place: TableLocator, parts: Sequence[int]) -> Compacting:
+def compaction_split(table: Table, place: TableLocator, parts: Sequence[int]) -> CompactionSplit:
     """Some parts of a table as a share for any process."""
     with lance_call("read", table.ref.path):
         dataset = table._dataset
         form = str(dataset.data_storage_version)
         found = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
         texts = tuple(json.dumps(found[number].to_json()) for number in parts)
-    return Compacting(place, form, texts)
+    return CompactionSplit(place, form, texts)
 
 
-def compact(share: Compacting) -> Compacted:
+def compact(share: CompactionSplit) -> CompactionResult:
     """Write the rows of some parts again; for any process."""
     place = share.place
     options = None if place.options is None else dict(place.options)
@@ -109,9 +109,9 @@ def compact(share: Compacting) -> Compacted:
         done: Any = _task(json.dumps(task)).execute(dataset)
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
     if not parse_root(place.uri, place.options).is_local:
-        return Compacted(share.parts, new)
+        return CompactionResult(share.parts, new)
     files = new_files(LanceOperation.Append(_read(new)))
-    return Compacted(share.parts, new, tuple(checked_sums(place.uri, files).items()))
+    return CompactionResult(share.parts, new, tuple(checked_sums(place.uri, files).items()))
 
 
 def _task(text: str) -> CompactionTask:
@@ -133,7 +133,7 @@ def _options(file_version: str) -> dict[str, object]:
     }
 
 
-def discard_compacted(datasets: Datasets, ref: TableRef, done: Iterable[Compacted]) -> None:
+def discard_compaction(datasets: Datasets, ref: TableRef, done: Iterable[CompactionResult]) -> None:
     """Remove rows that will never be committed."""
     for each in done:
         for text in each.new:
@@ -156,22 +156,24 @@ def stage_before_indexes(
     table: Table,
     settings: Sequence[str],
     dropped: Sequence[Segment],
-    compacted: Sequence[Compacted],
+    compacted: Sequence[CompactionResult],
 ) -> tuple[StagedTable, ...]:
     """The steps after which indexes can be built: each becomes one version, in this order.
 
     A segment that knows a part which is rewritten goes before: Lance refuses to rewrite what a
     segment covers in half, and keeps some kinds pointing to rows that moved.
     """
-    steps: list[tuple[Change, Any]] = []
+    steps: list[tuple[TableChange, Any]] = []
     if settings:
         gone = LanceOperation.UpdateMap(dict.fromkeys(settings))
-        steps.append((Change.SETTINGS, LanceOperation.UpdateConfig(config_updates=gone)))
+        steps.append((TableChange.SETTINGS, LanceOperation.UpdateConfig(config_updates=gone)))
     if compacted and dropped:
-        steps.append((Change.INDEX, LanceOperation.CreateIndex([], [s.index for s in dropped])))
+        steps.append(
+            (TableChange.INDEX, LanceOperation.CreateIndex([], [s.index for s in dropped]))
+        )
     if compacted:
         groups = [LanceOperation.RewriteGroup(_read(c.old), _read(c.new)) for c in compacted]
-        steps.append((Change.COMPACT, LanceOperation.Rewrite(groups, [])))
+        steps.append((TableChange.COMPACT, LanceOperation.Rewrite(groups, [])))
     sums = {name: each for done in compacted for name, each in done.sums}
     return tuple(
         replace(_staged(table, change, operation, number), sums=sums)
@@ -185,10 +187,10 @@ def stage_segments(
     """Indexes that were built on what ``after`` steps make of a table, as the next step."""
     new = [each.at(table.version + after) for each in built]
     operation = LanceOperation.CreateIndex(new, [segment.index for segment in dropped])
-    return _staged(table, Change.INDEX, operation, after)
+    return _staged(table, TableChange.INDEX, operation, after)
 
 
-def _staged(table: Table, change: Change, operation: Any, number: int) -> StagedTable:
+def _staged(table: Table, change: TableChange, operation: Any, number: int) -> StagedTable:
     base = table.version + number
     transaction = Transaction(base, operation)
     files = tuple(new_files(operation))

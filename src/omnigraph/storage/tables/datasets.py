@@ -31,13 +31,13 @@ from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
 from omnigraph.storage.lance_format.manifests import (
-    Home,
-    bases,
-    message,
-    rewritten,
+    GraphAddresses,
+    base_addresses,
+    manifest_message,
+    replace_addresses,
     without_indexes,
 )
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import is_file_in_copy, refused
 from omnigraph.storage.objects.links import refuse_link, refuse_links
 from omnigraph.storage.objects.store import ObjectStore
@@ -71,7 +71,7 @@ class Datasets:
         # Up to which version and part this process knows its ledgers to be on the disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
         self._session = _session()
-        self._home = Home(self.root)
+        self._home = GraphAddresses(self.root)
         # From which version on a branch is known to name this place, not one it came from.
         self._home_from: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class Datasets:
         number = int(opened.version)
         if version not in (None, number):
             raise self._damaged_version(ref, version)
-        if all(self._home.at_home(each, ref.location) == each for each in named):
+        if all(self._home.localize(each, ref.location) == each for each in named):
             return opened
         return self._brought_home(ref, number)
 
@@ -157,7 +157,7 @@ class Datasets:
                 storage_options=self.options,
             )
 
-    def is_at_home(self, ref: TableRef, version: int) -> bool:
+    def names_this_root(self, ref: TableRef, version: int) -> bool:
         """Whether Lance finds the files of a version here, not where the graph was copied from.
 
         Only branches name places. Looked up once for each: versions that follow name the same.
@@ -166,10 +166,10 @@ class Datasets:
             return True
         path = self.version_path(ref, version)
         try:
-            named = bases(self.objects.read_bytes(path), path)
+            named = base_addresses(self.objects.read_bytes(path), path)
         except StorageMissing:
             return True
-        if any(self._home.at_home(each, ref.location) != each for each in named):
+        if any(self._home.localize(each, ref.location) != each for each in named):
             return False
         self._home_from[ref.path] = version
         return True
@@ -180,10 +180,12 @@ class Datasets:
 
     def _home_message(self, ref: TableRef, version: int) -> bytes:
         path = self.version_path(ref, version)
-        raw = rewritten(
-            self.objects.read_bytes(path), path, lambda each: self._home.at_home(each, ref.location)
+        raw = replace_addresses(
+            self.objects.read_bytes(path),
+            path,
+            lambda each: self._home.localize(each, ref.location),
         )
-        return message(raw, path)
+        return manifest_message(raw, path)
 
     def _from_message(
         self, ref: TableRef, version: int, content: bytes, session: Any
@@ -385,7 +387,7 @@ class Datasets:
         """Put on the disk which branches a dataset has."""
         folder = Path(self.root.path(location), "_refs", "branches")
         if self.synced and folder.is_dir():
-            with translated("sync", location):
+            with storage_call("sync", location):
                 sync_directory(folder)
 
     def _own_files(self, ref: TableRef) -> list[Path]:

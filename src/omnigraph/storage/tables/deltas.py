@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import InternalError
 from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.fragments import Deletions, deleted_in
+from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.widths import batch_rows, null_column
 
@@ -26,7 +26,7 @@ _MOST_IDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class ChangedRows:
     """Rows by their row ids, which stay the same along a history."""
 
     rows: pa.Table
@@ -35,9 +35,9 @@ class Touched:
     """The row ids of those that are new."""
 
 
-def touched_since(
+def changed_since(
     table: Table, version: int, schema: pa.Schema, names: Mapping[str, str]
-) -> Touched:
+) -> ChangedRows:
     """The rows of a table that were made or changed after a version.
 
     ``names`` says what the columns of the schema are called in the table, those that it has.
@@ -50,10 +50,10 @@ def touched_since(
     rows = pa.concat_tables([new, changed])
     row_ids = rows[ROW_ID].to_numpy().astype(np.int64)
     created = new[ROW_ID].to_numpy().astype(np.int64)
-    return Touched(_whole(table, rows, row_ids, schema, names), created)
+    return ChangedRows(_whole(table, rows, row_ids, schema, names), created)
 
 
-def gone_since(table: Table, version: int) -> np.ndarray:
+def deleted_since(table: Table, version: int) -> np.ndarray:
     """The row ids of rows that an earlier version has and this one has not."""
     with lance_call("compare versions of", table.ref.path):
         delta = table._dataset.delta(compared_against=version)
@@ -121,7 +121,7 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
     with lance_call("stage a delete from", table.ref.path):
         parts = {part.fragment_id: part for part in table._dataset.get_fragments()}
         return Deletions.of(
-            deleted_in(parts[int(home)], some)
+            delete_in_fragment(parts[int(home)], some)
             for home, some in zip(homes, np.split(addresses, starts[1:]), strict=True)
         )
 

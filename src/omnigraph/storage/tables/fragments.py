@@ -30,8 +30,8 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.lance_format.manifests import message, without_indexes
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.lance_format.manifests import manifest_message, without_indexes
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.blobs import is_blob, is_stored_blob, stored_data, stored_schema
@@ -46,7 +46,7 @@ _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
 
 
 @dataclass(frozen=True, slots=True)
-class PartsPlace:
+class FragmentTarget:
     """Where the shares of one table go and in which form. Made to be sent to other processes."""
 
     uri: str
@@ -61,7 +61,7 @@ class PartsPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagedFragment:
     """Rows that lie on storage and belong to no version."""
 
     rows: int
@@ -79,7 +79,7 @@ class Part:
         return FragmentMetadata.from_json(self.fragment)
 
 
-def parts_place(datasets: Datasets, table: Table, ref: TableRef) -> PartsPlace:
+def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> FragmentTarget:
     """Where the shares of a table go that become a version of ``ref``, in the form of ``table``.
 
     ``ref`` may be a branch that has no copy of the table yet.
@@ -89,7 +89,7 @@ def parts_place(datasets: Datasets, table: Table, ref: TableRef) -> PartsPlace:
         known = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
         known.sort(key=lambda each: is_stored_blob(each[1]))
         fields = tuple(number for each, field in known for number in _numbers(each, field))
-    return PartsPlace(
+    return FragmentTarget(
         datasets.root.path(ref.path),
         ref.path,
         ref == table.ref,
@@ -116,9 +116,9 @@ def _leaves(column: Any) -> Iterator[int]:
         yield from _leaves(each)
 
 
-def write_parts(
-    place: PartsPlace, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
-) -> list[Part]:
+def write_staged_fragments(
+    place: FragmentTarget, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+) -> list[StagedFragment]:
     """Write rows beside a table; for any process."""
     # Lance finds the columns of a file by counting, and is mistaken behind a blob.
     schema = pa.schema(sorted(schema, key=is_blob))
@@ -131,8 +131,8 @@ def write_parts(
 
 
 def _written(
-    place: PartsPlace, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
-) -> list[Part]:
+    place: FragmentTarget, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
+) -> list[StagedFragment]:
     with lance_call("write rows for", place.path):
         fragments = write_fragments(
             stored_data(pa.RecordBatchReader.from_batches(schema, rows)),
@@ -147,7 +147,7 @@ def _written(
     return [_part(place, fragment) for fragment in fragments if fragment.physical_rows]
 
 
-def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
+def _part(place: FragmentTarget, fragment: FragmentMetadata) -> StagedFragment:
     """A fragment under the column numbers of its table; Lance counted them from zero."""
     known = fragment.to_json()
     for file in known["files"]:
@@ -155,15 +155,15 @@ def _part(place: PartsPlace, fragment: FragmentMetadata) -> Part:
             found, wanted = len(file["fields"]), len(place.fields)
             raise InternalError(f"{found} columns were written for '{place.path}' of {wanted}")
         file["fields"] = list(place.fields)
-    part = Part(int(fragment.physical_rows), json.dumps(known))
+    part = StagedFragment(int(fragment.physical_rows), json.dumps(known))
     if not parse_root(place.uri, place.options).is_local:
         return part
     files = new_files(LanceOperation.Append([fragment]))
     return replace(part, sums=tuple(checked_sums(place.uri, files).items()))
 
 
-def read_parts(
-    place: PartsPlace, parts: Sequence[Part], columns: Sequence[str]
+def read_staged_fragments(
+    place: FragmentTarget, parts: Sequence[StagedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of rows that belong to no version yet, in the order they were written."""
     options = None if place.options is None else dict(place.options)
@@ -174,7 +174,9 @@ def read_parts(
                 yield from reader.read_all(batch_size=_READ_ROWS).to_batches()
 
 
-def require_parts(datasets: Datasets, ref: TableRef, parts: Iterable[Part]) -> None:
+def require_fragment_files(
+    datasets: Datasets, ref: TableRef, parts: Iterable[StagedFragment]
+) -> None:
     """Refuse to commit rows whose files are gone: Lance would not look."""
     there = set(datasets.objects.list(f"{ref.path}/data"))
     for part in parts:
@@ -187,7 +189,9 @@ def require_parts(datasets: Datasets, ref: TableRef, parts: Iterable[Part]) -> N
                 )
 
 
-def discard_parts(datasets: Datasets, place: PartsPlace, parts: Iterable[Part]) -> None:
+def discard_fragments(
+    datasets: Datasets, place: FragmentTarget, parts: Iterable[StagedFragment]
+) -> None:
     """Remove rows that will never be committed."""
     for part in parts:
         for name in part.files:
@@ -235,7 +239,7 @@ class TableLocator:
 
 def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocator:
     """The address of an open table, for processes that open it themselves."""
-    if not datasets.is_at_home(table.ref, table.version):
+    if not datasets.names_this_root(table.ref, table.version):
         raise RecoveryRequired(
             f"'{table.ref.path}' still names the place that the graph was moved or copied from",
             hint="open the graph once with mode='rw', which puts that right",
@@ -248,12 +252,12 @@ def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocato
 
 def open_version(place: TableLocator) -> Table:
     """The table in another process."""
-    with lasting(place), lance_call("open", place.path):
+    with report_removed_version(place), lance_call("open", place.path):
         return Table(TableRef(place.path), _dataset(place))
 
 
 @contextmanager
-def lasting(place: TableLocator) -> Iterator[None]:
+def report_removed_version(place: TableLocator) -> Iterator[None]:
     """Read a version that was there when its place was told: what went with it was removed."""
     try:
         yield
@@ -270,12 +274,12 @@ def lasting(place: TableLocator) -> Iterator[None]:
         raise
 
 
-def fragments_of(table: Table) -> list[tuple[int, int]]:
+def fragment_sizes(table: Table) -> list[tuple[int, int]]:
     """The fragments of a table and how many rows each has, as shares for other processes."""
     return [(each.number, each.rows) for each in table.fragments()]
 
 
-def addresses_in(
+def row_addresses(
     place: TableLocator, fragments: Sequence[int], key: str
 ) -> Iterator[tuple[int, pa.Table]]:
     """The keys of the rows of some fragments, where they lie, and their row ids."""
@@ -291,13 +295,13 @@ def _addresses(fragment: Any, key: str) -> pa.Table:
     return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
 
 
-def delete_in(place: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
+def delete_addresses(place: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
     """Mark rows of a fragment as deleted, by where they lie."""
     with lance_call("stage a delete from", place.path):
-        return deleted_in(_dataset(place).get_fragment(number), addresses)
+        return delete_in_fragment(_dataset(place).get_fragment(number), addresses)
 
 
-def replace_in(
+def delete_keys(
     place: TableLocator, fragments: Sequence[int], key: str, wanted: pa.Array
 ) -> tuple[np.ndarray, np.ndarray, Deletions]:
     """Mark the rows of some fragments as deleted that have one of the keys.
@@ -317,7 +321,7 @@ def replace_in(
             rows = rows.filter(hit)
             positions.append(found.drop_null().to_numpy().astype(np.int64))
             row_ids.append(rows[_ROW_ID].to_numpy())
-            done.append(deleted_in(fragment, rows[_ROW_ADDRESS].to_numpy()))
+            done.append(delete_in_fragment(fragment, rows[_ROW_ADDRESS].to_numpy()))
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *positions]),
@@ -337,12 +341,12 @@ def _dataset(place: TableLocator) -> lance.LanceDataset:
 def _unindexed(place: TableLocator) -> lance.LanceDataset:
     """Only of local tables anybody knows that an index is damaged."""
     path = f"{place.uri}/_versions/{manifest_name(place.version)}"
-    with translated("read", path), open(path, "rb") as file:
-        content = without_indexes(message(file.read(), path), path)
+    with storage_call("read", path), open(path, "rb") as file:
+        content = without_indexes(manifest_message(file.read(), path), path)
     return lance.LanceDataset(place.uri, version=place.version, serialized_manifest=content)
 
 
-def deleted_in(fragment: Any, addresses: np.ndarray) -> Deletions:
+def delete_in_fragment(fragment: Any, addresses: np.ndarray) -> Deletions:
     """Mark rows of an opened fragment as deleted."""
     # Lance takes text only; these are numbers that it gave itself.
     text = ", ".join(map(str, addresses.tolist()))

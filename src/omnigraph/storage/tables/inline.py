@@ -38,7 +38,7 @@ from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.cleaning import delete_files, delete_versions, removal_of
 from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets, branch_file
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.fragments import Part, TableLocator
+from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
 from omnigraph.storage.tables.ledger import check_added, withdraw
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
@@ -321,7 +321,9 @@ class InlineTables:
             return dataset.to_table()
 
 
-def rows_of_part(place: TableLocator, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+def read_staged_fragment(
+    place: TableLocator, part: StagedFragment, schema: pa.Schema
+) -> pa.RecordBatch:
     """All columns of rows that belong to no version yet, blobs as bytes; for any process.
 
     Inline because Lance reads blobs only through a version. The one made here is detached: it is
@@ -347,9 +349,9 @@ def as_if_committed(place: TableLocator, steps: Sequence[StagedTable]) -> Iterat
     """What staged steps would make of a version, for any process to read while the block lasts.
 
     Inline because an index is built on a version, and the one it is meant for comes only with the
-    commit. Those made here are detached, as in ``rows_of_part``; parts have the numbers in them
-    that they will get. Made from a handle of the version: from an address Lance would start at
-    the newest.
+    commit. Those made here are detached, as in ``read_staged_fragment``; fragments have the numbers
+    in them that they will get. Made from a handle of the version: from an address Lance would start
+    at the newest.
     """
     options = None if place.options is None else dict(place.options)
     with ExitStack() as made:

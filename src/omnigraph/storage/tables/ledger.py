@@ -22,7 +22,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.lance_format.files import Damage, Damaged, NewFile
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.read_back import (
     check_added_files,
     check_staged_files,
@@ -105,7 +105,7 @@ class Ledger:
 
     def advance(self, version: int) -> None:
         """Move to another version."""
-        if not self._datasets.is_at_home(self.ref, self.version):
+        if not self._datasets.names_this_root(self.ref, self.version):
             self._dataset = self._datasets.open(self.ref, version)
             return
         path = self._datasets.version_path(self.ref, version)
@@ -315,7 +315,7 @@ class Ledger:
                 self.ref, self._dataset, version
             )
         paths = [f"{top}/{name}" for name in names]
-        with translated("sync", self.ref.path):
+        with storage_call("sync", self.ref.path):
             sync_tree(paths, top, visible=True)
         self._synced = self.version
         self._last_part = max((part.id for part in parts), default=-1)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from lance import LanceDataset
 
 from omnigraph.errors import StorageMissing
-from omnigraph.storage.objects.failures import translated
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef, split_file
@@ -27,7 +27,7 @@ _UNFINISHED = re.compile(r"^\.tmp|#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
-class UnnamedFile:
+class OrphanedFile:
     """A file that no version names."""
 
     path: str
@@ -36,22 +36,22 @@ class UnnamedFile:
     modified: datetime
 
 
-def unnamed_files(datasets: Datasets, location: str) -> list[UnnamedFile]:
+def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
     """The files of rows, deletions and indexes beside a table and its branches, by their paths."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
         # What is there before what is named: a write that is committed meanwhile has no such file.
         there = list(_there(table))
-    named = names_of_versions(datasets, location)
+    named = referenced_names(datasets, location)
     found = [
-        UnnamedFile(f"{location}/{path}", size, modified)
+        OrphanedFile(f"{location}/{path}", size, modified)
         for path, name, size, modified in there
         if name not in named
     ]
     return sorted([*found, *_unfinished(datasets, location)], key=lambda file: file.path)
 
 
-def _unfinished(datasets: Datasets, location: str) -> Iterator[UnnamedFile]:
+def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
     """Files that a writer died over before they had their names; listings leave them out."""
     if not datasets.root.is_local:
         return
@@ -59,11 +59,11 @@ def _unfinished(datasets: Datasets, location: str) -> Iterator[UnnamedFile]:
     for folder, _, names in os.walk(top):
         for name in names:
             if _UNFINISHED.search(name):
-                with suppress(StorageMissing), translated("look at", location):
+                with suppress(StorageMissing), storage_call("look at", location):
                     found = os.lstat(f"{folder}/{name}")
                     path = f"{location}{folder.removeprefix(top)}/{name}"
                     modified = datetime.fromtimestamp(found.st_mtime, UTC)
-                    yield UnnamedFile(path, found.st_size, modified)
+                    yield OrphanedFile(path, found.st_size, modified)
 
 
 def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
@@ -77,7 +77,7 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
                 yield path, name_in_versions(parts), size, modified
 
 
-def names_of_versions(datasets: Datasets, location: str) -> set[str]:
+def referenced_names(datasets: Datasets, location: str) -> set[str]:
     """What all versions of a table name, on all its branches; relative to whichever has it."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):

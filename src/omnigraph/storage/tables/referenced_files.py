@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omnigraph.storage.lance_format.manifests import table_address
+from omnigraph.storage.lance_format.manifests import parse_table_address
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
@@ -13,7 +13,7 @@ from omnigraph.storage.tables.types import TableRef
 
 
 @dataclass(frozen=True, slots=True)
-class NamedFile:
+class ReferencedFile:
     """A file that some version names."""
 
     path: str
@@ -21,7 +21,7 @@ class NamedFile:
     is_transaction: bool
 
 
-def named_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[NamedFile]:
+def referenced_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[ReferencedFile]:
     """Each file once that versions up to one name, wherever in the graph it lies."""
     dataset = datasets.open(ref, until)
     seen: set[str] = set()
@@ -32,8 +32,8 @@ def named_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[Named
         for version, base, name, kind in zip(*columns, strict=True):
             if version > until:
                 continue
-            path = f"{table_address(base, ref.location)[1]}/{name}"
+            path = f"{parse_table_address(base, ref.location)[1]}/{name}"
             if path not in seen:
                 refuse_unsafe(path)
                 seen.add(path)
-                yield NamedFile(path, kind == "transaction file")
+                yield ReferencedFile(path, kind == "transaction file")

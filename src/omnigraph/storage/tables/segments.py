@@ -160,7 +160,7 @@ def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float3
 
 
 @dataclass(frozen=True, slots=True)
-class Building:
+class IndexBuild:
     """Parts of one version that an index is to know."""
 
     place: TableLocator
@@ -191,7 +191,7 @@ class BuiltIndex:
         return replace(self.index, dataset_version=version)
 
 
-def build_segment(share: Building) -> BuiltIndex | None:
+def build_segment(share: IndexBuild) -> BuiltIndex | None:
     """Build a segment; for any process. None when Lance cannot, from the values that are there."""
     spec, place = share.spec, share.place
     try:

@@ -31,11 +31,11 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.table import Table, index_name
 from omnigraph.storage.tables.types import (
-    Change,
     CommittedTable,
     IndexKind,
     IndexSpec,
     StagedTable,
+    TableChange,
     TableRef,
     VersionInfo,
 )
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow.compute as pc
 
-    from omnigraph.storage.tables.fragments import Deletions, Part
+    from omnigraph.storage.tables.fragments import Deletions, StagedFragment
 
 KEY = "id"
 # Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
@@ -106,7 +106,7 @@ class TableStore:
                 storage_options=self._options,
             )
         rows = _added_rows(transaction.operation)
-        return self._staged(table, Change.APPEND, transaction, inserted=rows)
+        return self._staged(table, TableChange.APPEND, transaction, inserted=rows)
 
     def stage_upsert(self, table: Table, data: Data) -> StagedTable:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
@@ -120,7 +120,7 @@ class TableStore:
             )
         return self._staged(
             table,
-            Change.UPSERT,
+            TableChange.UPSERT,
             transaction,
             inserted=stats["num_inserted_rows"],
             updated=stats["num_updated_rows"],
@@ -194,7 +194,7 @@ class TableStore:
             )
         return self._staged(
             table,
-            Change.UPSERT,
+            TableChange.UPSERT,
             transaction,
             inserted=sum(fragment.physical_rows for fragment in added),
             updated=updated,
@@ -203,7 +203,9 @@ class TableStore:
 
     # -- rows that other processes wrote, see ``storage.parts`` --------------------------
 
-    def stage_parts(self, table: Table, parts: Sequence[Part], *, replaces: bool) -> StagedTable:
+    def stage_fragments(
+        self, table: Table, parts: Sequence[StagedFragment], *, replaces: bool
+    ) -> StagedTable:
         """Add rows that lie on storage already, or put them in the place of all that are there."""
         fragments = [part.metadata() for part in parts]
         before = table.count() if replaces else 0
@@ -214,19 +216,19 @@ class TableStore:
             operation = LanceOperation.Append(fragments)
         return self._staged(
             table,
-            Change.OVERWRITE if replaces else Change.APPEND,
+            TableChange.OVERWRITE if replaces else TableChange.APPEND,
             Transaction(table.version, operation),
             inserted=_added_rows(operation),
             deleted=before,
             sums=_sums_of(parts),
         )
 
-    def stage_upsert_parts(
+    def stage_upsert_fragments(
         self,
         table: Table,
         deletions: Deletions,
-        replaced: Sequence[tuple[Part, np.ndarray]],
-        added: Sequence[Part],
+        replaced: Sequence[tuple[StagedFragment, np.ndarray]],
+        added: Sequence[StagedFragment],
     ) -> StagedTable:
         """Parts in the place of rows that other processes have marked as deleted, and new ones."""
         kept = []
@@ -257,7 +259,7 @@ class TableStore:
                 .execute_uncommitted(stored_data(data))
             )
         updated = int(stats["num_updated_rows"])
-        return self._staged(table, Change.UPDATE, transaction, updated=updated)
+        return self._staged(table, TableChange.UPDATE, transaction, updated=updated)
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
         """Replace all rows, also by none; the schema becomes that of ``data``."""
@@ -273,7 +275,9 @@ class TableStore:
                 enable_stable_row_ids=True,
             )
         rows = _added_rows(transaction.operation)
-        return self._staged(table, Change.OVERWRITE, transaction, inserted=rows, deleted=before)
+        return self._staged(
+            table, TableChange.OVERWRITE, transaction, inserted=rows, deleted=before
+        )
 
     def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
         """Delete rows by key; nothing is staged when no row has one of the keys."""
@@ -289,7 +293,7 @@ class TableStore:
         deleted = int(stats["num_deleted_rows"])
         if not deleted:
             return None
-        return self._staged(table, Change.DELETE, transaction, deleted=deleted)
+        return self._staged(table, TableChange.DELETE, transaction, deleted=deleted)
 
     def stage_delete(self, table: Table, condition: pc.Expression) -> StagedTable | None:
         """Delete the rows that a condition keeps.
@@ -324,12 +328,12 @@ class TableStore:
         if not built:
             return None, tuple(failed)
         transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
-        return self._staged(table, Change.INDEX, transaction), tuple(failed)
+        return self._staged(table, TableChange.INDEX, transaction), tuple(failed)
 
     def _staged(
         self,
         table: Table,
-        change: Change,
+        change: TableChange,
         transaction: Transaction,
         *,
         inserted: int = 0,
@@ -461,7 +465,7 @@ def _update(table: Table, deletions: Deletions) -> Transaction:
     return Transaction(table.version, operation)
 
 
-def _sums_of(parts: Iterable[Part]) -> dict[str, FileSum]:
+def _sums_of(parts: Iterable[StagedFragment]) -> dict[str, FileSum]:
     return {name: each for part in parts for name, each in part.sums}
 
 

@@ -63,7 +63,7 @@ def split_file(path: str) -> tuple[str, str] | None:
     return None
 
 
-class Change(StrEnum):
+class TableChange(StrEnum):
     """What a staged write does to its table."""
 
     APPEND = "append"
@@ -114,7 +114,7 @@ class StagedTable:
     """
 
     ref: TableRef
-    change: Change
+    change: TableChange
     base: int
     transaction_id: str
     inserted: int = 0

@@ -34,14 +34,14 @@ class Replacement:
 def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
     """For each value the id of the row that has it, ``NEW`` where there is none."""
     found = np.full(len(values), NEW, dtype=np.int64)
-    for rows in gathered(table.scan([key], row_ids=True), len(values)):
+    for rows in coalesce_batches(table.scan([key], row_ids=True), len(values)):
         positions = pc.index_in(rows[key], value_set=values)
         hits = rows["_rowid"].filter(positions.is_valid())
         found[positions.drop_null().to_numpy()] = hits.to_numpy()
     return found
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Batches put together to about so many rows: who looks many values up pays for each table."""
     held: list[pa.RecordBatch] = []
     count = 0

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.storage.lance_format.manifests import table_address
+from omnigraph.storage.lance_format.manifests import parse_table_address
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
@@ -25,7 +25,7 @@ _CHUNK = 500
 _VECTORS, _NEAREST = 3, 10
 
 
-def named_files(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[str]]]:
+def files_by_directory(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[str]]]:
     """The files that all versions of one copy name, as directories and names below them.
 
     A branch names files of the table that it was made from; they are found below that one.
@@ -41,14 +41,14 @@ def named_files(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[s
                 for name in names:
                     refuse_unsafe(name)
                 # An address may be that of another place, from which the graph was moved.
-                yield table_address(base, ref.location)[1], names
+                yield parse_table_address(base, ref.location)[1], names
 
 
 def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
     """The transaction files that the versions of one copy name, relative to it."""
     return {
         name
-        for _, names in named_files(datasets, ref)
+        for _, names in files_by_directory(datasets, ref)
         for name in names
         if name.startswith("_transactions/")
     }
@@ -70,14 +70,14 @@ def branch_names(datasets: Datasets, location: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class IndexGap:
     """How an index differs from the rows: some it does not find, some it should not find."""
 
     missing: int
     extra: int
 
 
-def equality_gap(table: Table, column: str) -> Gap | None:
+def equality_gap(table: Table, column: str) -> IndexGap | None:
     """Compare what an equality index finds with what is there, for all values or for some."""
     with lance_call("read", table.ref.path):
         dataset = table._dataset
@@ -110,7 +110,7 @@ def equality_gap(table: Table, column: str) -> Gap | None:
                 raise
             missing += len(np.setdiff1d(there, found))
             extra += len(np.setdiff1d(found, there)) + len(found) - len(np.unique(found))
-    return Gap(missing, extra) if missing or extra else None
+    return IndexGap(missing, extra) if missing or extra else None
 
 
 def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.NDArray[np.uint64]:
@@ -121,7 +121,7 @@ def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.
     return found
 
 
-def vector_gap(table: Table, column: str, metric: str) -> Gap | None:
+def vector_gap(table: Table, column: str, metric: str) -> IndexGap | None:
     """Compare the neighbours that a vector index finds with those that are nearest, for a few."""
     missing = 0
     with lance_call("search", table.ref.path):
@@ -155,4 +155,4 @@ def vector_gap(table: Table, column: str, metric: str) -> Gap | None:
                 for a, b in zip(sorted(near), sorted(nearest), strict=False)
             )
             missing += far + max(len(nearest) - len(near), 0)
-    return Gap(missing, 0) if missing else None
+    return IndexGap(missing, 0) if missing else None

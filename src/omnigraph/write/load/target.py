@@ -137,7 +137,7 @@ def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
     A load that dies leaves its claim on the branch, and the next writer removes both.
     """
     branches, branch = Branches(store), check_new_branch(target.branch)
-    with store.leases.held([claim_lease(branch)], store.patience.lease):
+    with store.leases.acquire([claim_lease(branch)], store.patience.lease):
         try:
             claim = branches.create_for_load(branch, target.from_branch)
             yield branch

@@ -16,7 +16,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.upserts import gathered
+from omnigraph.storage.tables.upserts import coalesce_batches
 from omnigraph.write.delta import NO_IDS, Deltas
 
 # So many keys an index answers as fast as a pass over a small table does; more of them, up to a
@@ -105,7 +105,7 @@ def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str])
         return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
     found = [
         rows.filter(pc.is_in(rows[column], value_set=wanted))
-        for rows in gathered(table.scan(names), len(wanted))
+        for rows in coalesce_batches(table.scan(names), len(wanted))
     ]
     if not found:
         return table.read(columns, limit=0)
