@@ -19,7 +19,15 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import UniqueViolation, ValueViolation
 from omnigraph.evolve.changes import Changes, TypeChange
-from omnigraph.lang.schema.ast import Cardinality, Check, Constraint, Index, Key, Range, Unique
+from omnigraph.lang.schema.ast import (
+    Cardinality,
+    CheckConstraint,
+    Constraint,
+    IndexConstraint,
+    KeyConstraint,
+    RangeConstraint,
+    UniqueConstraint,
+)
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.schema.steps import (
@@ -141,7 +149,7 @@ def _rules(change: TypeChange) -> _Rules:
         for rule in _constraints(change.new)
         if rule in added
         or not (change.filled | floats).isdisjoint(_columns(rule))
-        or (isinstance(rule, Key) and _is_reordered(change))
+        or (isinstance(rule, KeyConstraint) and _is_reordered(change))
     ]
     enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
     required = tuple(
@@ -151,17 +159,17 @@ def _rules(change: TypeChange) -> _Rules:
         and not step.nullable
         and step.property_name not in change.filled
     )
-    key = next((rule.columns for rule in rules if isinstance(rule, Key)), ())
+    key = next((rule.columns for rule in rules if isinstance(rule, KeyConstraint)), ())
     properties = {name: p for name, p in change.new.properties.items() if name in enums}
-    unique = tuple(rule.columns for rule in rules if isinstance(rule, Unique))
+    unique = tuple(rule.columns for rule in rules if isinstance(rule, UniqueConstraint))
     kind: Kind
     if isinstance(change.new, NodeType):
         kind = replace(
             change.new,
             properties=MappingProxyType(properties),
             unique=unique,
-            ranges=tuple(rule for rule in rules if isinstance(rule, Range)),
-            checks=tuple(rule for rule in rules if isinstance(rule, Check)),
+            ranges=tuple(rule for rule in rules if isinstance(rule, RangeConstraint)),
+            checks=tuple(rule for rule in rules if isinstance(rule, CheckConstraint)),
             _arrow=[],
         )
     else:
@@ -186,19 +194,19 @@ def _is_bounded(kind: Kind) -> bool:
 
 
 def _constraints(kind: Kind) -> Iterable[Constraint]:
-    yield from (Unique(columns) for columns in kind.unique)
+    yield from (UniqueConstraint(columns) for columns in kind.unique)
     if isinstance(kind, NodeType):
         yield from kind.ranges
         yield from kind.checks
         if kind.key:
-            yield Key(kind.key)
+            yield KeyConstraint(kind.key)
 
 
 def _columns(rule: Constraint) -> tuple[str, ...]:
     match rule:
-        case Range() | Check():
+        case RangeConstraint() | CheckConstraint():
             return (rule.property,)
-        case Key() | Unique() | Index():
+        case KeyConstraint() | UniqueConstraint() | IndexConstraint():
             return rule.columns
 
 

@@ -1,8 +1,8 @@
 """Printing a text back in standard layout without losing a comment.
 
-Nothing here knows a language. A formatter describes its text as ``Item`` values in source order:
-what to print for each thing, and where that thing stood in the source. ``weave`` prints them and
-puts every comment back where a reader expects it:
+Independent of the language. A formatter describes its text as ``PrintItem`` values in source
+order: the text to print and its span in the source. ``weave`` prints them and puts every comment
+back where a reader expects it:
 
 * comments before an item become lines above it;
 * a comment after an item on the same source line stays behind it;
@@ -28,7 +28,7 @@ _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PrintBlock:
     """The bracketed part of an item: things printed one per line, indented.
 
     ``span`` runs from the opening to the closing bracket, both included. ``close`` is what is
@@ -37,13 +37,13 @@ class Block:
     """
 
     span: Span
-    items: tuple[Item, ...]
+    items: tuple[PrintItem, ...]
     close: str = "}"
     fill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PrintItem:
     """One thing to print.
 
     ``span`` is the whole source text of the thing, its block included. ``text`` is the first
@@ -55,14 +55,14 @@ class Item:
 
     span: Span
     text: str
-    block: Block | None = None
+    block: PrintBlock | None = None
     flat: str | None = None
 
 
 def weave(
     source: Source,
     comments: Sequence[Comment],
-    items: Sequence[Item],
+    items: Sequence[PrintItem],
     *,
     width: int = 100,
     indent: str = "  ",
@@ -70,8 +70,8 @@ def weave(
     r"""Print items in order with the comments of their source.
 
     >>> source = Source("x", "b { a // why\n } // end")
-    >>> inner = Item(Span(4, 5), "a")
-    >>> outer = Item(Span(0, 15), "b {", Block(Span(2, 15), (inner,)))
+    >>> inner = PrintItem(Span(4, 5), "a")
+    >>> outer = PrintItem(Span(0, 15), "b {", PrintBlock(Span(2, 15), (inner,)))
     >>> print(weave(source, [Comment("// why", 6, 12), Comment("// end", 16, 22)], [outer]), end="")
     b {
       a // why
@@ -95,7 +95,7 @@ class _Weaver:
         # Where the last printed thing ended in the source; none at the start of a block.
         self._printed: int | None = None
 
-    def things(self, items: Sequence[Item], limit: int, depth: int) -> None:
+    def things(self, items: Sequence[PrintItem], limit: int, depth: int) -> None:
         """Print items, then the comments that are left before ``limit``."""
         for index, item in enumerate(items):
             following = items[index + 1].span.start if index + 1 < len(items) else limit
@@ -103,14 +103,14 @@ class _Weaver:
         while self._pending(limit):
             self._comment(depth)
 
-    def _item(self, item: Item, following: int, depth: int) -> None:
+    def _item(self, item: PrintItem, following: int, depth: int) -> None:
         pad = self._indent * depth
         start, end = item.span
         while self._pending(start):
             self._comment(depth)
         flat = item.flat
         if flat is not None and not self._commented(item) and len(pad) + len(flat) <= self._width:
-            item = Item(item.span, flat)
+            item = PrintItem(item.span, flat)
         head_end = item.block.span.start + 1 if item.block is not None else end
         if self._pending(head_end):
             # Comments in the middle of the text cannot stay there: they move above it.
@@ -126,7 +126,7 @@ class _Weaver:
         self._printed = end
         self._trailing(end, following)
 
-    def _block(self, block: Block, end: int, depth: int) -> None:
+    def _block(self, block: PrintBlock, end: int, depth: int) -> None:
         pad = self._indent * depth
         inner_end = block.span.end - 1
         if not block.items and not self._pending(end):
@@ -158,7 +158,7 @@ class _Weaver:
         """Whether a comment that is not printed yet starts before ``limit``."""
         return self._next < len(self._comments) and self._comments[self._next].start < limit
 
-    def _commented(self, item: Item) -> bool:
+    def _commented(self, item: PrintItem) -> bool:
         """Whether a comment stays inside the item; one in its head moves above it."""
         inside = item.block.span.start if item.block is not None else item.span.end
         index = bisect_left(self._comments, inside, key=lambda comment: comment.start)

@@ -20,7 +20,7 @@ from omnigraph.lang.query.checked import (
     Pattern,
     StatementKind,
 )
-from omnigraph.lang.query.groups import Groups
+from omnigraph.lang.query.disjoint_sets import DisjointSets
 from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.plan.nodes import (
     AntiJoin,
@@ -184,16 +184,16 @@ class _Component:
 
 def _components(pattern: Pattern) -> list[_Component]:
     """The components of a block: those with bindings first, in the order of the bindings."""
-    groups = Groups()
+    groups = DisjointSets()
     for hop in pattern.hops:
-        groups.join((hop.src, hop.dst))
+        groups.union((hop.src, hop.dst))
     found: dict[str, _Component] = {}
     for node in pattern.nodes:
-        component = found.setdefault(groups.leader(node.variable), _Component())
+        component = found.setdefault(groups.find(node.variable), _Component())
         component.nodes.append(node)
         component.variables.add(node.variable)
     for hop in pattern.hops:
-        component = found.setdefault(groups.leader(hop.src), _Component())
+        component = found.setdefault(groups.find(hop.src), _Component())
         component.hops.append(hop)
         component.variables.update((hop.src, hop.dst))
     return list(found.values())

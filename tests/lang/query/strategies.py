@@ -41,7 +41,7 @@ texts = st.text(
 def _literals(
     kind: ast.LiteralKind, values: st.SearchStrategy[object]
 ) -> st.SearchStrategy[object]:
-    return st.builds(ast.Literal, st.just(kind), values)
+    return st.builds(ast.LiteralExpr, st.just(kind), values)
 
 
 literals = st.one_of(
@@ -53,20 +53,20 @@ literals = st.one_of(
     _literals(ast.LiteralKind.DATE, texts),
     _literals(ast.LiteralKind.DATETIME, texts),
 )
-variables = st.builds(ast.Variable, idents)
-properties = st.builds(ast.Property, idents, idents)
+variables = st.builds(ast.VariableExpr, idents)
+properties = st.builds(ast.PropertyExpr, idents, idents)
 leaves = st.one_of(
     literals,
     variables,
     properties,
-    st.builds(ast.Name, bare_names),
-    st.just(ast.Call("now", ())),
-    st.just(ast.ListLiteral(())),
+    st.builds(ast.NameExpr, bare_names),
+    st.just(ast.CallExpr("now", ())),
+    st.just(ast.ListExpr(())),
 )
 
 
-def _calls(name: str, *args: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Call]:
-    return st.builds(ast.Call, st.just(name), st.tuples(*args))
+def _calls(name: str, *args: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.CallExpr]:
+    return st.builds(ast.CallExpr, st.just(name), st.tuples(*args))
 
 
 def _compounds(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
@@ -74,14 +74,14 @@ def _compounds(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr
     nearest = _calls("nearest", properties, inner)
     ranks = nearest | _calls("bm25", inner, inner)
     return st.one_of(
-        st.builds(ast.Compare, st.sampled_from(ast.CompareOp), inner, inner),
-        st.builds(ast.In, inner, inner),
-        st.builds(ast.IsNull, inner, st.booleans()),
-        st.builds(ast.Not, inner),
-        st.builds(ast.And, several),
-        st.builds(ast.Or, several),
-        st.builds(ast.ListLiteral, st.lists(inner, max_size=3).map(tuple)),
-        st.builds(ast.Aggregate, st.sampled_from(AGGREGATES), inner, st.booleans()),
+        st.builds(ast.CompareExpr, st.sampled_from(ast.CompareOp), inner, inner),
+        st.builds(ast.InExpr, inner, inner),
+        st.builds(ast.IsNullExpr, inner, st.booleans()),
+        st.builds(ast.NotExpr, inner),
+        st.builds(ast.AndExpr, several),
+        st.builds(ast.OrExpr, several),
+        st.builds(ast.ListExpr, st.lists(inner, max_size=3).map(tuple)),
+        st.builds(ast.AggregateExpr, st.sampled_from(AGGREGATES), inner, st.booleans()),
         _calls("search", inner, inner),
         _calls("match_text", inner, inner),
         _calls("fuzzy", inner, inner),
@@ -96,8 +96,8 @@ expressions: st.SearchStrategy[ast.Expr] = st.recursive(leaves, _compounds, max_
 values = st.one_of(
     literals,
     variables,
-    st.just(ast.Call("now", ())),
-    st.builds(ast.ListLiteral, st.lists(literals, max_size=3).map(tuple)),
+    st.just(ast.CallExpr("now", ())),
+    st.builds(ast.ListExpr, st.lists(literals, max_size=3).map(tuple)),
 )
 
 # -- clauses -------------------------------------------------------------------------------------
@@ -106,13 +106,15 @@ _u32 = st.integers(0, 2**32 - 1)
 hops = st.just(ast.ONE_HOP) | st.builds(ast.Hops, _u32, st.none() | _u32)
 matches = st.lists(st.builds(ast.PropertyMatch, idents, values), max_size=3).map(tuple)
 _simple_clauses = st.one_of(
-    st.builds(ast.Binding, idents, type_names, matches),
-    st.builds(ast.Traversal, idents, edge_names, idents, hops, st.booleans(), st.none() | idents),
-    st.builds(ast.Filter, expressions),
+    st.builds(ast.BindingClause, idents, type_names, matches),
+    st.builds(
+        ast.TraversalClause, idents, edge_names, idents, hops, st.booleans(), st.none() | idents
+    ),
+    st.builds(ast.FilterClause, expressions),
 )
 clauses: st.SearchStrategy[ast.Clause] = st.recursive(
     _simple_clauses,
-    lambda inner: st.builds(ast.Negation, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    lambda inner: st.builds(ast.NegationClause, st.lists(inner, min_size=1, max_size=3).map(tuple)),
     max_leaves=4,
 )
 
@@ -122,21 +124,21 @@ clauses: st.SearchStrategy[ast.Clause] = st.recursive(
 @st.composite
 def orderings(draw: st.DrawFn, aliases: list[str]) -> ast.Ordering:
     if aliases and draw(st.booleans()):
-        return ast.Ordering(ast.Name(draw(st.sampled_from(aliases))), draw(st.booleans()))
+        return ast.Ordering(ast.NameExpr(draw(st.sampled_from(aliases))), draw(st.booleans()))
     expr = draw(expressions)
-    ranks_itself = isinstance(expr, ast.Call) and expr.function == "nearest"
+    ranks_itself = isinstance(expr, ast.CallExpr) and expr.function == "nearest"
     return ast.Ordering(expr, not ranks_itself and draw(st.booleans()))
 
 
 @st.composite
-def reads(draw: st.DrawFn) -> ast.Read:
+def reads(draw: st.DrawFn) -> ast.ReadBody:
     columns = st.builds(
         ast.Projection, expressions, st.none() | idents | st.sampled_from(_LITERAL_WORDS)
     )
     projections = draw(st.lists(columns, min_size=1, max_size=4))
     aliases = [projection.alias for projection in projections if projection.alias]
     limit = draw(st.none() | st.integers(0, I64_RANGE[1]))
-    return ast.Read(
+    return ast.ReadBody(
         tuple(draw(st.lists(clauses, min_size=1, max_size=5))),
         tuple(projections),
         draw(st.booleans()),
@@ -148,11 +150,11 @@ def reads(draw: st.DrawFn) -> ast.Read:
 
 assignments = st.lists(st.builds(ast.Assignment, idents, values), min_size=1, max_size=4).map(tuple)
 statements = st.one_of(
-    st.builds(ast.Insert, type_names, assignments),
-    st.builds(ast.Update, type_names, assignments, expressions),
-    st.builds(ast.Delete, type_names, expressions),
+    st.builds(ast.InsertStatement, type_names, assignments),
+    st.builds(ast.UpdateStatement, type_names, assignments, expressions),
+    st.builds(ast.DeleteStatement, type_names, expressions),
 )
-mutations = st.builds(ast.Mutation, st.lists(statements, min_size=1, max_size=4).map(tuple))
+mutations = st.builds(ast.MutationBody, st.lists(statements, min_size=1, max_size=4).map(tuple))
 
 # -- files ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import examine_query, parse_queries, typed
-from omnigraph.lang.query.groups import Groups
+from omnigraph.lang.query.disjoint_sets import DisjointSets
 from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.lang.schema import compile_schema
 from omnigraph.plan import compile_query
@@ -272,11 +272,11 @@ def sweeps(ends, known):
 
 @given(ENDS, st.sets(NAMES, min_size=1))
 def test_the_order_of_a_connected_list_is_that_of_sweeps(ends, known):
-    reachable = Groups()
+    reachable = DisjointSets()
     for pair in ends:
-        reachable.join(pair)
-    reachable.join(known)
-    connected = [p for p in ends if reachable.leader(p[0]) == reachable.leader(min(known))]
+        reachable.union(pair)
+    reachable.union(known)
+    connected = [p for p in ends if reachable.find(p[0]) == reachable.find(min(known))]
     assert sweep_order(connected, known) == sweeps(connected, known)
 
 
@@ -295,14 +295,14 @@ def test_every_traversal_is_taken_once_and_late_only_if_it_must(ends, known):
 
 @given(ENDS)
 def test_groups_are_what_can_be_reached(ends):
-    groups = Groups()
+    groups = DisjointSets()
     for pair in ends:
-        groups.join(pair)
+        groups.union(pair)
     for name in "abcdef":
         reached = {name}
         for _ in ends:
             reached |= {n for pair in ends if not reached.isdisjoint(pair) for n in pair}
-        same = {other for other in "abcdef" if groups.leader(other) == groups.leader(name)}
+        same = {other for other in "abcdef" if groups.find(other) == groups.find(name)}
         assert same == reached
 
 

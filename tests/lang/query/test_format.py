@@ -38,7 +38,7 @@ def comments(text: str) -> list[str]:
 
 
 def file_of(*matched: ast.Clause) -> ast.QueryFile:
-    body = ast.Read(matched, (ast.Projection(ast.Variable("p")),))
+    body = ast.ReadBody(matched, (ast.Projection(ast.VariableExpr("p")),))
     return ast.QueryFile((ast.Query("q", (), body),))
 
 
@@ -90,14 +90,14 @@ def test_blank_lines_are_single_and_separate_queries(text: str) -> None:
 @example(1e16)
 @example(0.1 + 0.2)
 def test_a_float_survives_exactly(number: float) -> None:
-    text = format_expression(ast.Literal(ast.LiteralKind.FLOAT, number))
+    text = format_expression(ast.LiteralExpr(ast.LiteralKind.FLOAT, number))
     assert "e" not in text
     body = read(f"query q() {{ insert T {{ a: {text} }} }}").queries[0].body
-    assert isinstance(body, ast.Mutation)
+    assert isinstance(body, ast.MutationBody)
     (insert,) = body.statements
-    assert isinstance(insert, ast.Insert)
+    assert isinstance(insert, ast.InsertStatement)
     value = insert.assignments[0].value
-    assert isinstance(value, ast.Literal)
+    assert isinstance(value, ast.LiteralExpr)
     assert isinstance(value.value, float)
     assert (value.value, math.copysign(1, value.value)) == (number, math.copysign(1, number))
 

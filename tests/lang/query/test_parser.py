@@ -63,13 +63,13 @@ def test_h164_a_repeated_annotation_is_refused(name: str) -> None:
 )
 def test_h165_hops(written: str, hops: tuple[int, int | None]) -> None:
     found = clause(f"$a {written} $b")
-    assert isinstance(found, ast.Traversal)
+    assert isinstance(found, ast.TraversalClause)
     assert (found.hops.min, found.hops.max) == hops
 
 
 def test_h166_negation_with_the_anonymous_variable() -> None:
     found = clause("not { $p knows $_ }")
-    assert found == ast.Negation((ast.Traversal("p", "knows", "_"),))
+    assert found == ast.NegationClause((ast.TraversalClause("p", "knows", "_"),))
 
 
 @pytest.mark.parametrize("comma", ["", ",", " , "])
@@ -81,9 +81,9 @@ def test_h167_aggregates_aliases_order_and_limit(comma: str) -> None:
     )
     assert [p.alias for p in found.projections] == [None, "n", "mean"]
     assert [outline(o) for o in found.order] == [
-        "Ordering(Name('n'), descending=True)",
-        "Ordering(Property('p', 'name'))",
-        "Ordering(Name('mean'))",
+        "Ordering(NameExpr('n'), descending=True)",
+        "Ordering(PropertyExpr('p', 'name'))",
+        "Ordering(NameExpr('mean'))",
     ]
     assert (found.limit, found.offset) == (10, None)
 
@@ -97,21 +97,21 @@ def test_h168_several_queries_and_none() -> None:
 
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"])
 def test_h169_comparators_in_filters_and_predicates(op: str) -> None:
-    expected = ast.Literal(ast.LiteralKind.INT, 1)
+    expected = ast.LiteralExpr(ast.LiteralKind.INT, 1)
     found = condition(f"$p.x {op} 1")
-    assert found == ast.Compare(ast.CompareOp(op), ast.Property("p", "x"), expected)
+    assert found == ast.CompareExpr(ast.CompareOp(op), ast.PropertyExpr("p", "x"), expected)
     # `contains` in a mutation predicate is refused by the reference and allowed here.
     mutation = parse_one(f"query d() {{ delete P where x {op} 1 }}").body
-    assert mutation == ast.Mutation(
-        (ast.Delete("P", ast.Compare(ast.CompareOp(op), ast.Name("x"), expected)),)
+    assert mutation == ast.MutationBody(
+        (ast.DeleteStatement("P", ast.CompareExpr(ast.CompareOp(op), ast.NameExpr("x"), expected)),)
     )
 
 
 def test_h170_escapes_are_decoded() -> None:
     text = r'$p.x = "a\"b\\c\nd\te\rf/*no*/ //no"'
     found = condition(text)
-    assert isinstance(found, ast.Compare)
-    assert found.right == ast.Literal(ast.LiteralKind.STRING, 'a"b\\c\nd\te\rf/*no*/ //no')
+    assert isinstance(found, ast.CompareExpr)
+    assert found.right == ast.LiteralExpr(ast.LiteralKind.STRING, 'a"b\\c\nd\te\rf/*no*/ //no')
 
 
 @pytest.mark.parametrize("escape", [r"\u0041", r"\x", r"\0", r"\'"])
@@ -125,38 +125,43 @@ def test_h170_unknown_escapes_are_refused(escape: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("true", "Literal(bool, True)"),
-        ("false", "Literal(bool, False)"),
-        ("null", "Literal(null, None)"),
-        ("0", "Literal(int, 0)"),
-        ("-7", "Literal(int, -7)"),
-        ("9223372036854775807", "Literal(int, 9223372036854775807)"),
-        ("-9223372036854775808", "Literal(int, -9223372036854775808)"),
-        ("1.50", "Literal(float, 1.5)"),
-        ("-0.25", "Literal(float, -0.25)"),
-        ('date("2024-01-31")', "Literal(date, '2024-01-31')"),
-        ('datetime( "2024-01-31T00:00:00Z" )', "Literal(datetime, '2024-01-31T00:00:00Z')"),
-        ("[]", "ListLiteral([])"),
-        ("[1, -2]", "ListLiteral([Literal(int, 1), Literal(int, -2)])"),
-        ('["a", null]', "ListLiteral([Literal(string, 'a'), Literal(null, None)])"),
-        ("[[1]]", "ListLiteral([ListLiteral([Literal(int, 1)])])"),
-        ("now()", "Call('now', [])"),
-        ("now ( )", "Call('now', [])"),
-        ("$x", "Variable('x')"),
+        ("true", "LiteralExpr(bool, True)"),
+        ("false", "LiteralExpr(bool, False)"),
+        ("null", "LiteralExpr(null, None)"),
+        ("0", "LiteralExpr(int, 0)"),
+        ("-7", "LiteralExpr(int, -7)"),
+        ("9223372036854775807", "LiteralExpr(int, 9223372036854775807)"),
+        ("-9223372036854775808", "LiteralExpr(int, -9223372036854775808)"),
+        ("1.50", "LiteralExpr(float, 1.5)"),
+        ("-0.25", "LiteralExpr(float, -0.25)"),
+        ('date("2024-01-31")', "LiteralExpr(date, '2024-01-31')"),
+        ('datetime( "2024-01-31T00:00:00Z" )', "LiteralExpr(datetime, '2024-01-31T00:00:00Z')"),
+        ("[]", "ListExpr([])"),
+        ("[1, -2]", "ListExpr([LiteralExpr(int, 1), LiteralExpr(int, -2)])"),
+        ('["a", null]', "ListExpr([LiteralExpr(string, 'a'), LiteralExpr(null, None)])"),
+        ("[[1]]", "ListExpr([ListExpr([LiteralExpr(int, 1)])])"),
+        ("now()", "CallExpr('now', [])"),
+        ("now ( )", "CallExpr('now', [])"),
+        ("$x", "VariableExpr('x')"),
     ],
 )
 def test_h171_values_in_every_place(text: str, expected: str) -> None:
     matched = clause(f"$p: P {{ x: {text} }}")
-    assert isinstance(matched, ast.Binding)
+    assert isinstance(matched, ast.BindingClause)
     compared = condition(f"$p.x = {text}")
-    assert isinstance(compared, ast.Compare)
+    assert isinstance(compared, ast.CompareExpr)
     projected = body("$p: P", f"{text} as v").projections[0]
     assigned = parse_one(f"query m() {{ insert P {{ x: {text} }} }}").body
     predicate = parse_one(f"query m() {{ delete P where x = {text} }}").body
     found = [outline(matched.matches[0].value), outline(compared.right), outline(projected.expr)]
     assert found == [expected] * 3
-    assert outline(assigned) == f"Mutation([Insert('P', [Assignment('x', {expected})])])"
-    assert outline(predicate) == f"Mutation([Delete('P', Compare(=, Name('x'), {expected}))])"
+    assert (
+        outline(assigned) == f"MutationBody([InsertStatement('P', [Assignment('x', {expected})])])"
+    )
+    assert (
+        outline(predicate)
+        == f"MutationBody([DeleteStatement('P', CompareExpr(=, NameExpr('x'), {expected}))])"
+    )
 
 
 def test_h172_statements_one_or_several_of_any_kind() -> None:
@@ -164,8 +169,12 @@ def test_h172_statements_one_or_several_of_any_kind() -> None:
         'query m($n: String) { insert P { a: 1 b: $n, c: "x", } '
         "update P set { a: 2, } where b = $n delete E where from = $n }"
     ).body
-    assert isinstance(found, ast.Mutation)
-    assert [type(s) for s in found.statements] == [ast.Insert, ast.Update, ast.Delete]
+    assert isinstance(found, ast.MutationBody)
+    assert [type(s) for s in found.statements] == [
+        ast.InsertStatement,
+        ast.UpdateStatement,
+        ast.DeleteStatement,
+    ]
     assert [a.name for a in found.statements[0].assignments] == ["a", "b", "c"]  # type: ignore[attr-defined]
 
 
@@ -191,9 +200,9 @@ def test_h174_nearest_orders_and_projects() -> None:
         "nearest($d.v, $q) as far",
         tail='order { nearest($d.v, "text"), $d.x desc } limit 3',
     )
-    call = "Call('nearest', [Property('d', 'v'), {}])"
-    assert outline(found.projections[0].expr) == call.format("Variable('q')")
-    assert outline(found.order[0].expr) == call.format("Literal(string, 'text')")
+    call = "CallExpr('nearest', [PropertyExpr('d', 'v'), {}])"
+    assert outline(found.projections[0].expr) == call.format("VariableExpr('q')")
+    assert outline(found.order[0].expr) == call.format("LiteralExpr(string, 'text')")
 
 
 @pytest.mark.parametrize("direction", ["asc", "desc"])
@@ -209,10 +218,12 @@ def test_h174_a_direction_after_nearest_is_refused(direction: str) -> None:
 )
 def test_h175_text_calls_stand_alone_as_clauses(call: str) -> None:
     found = condition(call)
-    assert isinstance(found, ast.Call)
+    assert isinstance(found, ast.CallExpr)
     assert len(found.args) == call.count(",") + 1
     explicit = condition(f"{call} = true")
-    assert explicit == ast.Compare(ast.CompareOp.EQ, found, ast.Literal(ast.LiteralKind.BOOL, True))
+    assert explicit == ast.CompareExpr(
+        ast.CompareOp.EQ, found, ast.LiteralExpr(ast.LiteralKind.BOOL, True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,54 +257,60 @@ def test_h177_parse_errors_carry_a_span_in_bytes() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("$p.a and $p.b or $p.c", "Or([And([a, b]), c])"),
-        ("$p.a or $p.b and $p.c", "Or([a, And([b, c])])"),
-        ("($p.a or $p.b) and $p.c", "And([Or([a, b]), c])"),
-        ("not $p.a and $p.b", "And([Not(a), b])"),
-        ("not ($p.a and $p.b)", "Not(And([a, b]))"),
-        ("not not $p.a", "Not(Not(a))"),
-        ("not $p.a = $p.b", "Not(Compare(=, a, b))"),
-        ("$p.a and $p.b and $p.c", "And([a, b, c])"),
-        ("$p.a and ($p.b and $p.c)", "And([a, And([b, c])])"),
-        ("$p.a is null", "IsNull(a, False)"),
-        ("$p.a is not null or $p.b", "Or([IsNull(a, True), b])"),
-        ("$p.a in [1]", "In(a, ListLiteral([Literal(int, 1)]))"),
-        ("$p.a in $xs", "In(a, Variable('xs'))"),
-        ("not $p.a in $xs", "Not(In(a, Variable('xs')))"),
-        ("$p.a starts_with $p.b", "Compare(starts_with, a, b)"),
-        ("$p.a contains $p.b", "Compare(contains, a, b)"),
-        ("($p.a = 1) = $p.b", "Compare(=, Compare(=, a, Literal(int, 1)), b)"),
+        ("$p.a and $p.b or $p.c", "OrExpr([AndExpr([a, b]), c])"),
+        ("$p.a or $p.b and $p.c", "OrExpr([a, AndExpr([b, c])])"),
+        ("($p.a or $p.b) and $p.c", "AndExpr([OrExpr([a, b]), c])"),
+        ("not $p.a and $p.b", "AndExpr([NotExpr(a), b])"),
+        ("not ($p.a and $p.b)", "NotExpr(AndExpr([a, b]))"),
+        ("not not $p.a", "NotExpr(NotExpr(a))"),
+        ("not $p.a = $p.b", "NotExpr(CompareExpr(=, a, b))"),
+        ("$p.a and $p.b and $p.c", "AndExpr([a, b, c])"),
+        ("$p.a and ($p.b and $p.c)", "AndExpr([a, AndExpr([b, c])])"),
+        ("$p.a is null", "IsNullExpr(a, False)"),
+        ("$p.a is not null or $p.b", "OrExpr([IsNullExpr(a, True), b])"),
+        ("$p.a in [1]", "InExpr(a, ListExpr([LiteralExpr(int, 1)]))"),
+        ("$p.a in $xs", "InExpr(a, VariableExpr('xs'))"),
+        ("not $p.a in $xs", "NotExpr(InExpr(a, VariableExpr('xs')))"),
+        ("$p.a starts_with $p.b", "CompareExpr(starts_with, a, b)"),
+        ("$p.a contains $p.b", "CompareExpr(contains, a, b)"),
+        ("($p.a = 1) = $p.b", "CompareExpr(=, CompareExpr(=, a, LiteralExpr(int, 1)), b)"),
         ("((($p.a)))", "a"),
-        ("1 = $p.a", "Compare(=, Literal(int, 1), a)"),
+        ("1 = $p.a", "CompareExpr(=, LiteralExpr(int, 1), a)"),
     ],
 )
 def test_boolean_expressions(text: str, expected: str) -> None:
     for name in "abc":
-        expected = expected.replace(f"({name},", f"(Property('p', '{name}'),")
-        expected = expected.replace(f"[{name},", f"[Property('p', '{name}'),")
-        expected = expected.replace(f" {name})", f" Property('p', '{name}'))")
-        expected = expected.replace(f" {name}]", f" Property('p', '{name}')]")
-        expected = expected.replace(f" {name},", f" Property('p', '{name}'),")
-        expected = expected.replace(f"({name})", f"(Property('p', '{name}'))")
+        expected = expected.replace(f"({name},", f"(PropertyExpr('p', '{name}'),")
+        expected = expected.replace(f"[{name},", f"[PropertyExpr('p', '{name}'),")
+        expected = expected.replace(f" {name})", f" PropertyExpr('p', '{name}'))")
+        expected = expected.replace(f" {name}]", f" PropertyExpr('p', '{name}')]")
+        expected = expected.replace(f" {name},", f" PropertyExpr('p', '{name}'),")
+        expected = expected.replace(f"({name})", f"(PropertyExpr('p', '{name}'))")
     if expected == "a":
-        expected = "Property('p', 'a')"
+        expected = "PropertyExpr('p', 'a')"
     assert outline(condition(text)) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("$a knows $b", "Traversal('a', 'knows', 'b')"),
-        ("$a <knows> $b", "Traversal('a', 'knows', 'b', undirected=True)"),
-        ("$a < knows > {1,2} $b", "Traversal('a', 'knows', 'b', hops=Hops(1, 2), undirected=True)"),
-        ("$a $w:knows $b", "Traversal('a', 'knows', 'b', edge_variable='w')"),
-        ("$a $w : <knows> $b", "Traversal('a', 'knows', 'b', undirected=True, edge_variable='w')"),
+        ("$a knows $b", "TraversalClause('a', 'knows', 'b')"),
+        ("$a <knows> $b", "TraversalClause('a', 'knows', 'b', undirected=True)"),
+        (
+            "$a < knows > {1,2} $b",
+            "TraversalClause('a', 'knows', 'b', hops=Hops(1, 2), undirected=True)",
+        ),
+        ("$a $w:knows $b", "TraversalClause('a', 'knows', 'b', edge_variable='w')"),
+        (
+            "$a $w : <knows> $b",
+            "TraversalClause('a', 'knows', 'b', undirected=True, edge_variable='w')",
+        ),
         # with two bare variables these words are edges, as in the reference
-        ("$a contains $b", "Traversal('a', 'contains', 'b')"),
-        ("$a starts_with $b", "Traversal('a', 'starts_with', 'b')"),
-        ("$a in $b", "Traversal('a', 'in', 'b')"),
-        ("$_ knows $_", "Traversal('_', 'knows', '_')"),
-        ("$a _x9 $b", "Traversal('a', '_x9', 'b')"),
+        ("$a contains $b", "TraversalClause('a', 'contains', 'b')"),
+        ("$a starts_with $b", "TraversalClause('a', 'starts_with', 'b')"),
+        ("$a in $b", "TraversalClause('a', 'in', 'b')"),
+        ("$_ knows $_", "TraversalClause('_', 'knows', '_')"),
+        ("$a _x9 $b", "TraversalClause('a', '_x9', 'b')"),
     ],
 )
 def test_traversals(text: str, expected: str) -> None:
@@ -306,17 +323,17 @@ def test_clauses_follow_one_another_without_separators() -> None:
         "search($p.t, $s) not ($p.e) $q: P { a: 1 } true"
     )
     assert [type(c).__name__ for c in found.clauses] == [
-        "Binding",
-        "Traversal",
-        "Filter",
-        "Negation",
-        "Filter",
-        "Filter",
-        "Filter",
-        "Filter",
-        "Filter",
-        "Binding",
-        "Filter",
+        "BindingClause",
+        "TraversalClause",
+        "FilterClause",
+        "NegationClause",
+        "FilterClause",
+        "FilterClause",
+        "FilterClause",
+        "FilterClause",
+        "FilterClause",
+        "BindingClause",
+        "FilterClause",
     ]
 
 
@@ -332,14 +349,14 @@ def test_limit_and_offset(tail: str, expected: tuple[int | None, int | None]) ->
 def test_distinct_rows_and_distinct_counts() -> None:
     text = "query q() { match { $p: P } return distinct { $p.a count(distinct $p) as n } }"
     found = parse_one(text).body
-    assert isinstance(found, ast.Read)
+    assert isinstance(found, ast.ReadBody)
     assert found.distinct
-    assert found.projections[1].expr == ast.Aggregate("count", ast.Variable("p"), True)
+    assert found.projections[1].expr == ast.AggregateExpr("count", ast.VariableExpr("p"), True)
     assert not body("$p: P", "count($p) as distinct").distinct
 
 
 def test_empty_braces_of_a_binding_are_allowed() -> None:
-    assert clause("$p: P { }") == ast.Binding("p", "P")
+    assert clause("$p: P { }") == ast.BindingClause("p", "P")
 
 
 # -- words are names everywhere (real projects, trap 7) ---------------------------------------
@@ -415,15 +432,17 @@ def test_words_are_names_of_properties_parameters_variables_and_queries(word: st
     query = parse_one(text)
     assert query.name == word
     assert query.params[0].name == word
-    assert isinstance(query.body, ast.Read)
+    assert isinstance(query.body, ast.ReadBody)
     binding, first, second = query.body.clauses
-    assert isinstance(binding, ast.Binding)
+    assert isinstance(binding, ast.BindingClause)
     assert [m.name for m in binding.matches] == [word, word]
-    own = f"Property({word!r}, {word!r})"
-    assert outline(first) == f"Filter(Compare(=, {own}, Variable({word!r})))"
-    assert outline(second).startswith(f"Filter(Or([IsNull({own}, True), In({own}, ")
+    own = f"PropertyExpr({word!r}, {word!r})"
+    assert outline(first) == f"FilterClause(CompareExpr(=, {own}, VariableExpr({word!r})))"
+    assert outline(second).startswith(
+        f"FilterClause(OrExpr([IsNullExpr({own}, True), InExpr({own}, "
+    )
     assert query.body.projections[0].alias == word
-    assert outline(query.body.order[0]) == f"Ordering(Name({word!r}), descending=True)"
+    assert outline(query.body.order[0]) == f"Ordering(NameExpr({word!r}), descending=True)"
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -432,9 +451,9 @@ def test_words_are_names_in_mutations(word: str) -> None:
     query = parse_one(
         f"query m(${word}: String) {{ insert P {values} update P set {values} where a = 1 }}"
     )
-    assert isinstance(query.body, ast.Mutation)
+    assert isinstance(query.body, ast.MutationBody)
     for statement in query.body.statements:
-        assert isinstance(statement, ast.Insert | ast.Update)
+        assert isinstance(statement, ast.InsertStatement | ast.UpdateStatement)
         assert [a.name for a in statement.assignments] == [word, word]
 
 
@@ -443,16 +462,16 @@ def test_words_are_properties_in_predicates(word: str) -> None:
     query = parse_one(
         f"query m() {{ delete P where {word} = 1 and {word} is null or {word} in [1] }}"
     )
-    names = outline(query).count(f"Name({word!r})")
+    names = outline(query).count(f"NameExpr({word!r})")
     assert names == 3
 
 
 @pytest.mark.parametrize("word", [w for w in WORDS if w != "not"])
 def test_words_are_edges(word: str) -> None:
-    assert clause(f"$a {word} $b") == ast.Traversal("a", word, "b")
-    assert clause(f"$a {word}{{1,2}} $b") == ast.Traversal("a", word, "b", ast.Hops(1, 2))
-    assert clause(f"$a <{word}> $b") == ast.Traversal("a", word, "b", undirected=True)
-    assert clause(f"$a $w:{word} $b") == ast.Traversal("a", word, "b", edge_variable="w")
+    assert clause(f"$a {word} $b") == ast.TraversalClause("a", word, "b")
+    assert clause(f"$a {word}{{1,2}} $b") == ast.TraversalClause("a", word, "b", ast.Hops(1, 2))
+    assert clause(f"$a <{word}> $b") == ast.TraversalClause("a", word, "b", undirected=True)
+    assert clause(f"$a $w:{word} $b") == ast.TraversalClause("a", word, "b", edge_variable="w")
 
 
 # -- errors -----------------------------------------------------------------------------------
@@ -679,7 +698,10 @@ def test_the_query_after_a_broken_one_is_still_read(broken: str) -> None:
     queries, problems = parse(text)
     assert problems
     assert queries[-1].name == "good"
-    assert outline(queries[-1].body) == "Read([Binding('p', 'P')], [Projection(Variable('p'))])"
+    assert (
+        outline(queries[-1].body)
+        == "ReadBody([BindingClause('p', 'P')], [Projection(VariableExpr('p'))])"
+    )
     last_line = text.count("\n") + 1
     assert all(p.source.position(p.span.start)[0] < last_line for p in problems)
 
@@ -687,10 +709,10 @@ def test_the_query_after_a_broken_one_is_still_read(broken: str) -> None:
 def test_a_broken_clause_leaves_the_others() -> None:
     queries, problems = parse(read("$p: P\n$p.a = )\n$p.b = 1"))
     assert len(problems) == 1
-    assert isinstance(queries[0].body, ast.Read)
+    assert isinstance(queries[0].body, ast.ReadBody)
     assert (
         outline(queries[0].body.clauses[-1])
-        == "Filter(Compare(=, Property('p', 'b'), Literal(int, 1)))"
+        == "FilterClause(CompareExpr(=, PropertyExpr('p', 'b'), LiteralExpr(int, 1)))"
     )
 
 
@@ -718,7 +740,7 @@ def test_what_is_glued_to_a_keyword_must_be_a_name_of_its_own(result: str) -> No
     queries, problems = parse(read("$p: P", result))
     assert problems == []
     found = queries[0].body
-    assert isinstance(found, ast.Read)
+    assert isinstance(found, ast.ReadBody)
     aliases = [projection.alias for projection in found.projections]
     assert aliases == ([None, None] if "0x" in result else ["x0"])
 

@@ -84,9 +84,9 @@ def read(match: str, result: str = "$p.name", params: str = "", tail: str = "") 
     return f"query q({params}) {{ match {{\n{match}\n}} return {{ {result} }} {tail} }}"
 
 
-def body(match: str, result: str = "$p.name", params: str = "", tail: str = "") -> ast.Read:
+def body(match: str, result: str = "$p.name", params: str = "", tail: str = "") -> ast.ReadBody:
     found = parse_one(read(match, result, params, tail)).body
-    assert isinstance(found, ast.Read)
+    assert isinstance(found, ast.ReadBody)
     return found
 
 
@@ -97,7 +97,7 @@ def clause(text: str) -> ast.Clause:
 
 def condition(text: str) -> ast.Expr:
     found = clause(text)
-    assert isinstance(found, ast.Filter)
+    assert isinstance(found, ast.FilterClause)
     return found.condition
 
 

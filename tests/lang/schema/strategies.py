@@ -8,19 +8,19 @@ from omnigraph.lang.schema.ast import (
     Annotation,
     ArgKind,
     Cardinality,
-    Check,
+    CheckConstraint,
     Declaration,
     EdgeDecl,
-    Index,
+    IndexConstraint,
     InterfaceDecl,
-    Key,
+    KeyConstraint,
     Member,
     NodeDecl,
     PropertyDecl,
-    Range,
+    RangeConstraint,
     Ref,
     SchemaFile,
-    Unique,
+    UniqueConstraint,
 )
 from omnigraph.lang.types import SCALAR_NAMES, PropType, Scalar
 
@@ -90,19 +90,19 @@ columns = st.lists(argument_names, min_size=1, max_size=3).map(tuple)
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> Range:
+def ranges(draw: st.DrawFn) -> RangeConstraint:
     low, high = draw(st.none() | bounds), draw(st.none() | bounds)
     if low is None and high is None:
         low = 0
-    return Range(draw(argument_names), low, high)
+    return RangeConstraint(draw(argument_names), low, high)
 
 
 constraints = (
-    st.builds(Key, columns)
-    | st.builds(Unique, columns)
-    | st.builds(Index, columns)
+    st.builds(KeyConstraint, columns)
+    | st.builds(UniqueConstraint, columns)
+    | st.builds(IndexConstraint, columns)
     | ranges()
-    | st.builds(Check, argument_names, texts)
+    | st.builds(CheckConstraint, argument_names, texts)
 )
 
 
@@ -162,10 +162,12 @@ def _valid_members(draw: st.DrawFn, *, edge: bool) -> tuple[Member, ...]:
     required = [m for m in plain if not m.type.nullable]
     if required and not edge and draw(st.booleans()):
         keys = draw(st.lists(st.sampled_from(required), min_size=1, max_size=2, unique=True))
-        found.append(Key(tuple(m.name for m in keys)))
+        found.append(KeyConstraint(tuple(m.name for m in keys)))
     for prop in plain:
         if prop.type.scalar.is_numeric and not edge and draw(st.booleans()):
-            found.append(Range(prop.name, draw(st.integers(-5, 0)), draw(st.none() | st.just(9.5))))
+            found.append(
+                RangeConstraint(prop.name, draw(st.integers(-5, 0)), draw(st.none() | st.just(9.5)))
+            )
     return tuple(draw(st.permutations(found)))
 
 

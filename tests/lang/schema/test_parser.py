@@ -9,12 +9,12 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema import (
     Cardinality,
     Catalog,
-    Check,
-    Index,
-    Key,
+    CheckConstraint,
+    IndexConstraint,
+    KeyConstraint,
     NodeType,
-    Range,
-    Unique,
+    RangeConstraint,
+    UniqueConstraint,
     analyze_schema,
     compile_schema,
     parse_schema,
@@ -77,12 +77,16 @@ def test_a06_several_interfaces_bring_properties_and_the_key() -> None:
 
 def test_a06_two_interfaces_with_the_same_key_give_one_key() -> None:
     text = "interface I { a: String @key } interface J { a: String @key } node A implements J, I {}"
-    assert constraints(text) == [Key(("a",))]
+    assert constraints(text) == [KeyConstraint(("a",))]
 
 
 def test_a09_property_constraints_become_constraints_and_stay_annotations() -> None:
     text = "node A { a: String @key  b: String @unique  c: String @index }"
-    assert constraints(text) == [Index(("c",)), Key(("a",)), Unique(("b",))]
+    assert constraints(text) == [
+        IndexConstraint(("c",)),
+        KeyConstraint(("a",)),
+        UniqueConstraint(("b",)),
+    ]
     assert [a.name for a in node(text).properties["b"].annotations] == ["unique"]
 
 
@@ -92,11 +96,13 @@ def test_a10_a_body_key_equals_the_property_form() -> None:
 
 
 def test_a11_a_composite_unique_keeps_its_columns() -> None:
-    assert constraints("node A { x: String y: String @unique(x, y) }") == [Unique(("x", "y"))]
+    assert constraints("node A { x: String y: String @unique(x, y) }") == [
+        UniqueConstraint(("x", "y"))
+    ]
 
 
 def test_a12_a_composite_index_keeps_its_columns() -> None:
-    assert constraints("node A { x: String y: Date @index(y, x) }") == [Index(("x", "y"))]
+    assert constraints("node A { x: String y: Date @index(y, x) }") == [IndexConstraint(("x", "y"))]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_range_bounds(bounds: str, expected: tuple[float | None, float | None]) 
 
 def test_a17_a_check_keeps_its_pattern() -> None:
     assert node(r'node A { c: String @check(c, "^[A-Z]\\d{2}$") }').checks == (
-        Check("c", r"^[A-Z]\d{2}$"),
+        CheckConstraint("c", r"^[A-Z]\d{2}$"),
     )
 
 
@@ -245,7 +251,11 @@ def test_a_constraint_after_a_property_does_not_belong_to_it() -> None:
     file, _ = parse_schema(Source("s.pg", "node A { a: String @unique(a, b) b: String @unique }"))
     (found,) = file.declarations
     assert isinstance(found, NodeDecl)
-    assert [type(m).__name__ for m in found.members] == ["PropertyDecl", "Unique", "PropertyDecl"]
+    assert [type(m).__name__ for m in found.members] == [
+        "PropertyDecl",
+        "UniqueConstraint",
+        "PropertyDecl",
+    ]
 
 
 def test_equality_of_trees_ignores_layout() -> None:
@@ -322,4 +332,4 @@ def test_a_schema_of_the_size_of_real_projects_compiles() -> None:
 
 def test_ranges_are_kept_per_property() -> None:
     found = node("node A { a: I32 b: F32 @range(a, 0..1) @range(b, 0.0..1.0) }").ranges
-    assert found == (Range("a", 0, 1), Range("b", 0.0, 1.0))
+    assert found == (RangeConstraint("a", 0, 1), RangeConstraint("b", 0.0, 1.0))

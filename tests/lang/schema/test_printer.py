@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
-from omnigraph.lang.printer import Block, Item, weave
+from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 
 
 def at(text: str, part: str) -> Span:
@@ -15,9 +15,9 @@ def at(text: str, part: str) -> Span:
 def call(text: str, *, fill: bool = False, flat: str | None = None, width: int = 100) -> str:
     """Print the text ``f(a b c)`` as one item with a block of three items."""
     source = Source("x", text)
-    items = tuple(Item(at(text, name), name) for name in ("aa", "bb", "cc"))
+    items = tuple(PrintItem(at(text, name), name) for name in ("aa", "bb", "cc"))
     span = Span(text.index("("), text.index(")") + 1)
-    item = Item(Span(0, span.end), "f(", Block(span, items, ")", fill), flat)
+    item = PrintItem(Span(0, span.end), "f(", PrintBlock(span, items, ")", fill), flat)
     return weave(source, lex(source).comments, [item], width=width)
 
 

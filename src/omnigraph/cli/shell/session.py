@@ -107,7 +107,7 @@ class Session:
     def run_file(self, path: str, name: str | None) -> None:
         """Run a query of a file."""
         query = select_query(read_queries(read_source(path)), name)
-        self.ask(Path(path), query.name, isinstance(query.body, ast.Mutation))
+        self.ask(Path(path), query.name, isinstance(query.body, ast.MutationBody))
 
     def add_queries(self, path: str) -> int:
         """Make the queries of a file callable by their names; says how many they are."""
@@ -124,7 +124,7 @@ class Session:
 
     def _store(self, query: ast.Query, source: Path | str) -> None:
         params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
-        writes = isinstance(query.body, ast.Mutation)
+        writes = isinstance(query.body, ast.MutationBody)
         self.queries[query.name] = Stored(query.name, f"{query.name}({params})", writes, source)
 
     def ask(

@@ -121,7 +121,7 @@ def statements_of(text: str, params: Mapping[str, Parameter]) -> list[Statement]
         if problems:
             raise QueryError(problems)
         return [
-            Statement(f"{text}\n", query.name, isinstance(query.body, ast.Mutation), text)
+            Statement(f"{text}\n", query.name, isinstance(query.body, ast.MutationBody), text)
             for query in file.queries
         ]
     if head not in HEADS:
@@ -155,17 +155,17 @@ def _unknown(head: str) -> InputError:
 
 def _bound(body: ast.Body) -> Iterator[str]:
     """The variables that the patterns of a query bind."""
-    if isinstance(body, ast.Read):
+    if isinstance(body, ast.ReadBody):
         yield from _variables(body.clauses)
 
 
 def _variables(clauses: tuple[ast.Clause, ...]) -> Iterator[str]:
     for clause in clauses:
-        if isinstance(clause, ast.Binding):
+        if isinstance(clause, ast.BindingClause):
             yield clause.variable
-        elif isinstance(clause, ast.Traversal):
+        elif isinstance(clause, ast.TraversalClause):
             yield from filter(None, (clause.src, clause.dst, clause.edge_variable))
-        elif isinstance(clause, ast.Negation):
+        elif isinstance(clause, ast.NegationClause):
             yield from _variables(clause.clauses)
 
 

@@ -38,7 +38,7 @@ class Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Expr):
+class LiteralExpr(Expr):
     """A constant. Dates keep their text here; the checker reads it."""
 
     kind: LiteralKind
@@ -47,13 +47,13 @@ class Literal(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class ListLiteral(Expr):
+class ListExpr(Expr):
     items: tuple[Expr, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Expr):
+class VariableExpr(Expr):
     """``$name``: a bound variable or a parameter."""
 
     name: str
@@ -61,7 +61,7 @@ class Variable(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Property(Expr):
+class PropertyExpr(Expr):
     """``$name.property``."""
 
     variable: str
@@ -70,7 +70,7 @@ class Property(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Expr):
+class NameExpr(Expr):
     """A bare word: an alias in a read query, a property in a mutation predicate."""
 
     name: str
@@ -78,7 +78,7 @@ class Name(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Expr):
+class CallExpr(Expr):
     """``function(arguments)``; the parser knows which exist, the checker what they mean."""
 
     function: str
@@ -87,7 +87,7 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate(Expr):
+class AggregateExpr(Expr):
     function: str
     arg: Expr
     distinct: bool = False
@@ -106,7 +106,7 @@ class CompareOp(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(Expr):
+class CompareExpr(Expr):
     op: CompareOp
     left: Expr
     right: Expr
@@ -114,7 +114,7 @@ class Compare(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class In(Expr):
+class InExpr(Expr):
     """``item in [ … ]`` or ``item in $list``."""
 
     item: Expr
@@ -123,20 +123,20 @@ class In(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(Expr):
+class IsNullExpr(Expr):
     operand: Expr
     negated: bool
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Expr):
+class NotExpr(Expr):
     operand: Expr
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class And(Expr):
+class AndExpr(Expr):
     """At least two operands; a chain is one node, so that long filters stay flat."""
 
     operands: tuple[Expr, ...]
@@ -144,7 +144,7 @@ class And(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Or(Expr):
+class OrExpr(Expr):
     operands: tuple[Expr, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
@@ -177,7 +177,7 @@ class PropertyMatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding(Clause):
+class BindingClause(Clause):
     """``$variable: Type { property: value, … }``."""
 
     variable: str
@@ -199,7 +199,7 @@ ONE_HOP = Hops(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Traversal(Clause):
+class TraversalClause(Clause):
     """``$src edge $dst``, ``$src <edge> $dst`` or ``$src $edge_variable:edge $dst``."""
 
     src: str
@@ -213,13 +213,13 @@ class Traversal(Clause):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Clause):
+class FilterClause(Clause):
     condition: Expr
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Negation(Clause):
+class NegationClause(Clause):
     """``not { … }``."""
 
     clauses: tuple[Clause, ...]
@@ -249,7 +249,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Body):
+class ReadBody(Body):
     clauses: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool = False
@@ -275,7 +275,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert(Statement):
+class InsertStatement(Statement):
     type_name: str
     assignments: tuple[Assignment, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
@@ -283,7 +283,7 @@ class Insert(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Update(Statement):
+class UpdateStatement(Statement):
     type_name: str
     assignments: tuple[Assignment, ...]
     where: Expr
@@ -292,7 +292,7 @@ class Update(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Statement):
+class DeleteStatement(Statement):
     type_name: str
     where: Expr
     span: Span = field(default=NOWHERE, compare=False, repr=False)
@@ -300,7 +300,7 @@ class Delete(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation(Body):
+class MutationBody(Body):
     statements: tuple[Statement, ...]
 
 
@@ -328,7 +328,7 @@ class Query:
 
     @property
     def is_mutation(self) -> bool:
-        return isinstance(self.body, Mutation)
+        return isinstance(self.body, MutationBody)
 
 
 @dataclass(frozen=True, slots=True)

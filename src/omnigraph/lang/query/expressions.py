@@ -84,7 +84,7 @@ class ExpressionParser(Parser):
         while self._at_word("or"):
             self._count_operand()
             operands.append(self._both())
-        return ast.Or(tuple(operands), self._since(first))
+        return ast.OrExpr(tuple(operands), self._since(first))
 
     def _both(self) -> ast.Expr:
         first = self._negated()
@@ -94,7 +94,7 @@ class ExpressionParser(Parser):
         while self._at_word("and"):
             self._count_operand()
             operands.append(self._negated())
-        return ast.And(tuple(operands), self._since(first))
+        return ast.AndExpr(tuple(operands), self._since(first))
 
     def _count_operand(self) -> None:
         """Pass an ``and`` or ``or``; below us, conditions are walked by recursion."""
@@ -119,7 +119,7 @@ class ExpressionParser(Parser):
         else:
             with self.nested():
                 operand = self._negated()
-        return ast.Not(operand, Span(token.start, self.previous_end()))
+        return ast.NotExpr(operand, Span(token.start, self.previous_end()))
 
     def _starts_operand(self) -> bool:
         """Whether what follows ``not`` makes it an operator and not a name."""
@@ -154,18 +154,18 @@ class ExpressionParser(Parser):
                 return left
             self.advance()
             right = self._operand(f"after `{op}`")
-            return ast.Compare(op, left, right, self._since(left))
+            return ast.CompareExpr(op, left, right, self._since(left))
         if token.kind is not Kind.IDENT:
             return left
         if token.text == "in":
             self.advance()
             options = self._operand("after `in`")
-            return ast.In(left, options, self._since(left))
+            return ast.InExpr(left, options, self._since(left))
         if token.text == "is":
             self.advance()
             negated = self.accept("not") is not None
             self.expect("null", "after `is`")
-            return ast.IsNull(left, negated, self._since(left))
+            return ast.IsNullExpr(left, negated, self._since(left))
         instead = FOREIGN_WORDS.get(token.text)
         if instead is not None and self._starts_operand():
             message = f"there is no operator `{token.text}`"
@@ -174,7 +174,7 @@ class ExpressionParser(Parser):
             if self._at_glued(word):
                 self.accept_word(word)
                 right = self._operand(f"after `{word}`")
-                return ast.Compare(ast.CompareOp(word), left, right, self._since(left))
+                return ast.CompareExpr(ast.CompareOp(word), left, right, self._since(left))
         return left
 
     def _at_glued(self, word: str) -> bool:
@@ -192,7 +192,7 @@ class ExpressionParser(Parser):
         if kind is Kind.STRING:
             self.advance()
             text = decode_string(self.source, token, self.diagnostics)
-            return ast.Literal(ast.LiteralKind.STRING, text, token.span)
+            return ast.LiteralExpr(ast.LiteralKind.STRING, text, token.span)
         if kind is Kind.INT or kind is Kind.FLOAT:
             return self._number(self.advance(), negative=False, start=token.start)
         if kind is Kind.IDENT:
@@ -221,22 +221,22 @@ class ExpressionParser(Parser):
     def _variable(self) -> ast.Expr:
         token = self.advance()
         if not self.at("."):
-            return ast.Variable(token.text[1:], token.span)
+            return ast.VariableExpr(token.text[1:], token.span)
         self.advance()
         name = self.expect_kind(Kind.IDENT, "a property name", f"after `{token.text}.`")
-        return ast.Property(token.text[1:], name.text, Span(token.start, name.end))
+        return ast.PropertyExpr(token.text[1:], name.text, Span(token.start, name.end))
 
-    def _number(self, token: Token, *, negative: bool, start: int) -> ast.Literal:
+    def _number(self, token: Token, *, negative: bool, start: int) -> ast.LiteralExpr:
         span = Span(start, token.end)
         if token.kind is Kind.FLOAT:
             number = float(token.text)
             if math.isinf(number):
                 self.report("P005", "this number is too large for a 64-bit float", span)
                 number = 0.0
-            return ast.Literal(ast.LiteralKind.FLOAT, -number if negative else number, span)
+            return ast.LiteralExpr(ast.LiteralKind.FLOAT, -number if negative else number, span)
         low, high = I64_RANGE
         value = self.integer_value(token, (0, -low if negative else high))
-        return ast.Literal(ast.LiteralKind.INT, -value if negative else value, span)
+        return ast.LiteralExpr(ast.LiteralKind.INT, -value if negative else value, span)
 
     def _list(self) -> ast.Expr:
         start = self.advance().start
@@ -247,7 +247,7 @@ class ExpressionParser(Parser):
                 if not self.accept(","):
                     break
             self.expect("]", "to close the list")
-        return ast.ListLiteral(tuple(items), Span(start, self.previous_end()))
+        return ast.ListExpr(tuple(items), Span(start, self.previous_end()))
 
     def _word(self) -> ast.Expr:
         token = self.token
@@ -256,13 +256,13 @@ class ExpressionParser(Parser):
             # Before a parenthesis too: the next clause may begin with one.
             self.advance()
             kind, value = _WORDS[text]
-            return ast.Literal(kind, value, token.span)
+            return ast.LiteralExpr(kind, value, token.span)
         if self.ahead().text == "(":
             return self._call()
         if self.ahead().text == "." and self.ahead().start == token.end:
             raise self.without_dollar(token)
         self.advance()
-        return ast.Name(text, token.span)
+        return ast.NameExpr(text, token.span)
 
     def _call(self) -> ast.Expr:
         token = self.advance()
@@ -271,7 +271,7 @@ class ExpressionParser(Parser):
         if name in _DATES:
             text = self.string(f"inside `{name}(…)`")
             self.expect(")", f"to close `{name}(`")
-            return ast.Literal(_DATES[name], text, Span(token.start, self.previous_end()))
+            return ast.LiteralExpr(_DATES[name], text, Span(token.start, self.previous_end()))
         with self.nested():
             if name in AGGREGATES:
                 return self._aggregate(token)
@@ -285,7 +285,7 @@ class ExpressionParser(Parser):
             distinct = True
         arg = self.expression()
         self.expect(")", f"to close `{token.text}(`")
-        return ast.Aggregate(token.text, arg, distinct, Span(token.start, self.previous_end()))
+        return ast.AggregateExpr(token.text, arg, distinct, Span(token.start, self.previous_end()))
 
     def _function(self, token: Token) -> ast.Expr:
         name = token.text
@@ -299,11 +299,11 @@ class ExpressionParser(Parser):
             if not self.accept(","):
                 break
         self.expect(")", f"to close `{name}(`")
-        call = ast.Call(name, tuple(args), Span(token.start, self.previous_end()))
+        call = ast.CallExpr(name, tuple(args), Span(token.start, self.previous_end()))
         self._check_shape(call)
         return call
 
-    def _check_shape(self, call: ast.Call) -> None:
+    def _check_shape(self, call: ast.CallExpr) -> None:
         """What the grammar asks of a call, before any type is known."""
         fewest, most = FUNCTIONS[call.function]
         count = len(call.args)
@@ -313,7 +313,7 @@ class ExpressionParser(Parser):
                 "P014", f"`{call.function}` takes {wanted} arguments, got {count}", call.span
             )
             raise Failure
-        if call.function == "nearest" and not isinstance(call.args[0], ast.Property):
+        if call.function == "nearest" and not isinstance(call.args[0], ast.PropertyExpr):
             raise self.fail(
                 "P015",
                 "the first argument of `nearest` must be a vector property",
@@ -322,7 +322,7 @@ class ExpressionParser(Parser):
             )
         if call.function == "rrf":
             for rank in call.args[:2]:
-                if not (isinstance(rank, ast.Call) and rank.function in RANKS):
+                if not (isinstance(rank, ast.CallExpr) and rank.function in RANKS):
                     raise self.fail(
                         "P016",
                         "`rrf` fuses two rankings: `nearest(…)` or `bm25(…)`",

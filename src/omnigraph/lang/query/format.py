@@ -18,7 +18,7 @@ from itertools import pairwise
 from omnigraph.errors import QueryError
 from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import Comment, Kind, Token, lex, quote_string
-from omnigraph.lang.printer import Block, Item, weave
+from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries
 
@@ -67,7 +67,8 @@ def format_queries(source: Source) -> str:
 def format_query_file(file: ast.QueryFile) -> str:
     """A tree as text, in the same layout.
 
-    >>> read = ast.Read((ast.Binding("p", "Person"),), (ast.Projection(ast.Variable("p")),))
+    >>> person = ast.BindingClause("p", "Person")
+    >>> read = ast.ReadBody((person,), (ast.Projection(ast.VariableExpr("p")),))
     >>> print(format_query_file(ast.QueryFile((ast.Query("q", (), read),))), end="")
     query q() {
       match {
@@ -84,39 +85,39 @@ def format_query_file(file: ast.QueryFile) -> str:
 def format_expression(expr: ast.Expr) -> str:
     """An expression on one line.
 
-    >>> format_expression(ast.Not(ast.IsNull(ast.Property("p", "age"), negated=True)))
+    >>> format_expression(ast.NotExpr(ast.IsNullExpr(ast.PropertyExpr("p", "age"), negated=True)))
     'not ($p.age is not null)'
     """
     match expr:
-        case ast.Literal():
+        case ast.LiteralExpr():
             return _literal(expr)
-        case ast.ListLiteral(items):
+        case ast.ListExpr(items):
             return f"[{', '.join(map(_operand, items))}]"
-        case ast.Variable(name):
+        case ast.VariableExpr(name):
             return f"${name}"
-        case ast.Property(variable, name):
+        case ast.PropertyExpr(variable, name):
             return f"${variable}.{name}"
-        case ast.Name(name):
+        case ast.NameExpr(name):
             return f"({name})" if _OPERATOR_WORD.fullmatch(name) else name
-        case ast.Call(function, args):
+        case ast.CallExpr(function, args):
             return f"{function}({', '.join(map(format_expression, args))})"
-        case ast.Aggregate(function, arg, distinct):
+        case ast.AggregateExpr(function, arg, distinct):
             return f"{function}({'distinct ' if distinct else ''}{format_expression(arg)})"
-        case ast.Compare(op, left, right):
+        case ast.CompareExpr(op, left, right):
             return f"{_operand(left)} {op} {_operand(right)}"
-        case ast.In(item, options):
+        case ast.InExpr(item, options):
             return f"{_operand(item)} in {_operand(options)}"
-        case ast.IsNull(operand, negated):
+        case ast.IsNullExpr(operand, negated):
             return f"{_operand(operand)} is {'not ' if negated else ''}null"
-        case ast.Not(operand):
+        case ast.NotExpr(operand):
             return f"not ({format_expression(operand)})"
-        case ast.And() | ast.Or():
+        case ast.AndExpr() | ast.OrExpr():
             return " ".join(_pieces(expr))
         case _:
             raise TypeError(f"the formatter does not know {type(expr).__name__}")
 
 
-def _literal(literal: ast.Literal) -> str:
+def _literal(literal: ast.LiteralExpr) -> str:
     value = literal.value
     match literal.kind:
         case ast.LiteralKind.NULL:
@@ -136,17 +137,19 @@ def _literal(literal: ast.Literal) -> str:
 
 
 def _operand(expr: ast.Expr) -> str:
-    return _grouped(expr, ast.Compare, ast.In, ast.IsNull, ast.Not, ast.And, ast.Or)
+    return _grouped(
+        expr, ast.CompareExpr, ast.InExpr, ast.IsNullExpr, ast.NotExpr, ast.AndExpr, ast.OrExpr
+    )
 
 
 def _pieces(expr: ast.Expr) -> list[str]:
     """An expression cut where a long one may be broken: before its outermost ``and`` or ``or``."""
     match expr:
-        case ast.And(operands):
-            texts = [_grouped(operand, ast.And, ast.Or) for operand in operands]
+        case ast.AndExpr(operands):
+            texts = [_grouped(operand, ast.AndExpr, ast.OrExpr) for operand in operands]
             return [texts[0], *(f"and {text}" for text in texts[1:])]
-        case ast.Or(operands):
-            texts = [_grouped(operand, ast.Or) for operand in operands]
+        case ast.OrExpr(operands):
+            texts = [_grouped(operand, ast.OrExpr) for operand in operands]
             return [texts[0], *(f"or {text}" for text in texts[1:])]
         case _:
             return [format_expression(expr)]
@@ -180,7 +183,7 @@ def _filter_pieces(condition: ast.Expr, next_clause: str) -> list[str]:
 def _ordering(entry: ast.Ordering, aliases: set[str | None]) -> str:
     expr = entry.expr
     text = format_expression(expr)
-    if isinstance(expr, ast.Name) and expr.name in aliases:
+    if isinstance(expr, ast.NameExpr) and expr.name in aliases:
         text = expr.name
     elif text in aliases:
         # With an alias `null`, the word alone means that column.
@@ -220,23 +223,23 @@ class _Layout:
 
     # -- queries -------------------------------------------------------------------------
 
-    def query(self, query: ast.Query) -> list[Item]:
+    def query(self, query: ast.Query) -> list[PrintItem]:
         """A query is one item, or several when there are comments in its head."""
         params = self._bracket("(", query.name_span.end)
         body = self._bracket("{", query.name_span.end)
-        block = Block(body, tuple(self._body(query.body, body)))
+        block = PrintBlock(body, tuple(self._body(query.body, body)))
         notes = self._notes(query, Span(params.end, body.start))
         if not self._commented(Span(params.start, body.start)):
             head = self._head(query)
             lines = [head, *(note.text for note in notes), "{"] if notes else [f"{head} {{"]
-            return [Item(query.span, "\n".join(lines), block)]
+            return [PrintItem(query.span, "\n".join(lines), block)]
         span = Span(query.span.start, params.end)
         if self._commented(params):
             items = _listed([(p.span, f"${p.name}: {p.type}") for p in query.params])
-            signature = Item(span, f"query {query.name}(", Block(params, items, ")"))
+            signature = PrintItem(span, f"query {query.name}(", PrintBlock(params, items, ")"))
         else:
-            signature = Item(span, self._head(query))
-        return [signature, *notes, Item(body, "{", block)]
+            signature = PrintItem(span, self._head(query))
+        return [signature, *notes, PrintItem(body, "{", block)]
 
     def _head(self, query: ast.Query) -> str:
         """The signature, its parameters on lines of their own when it would be too long."""
@@ -253,7 +256,7 @@ class _Layout:
                 lines.append(_INDENT + text)
         return "\n".join([f"query {query.name}(", *lines, ")"])
 
-    def _notes(self, query: ast.Query, between: Span) -> list[Item]:
+    def _notes(self, query: ast.Query, between: Span) -> list[PrintItem]:
         """The annotations, in the order of the source."""
         values = {"description": query.description, "instruction": query.instruction}
         spans: dict[str, Span] = {}
@@ -264,21 +267,23 @@ class _Layout:
                 spans[word.text] = Span(self._starts[index], closing.end)
             index += 1
         return [
-            Item(spans.get(word, ast.NOWHERE), f"{_INDENT}@{word}({quote_string(value)})")
+            PrintItem(spans.get(word, ast.NOWHERE), f"{_INDENT}@{word}({quote_string(value)})")
             for word in [*spans, *(word for word in values if word not in spans)]
             if (value := values[word]) is not None
         ]
 
-    def _body(self, body: ast.Body, span: Span) -> list[Item]:
-        if isinstance(body, ast.Mutation):
+    def _body(self, body: ast.Body, span: Span) -> list[PrintItem]:
+        if isinstance(body, ast.MutationBody):
             return [self._statement(statement) for statement in body.statements]
-        assert isinstance(body, ast.Read)
+        assert isinstance(body, ast.ReadBody)
         return self._read(body, span.start + 1)
 
-    def _read(self, read: ast.Read, start: int) -> list[Item]:
+    def _read(self, read: ast.ReadBody, start: int) -> list[PrintItem]:
         match = self._bracket("{", start)
         clauses = self._clauses(read.clauses, 2)
-        items = [Item(self._from_word(start, match.end), "match {", Block(match, clauses))]
+        items = [
+            PrintItem(self._from_word(start, match.end), "match {", PrintBlock(match, clauses))
+        ]
         returned = self._bracket("{", match.end)
         span = self._from_word(match.end, returned.end)
         head = "return distinct" if read.distinct else "return"
@@ -293,51 +298,51 @@ class _Layout:
             )
         if read.limit is not None:
             offset = "" if read.offset is None else f" offset {read.offset}"
-            items.append(Item(read.limit_span, f"limit {read.limit}{offset}"))
+            items.append(PrintItem(read.limit_span, f"limit {read.limit}{offset}"))
         return items
 
     # -- clauses -------------------------------------------------------------------------
 
-    def _clauses(self, clauses: Sequence[ast.Clause], depth: int) -> tuple[Item, ...]:
-        items: list[Item] = []
+    def _clauses(self, clauses: Sequence[ast.Clause], depth: int) -> tuple[PrintItem, ...]:
+        items: list[PrintItem] = []
         for clause in reversed(clauses):
             items.append(self._clause(clause, items[-1].text if items else "", depth))
         return tuple(reversed(items))
 
-    def _clause(self, clause: ast.Clause, next_clause: str, depth: int) -> Item:
+    def _clause(self, clause: ast.Clause, next_clause: str, depth: int) -> PrintItem:
         match clause:
-            case ast.Binding():
+            case ast.BindingClause():
                 head = f"${clause.variable}: {clause.type_name}"
                 if not clause.matches:
-                    return Item(clause.span, head)
+                    return PrintItem(clause.span, head)
                 braces = self._bracket("{", clause.type_span.end)
                 texts = [(m.span, f"{m.name}: {_operand(m.value)}") for m in clause.matches]
                 return self._list(clause.span, head, braces, texts, depth)
-            case ast.Traversal():
-                return Item(clause.span, _traversal(clause))
-            case ast.Negation():
+            case ast.TraversalClause():
+                return PrintItem(clause.span, _traversal(clause))
+            case ast.NegationClause():
                 braces = self._bracket("{", clause.span.start)
                 inner = self._clauses(clause.clauses, depth + 1)
-                return Item(clause.span, "not {", Block(braces, inner))
-            case ast.Filter():
+                return PrintItem(clause.span, "not {", PrintBlock(braces, inner))
+            case ast.FilterClause():
                 pieces = _filter_pieces(clause.condition, next_clause)
-                return Item(clause.span, _wrapped(pieces, depth))
+                return PrintItem(clause.span, _wrapped(pieces, depth))
             case _:
                 raise TypeError(f"the formatter does not know {type(clause).__name__}")
 
     # -- statements ----------------------------------------------------------------------
 
-    def _statement(self, statement: ast.Statement) -> Item:
+    def _statement(self, statement: ast.Statement) -> PrintItem:
         match statement:
-            case ast.Insert():
+            case ast.InsertStatement():
                 head, where = f"insert {statement.type_name}", None
                 values = statement.assignments
-            case ast.Update():
+            case ast.UpdateStatement():
                 head, where = f"update {statement.type_name} set", statement.where
                 values = statement.assignments
-            case ast.Delete():
+            case ast.DeleteStatement():
                 text = _with_where(f"delete {statement.type_name}", statement.where)
-                return Item(statement.span, text)
+                return PrintItem(statement.span, text)
             case _:
                 raise TypeError(f"the formatter does not know {type(statement).__name__}")
         braces = self._bracket("{", statement.type_span.end)
@@ -346,18 +351,18 @@ class _Layout:
         if where is None:
             return item
         if item.block is None:
-            return Item(item.span, _with_where(item.text, where))
+            return PrintItem(item.span, _with_where(item.text, where))
         close = "} where " + _wrapped(_pieces(where), 1, reserved=len("} where "))
-        return Item(item.span, item.text, Block(braces, item.block.items, close))
+        return PrintItem(item.span, item.text, PrintBlock(braces, item.block.items, close))
 
     def _list(
         self, span: Span, head: str, braces: Span, texts: list[tuple[Span, str]], depth: int
-    ) -> Item:
+    ) -> PrintItem:
         """``head { a, b }`` on one line, or one entry per line."""
         flat = f"{head} {{ {', '.join(text for _, text in texts)} }}"
         if _fits(flat, depth) and not self._commented(braces):
-            return Item(span, flat)
-        return Item(span, f"{head} {{", Block(braces, _listed(texts)))
+            return PrintItem(span, flat)
+        return PrintItem(span, f"{head} {{", PrintBlock(braces, _listed(texts)))
 
 
 def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
@@ -394,7 +399,7 @@ def _projection(projection: ast.Projection) -> str:
     return text if projection.alias is None else f"{text} as {projection.alias}"
 
 
-def _traversal(step: ast.Traversal) -> str:
+def _traversal(step: ast.TraversalClause) -> str:
     edge = f"<{step.edge}>" if step.undirected else step.edge
     if step.edge_variable is not None:
         edge = f"${step.edge_variable}:{edge}"
@@ -422,9 +427,9 @@ def _fits(text: str, depth: int, reserved: int = 0) -> bool:
     return len(_INDENT) * depth + reserved + len(text) <= WIDTH
 
 
-def _listed(texts: list[tuple[Span, str]]) -> tuple[Item, ...]:
+def _listed(texts: list[tuple[Span, str]]) -> tuple[PrintItem, ...]:
     last = len(texts) - 1
     return tuple(
-        Item(span, text if number == last else f"{text},")
+        PrintItem(span, text if number == last else f"{text},")
         for number, (span, text) in enumerate(texts)
     )

@@ -165,11 +165,11 @@ class QueryParser(ExpressionParser):
         statements = self._block(self._statement, closed_by=self._at_query)
         if not statements and self._blank(opening, problems):
             raise self.unexpected("`match`, `insert`, `update` or `delete`", "in a query body")
-        return ast.Mutation(tuple(statements))
+        return ast.MutationBody(tuple(statements))
 
     # -- reads ---------------------------------------------------------------------------
 
-    def _read(self) -> ast.Read:
+    def _read(self) -> ast.ReadBody:
         self.accept_word("match")
         opening = self.expect("{", "after `match`")
         problems = len(self.diagnostics)
@@ -188,7 +188,7 @@ class QueryParser(ExpressionParser):
         self._close(opening, "`return`")
         order = self._order({p.alias for p in projections if p.alias})
         limit, offset, limit_span = self._limit()
-        return ast.Read(
+        return ast.ReadBody(
             tuple(clauses), tuple(projections), distinct, order, limit, offset, limit_span
         )
 
@@ -223,14 +223,14 @@ class QueryParser(ExpressionParser):
         if alone and self.token.kind is Kind.IDENT and self.token.text in aliases:
             # An alias may be called `null` or `not`; here it means the column.
             token = self.advance()
-            expr: ast.Expr = ast.Name(token.text, token.span)
+            expr: ast.Expr = ast.NameExpr(token.text, token.span)
         else:
             expr = self.expression()
         direction = self.token
         descending = self.at("desc")
         if descending or self.at("asc"):
             self.advance()
-            if isinstance(expr, ast.Call) and expr.function == "nearest":
+            if isinstance(expr, ast.CallExpr) and expr.function == "nearest":
                 raise self.fail(
                     "P027",
                     f"`nearest` takes no `{direction.text}`: the closest come first",
@@ -282,7 +282,7 @@ class QueryParser(ExpressionParser):
         self._refuse_leading_minus("clause")
         self.operands = 0
         condition = self.expression()
-        return ast.Filter(condition, Span(token.start, self.previous_end()))
+        return ast.FilterClause(condition, Span(token.start, self.previous_end()))
 
     def _refuse_upper_edge(self, following: Token) -> None:
         if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
@@ -299,7 +299,7 @@ class QueryParser(ExpressionParser):
             if not clauses and self._blank(opening, problems):
                 self.report("P025", "a negation needs at least one clause", opening.span)
             self._close(opening, "`not`")
-        return ast.Negation(tuple(clauses), Span(start, self.previous_end()))
+        return ast.NegationClause(tuple(clauses), Span(start, self.previous_end()))
 
     def _binding(self) -> ast.Clause:
         variable = self.advance()
@@ -320,7 +320,7 @@ class QueryParser(ExpressionParser):
                 wanted = "`,` or `}`" if matches else "a property name or `}`"
                 raise self.unexpected(wanted, f"in the braces of `{variable.text}`")
             self._close(opening, f"`{variable.text}: {type_.text}`")
-        return ast.Binding(
+        return ast.BindingClause(
             variable.text[1:],
             type_.text,
             tuple(matches),
@@ -360,7 +360,7 @@ class QueryParser(ExpressionParser):
                 Span(dst.start, self.ahead().end),
                 f"to compare, write a property on the left too: `{src.text}.property …`",
             )
-        return ast.Traversal(
+        return ast.TraversalClause(
             src.text[1:],
             edge.text,
             dst.text[1:],
@@ -388,18 +388,22 @@ class QueryParser(ExpressionParser):
         if self.accept_word("insert"):
             type_ = self._type_name("after `insert`")
             values = self._assignments(f"`insert {type_.text}`")
-            return ast.Insert(type_.text, values, Span(start, self.previous_end()), type_.span)
+            return ast.InsertStatement(
+                type_.text, values, Span(start, self.previous_end()), type_.span
+            )
         if self.accept_word("update"):
             type_ = self._type_name("after `update`")
             self.expect("set", f"after `update {type_.text}`")
             values = self._assignments("`set`")
             where = self._where(f"update {type_.text}")
             span = Span(start, self.previous_end())
-            return ast.Update(type_.text, values, where, span, type_.span)
+            return ast.UpdateStatement(type_.text, values, where, span, type_.span)
         if self.accept_word("delete"):
             type_ = self._type_name("after `delete`")
             where = self._where(f"delete {type_.text}")
-            return ast.Delete(type_.text, where, Span(start, self.previous_end()), type_.span)
+            return ast.DeleteStatement(
+                type_.text, where, Span(start, self.previous_end()), type_.span
+            )
         if self.at("match"):
             raise self.fail(
                 "P031",

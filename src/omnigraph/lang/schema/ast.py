@@ -62,7 +62,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyConstraint:
     """``@key(a, b)``"""
 
     columns: tuple[str, ...]
@@ -71,7 +71,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Unique:
+class UniqueConstraint:
     """``@unique(a, b)``: the tuple of values is unique."""
 
     columns: tuple[str, ...]
@@ -80,7 +80,7 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexConstraint:
     """``@index(a, b)``"""
 
     columns: tuple[str, ...]
@@ -89,7 +89,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeConstraint:
     """``@range(property, min..max)``: inclusive bounds, either may be missing."""
 
     property: str
@@ -104,7 +104,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckConstraint:
     """``@check(property, "pattern")``: an unanchored search must find something."""
 
     property: str
@@ -117,21 +117,21 @@ class Check:
         return (self.property,)
 
 
-ColumnConstraint = Key | Unique | Index
-Constraint = ColumnConstraint | Range | Check
+ColumnConstraint = KeyConstraint | UniqueConstraint | IndexConstraint
+Constraint = ColumnConstraint | RangeConstraint | CheckConstraint
 
 COLUMN_CONSTRAINTS: dict[str, type[ColumnConstraint]] = {
-    "key": Key,
-    "unique": Unique,
-    "index": Index,
+    "key": KeyConstraint,
+    "unique": UniqueConstraint,
+    "index": IndexConstraint,
 }
 
 WORDS: dict[type[Constraint], str] = {
-    Key: "key",
-    Unique: "unique",
-    Index: "index",
-    Range: "range",
-    Check: "check",
+    KeyConstraint: "key",
+    UniqueConstraint: "unique",
+    IndexConstraint: "index",
+    RangeConstraint: "range",
+    CheckConstraint: "check",
 }
 
 
@@ -168,7 +168,14 @@ class PropertyDecl:
     enum_values: EnumValues | None = field(default=None, compare=False)
 
 
-Member = PropertyDecl | Key | Unique | Index | Range | Check
+Member = (
+    PropertyDecl
+    | KeyConstraint
+    | UniqueConstraint
+    | IndexConstraint
+    | RangeConstraint
+    | CheckConstraint
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from omnigraph.lang.schema.ast import (
     Annotation,
     Cardinality,
-    Check,
+    CheckConstraint,
     Constraint,
-    Index,
-    Key,
-    Range,
-    Unique,
+    IndexConstraint,
+    KeyConstraint,
+    RangeConstraint,
+    UniqueConstraint,
 )
 from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
 from omnigraph.lang.types import PropType
@@ -59,8 +59,8 @@ class NodeType:
     key: tuple[str, ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
-    ranges: tuple[Range, ...] = ()
-    checks: tuple[Check, ...] = ()
+    ranges: tuple[RangeConstraint, ...] = ()
+    checks: tuple[CheckConstraint, ...] = ()
     embeds: Mapping[str, Embed] = field(default_factory=dict)
     implements: tuple[str, ...] = ()
     annotations: tuple[Annotation, ...] = ()
@@ -188,16 +188,16 @@ def catalog_of(text: str) -> Catalog:
 
 
 def _node(node: NodeIR) -> NodeType:
-    key = next((c.columns for c in node.constraints if isinstance(c, Key)), ())
-    indexes = ((key,) if key else ()) + _groups(node.constraints, Index)
+    key = next((c.columns for c in node.constraints if isinstance(c, KeyConstraint)), ())
+    indexes = ((key,) if key else ()) + _groups(node.constraints, IndexConstraint)
     return NodeType(
         node.name,
         _props(node.properties),
         key,
-        _groups(node.constraints, Unique),
+        _groups(node.constraints, UniqueConstraint),
         tuple(dict.fromkeys(indexes)),
-        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, Range))),
-        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, Check))),
+        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, RangeConstraint))),
+        tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, CheckConstraint))),
         _embeds(node.properties),
         node.implements,
         node.annotations,
@@ -212,15 +212,15 @@ def _edge(edge: EdgeIR) -> EdgeType:
         edge.to_type,
         edge.cardinality,
         _props(edge.properties),
-        _groups(edge.constraints, Unique),
-        _groups(edge.constraints, Index),
+        _groups(edge.constraints, UniqueConstraint),
+        _groups(edge.constraints, IndexConstraint),
         edge.annotations,
         edge.type_id,
     )
 
 
 def _groups(
-    constraints: Iterable[Constraint], kind: type[Unique] | type[Index]
+    constraints: Iterable[Constraint], kind: type[UniqueConstraint] | type[IndexConstraint]
 ) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(c.columns for c in constraints if isinstance(c, kind)))
 

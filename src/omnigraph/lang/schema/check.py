@@ -12,14 +12,14 @@ from omnigraph.lang.diagnostics import Diagnostic, Source, Span
 from omnigraph.lang.schema.annotations import check_property, check_type_annotations
 from omnigraph.lang.schema.ast import (
     WORDS,
-    Check,
+    CheckConstraint,
     Constraint,
     EdgeDecl,
     InterfaceDecl,
-    Key,
+    KeyConstraint,
     NodeDecl,
     PropertyDecl,
-    Range,
+    RangeConstraint,
     SchemaFile,
     TypeKind,
 )
@@ -102,7 +102,7 @@ def _check_node(
     for constraint in decl.constraints:
         _check_constraint(report, TypeKind.NODE, decl.name, constraint, node.by_name, known)
     for constraint in node.constraints[len(decl.constraints) :]:
-        if isinstance(constraint, Key):
+        if isinstance(constraint, KeyConstraint):
             _check_key_nullable(report, decl.name, constraint, node.by_name)
 
 
@@ -135,7 +135,7 @@ def _check_edge(report: Report, decl: EdgeDecl) -> None:
         check_property(report, TypeKind.EDGE, decl.name, prop, edge.by_name, complete=decl.complete)
     _check_property_names(report, TypeKind.EDGE, decl.name, decl.properties)
     for constraint in decl.constraints:
-        if isinstance(constraint, Key | Range | Check):
+        if isinstance(constraint, KeyConstraint | RangeConstraint | CheckConstraint):
             word = WORDS[type(constraint)]
             report.parse(
                 "S045",
@@ -180,11 +180,11 @@ def _check_property_names(
 
 def _check_key_count(report: Report, node: ExpandedNode) -> None:
     own = [*node.decl.constraints, *desugared(node.decl.properties)]
-    spans = sorted(c.span for c in own if isinstance(c, Key))
-    body = sum(isinstance(c, Key) for c in node.decl.constraints)
+    spans = sorted(c.span for c in own if isinstance(c, KeyConstraint))
+    body = sum(isinstance(c, KeyConstraint) for c in node.decl.constraints)
     # `@key @key` on one property counts once: it is reported as a repeated annotation.
     sugar = node.constraints[len(node.decl.constraints) :]
-    on_properties = {c.columns for c in sugar if isinstance(c, Key)}
+    on_properties = {c.columns for c in sugar if isinstance(c, KeyConstraint)}
     if body + len(on_properties) > 1:
         report.parse(
             "S040",
@@ -246,7 +246,7 @@ def _check_column(
 
 
 def _check_key_nullable(
-    report: Report, owner: str, key: Key, by_name: dict[str, PropertyDecl]
+    report: Report, owner: str, key: KeyConstraint, by_name: dict[str, PropertyDecl]
 ) -> None:
     """Property-level ``@key``, also one that an interface brought."""
     for column, span in zip(key.columns, key.column_spans, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
-from omnigraph.lang.printer import Block, Item, weave
+from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 from omnigraph.lang.schema.ast import (
     Annotation,
     Declaration,
@@ -49,13 +49,13 @@ def print_schema(file: SchemaFile) -> str:
     return weave(Source("", ""), [], [_declaration(d) for d in file.declarations])
 
 
-def _declaration(declaration: Declaration) -> Item:
+def _declaration(declaration: Declaration) -> PrintItem:
     head = _head(declaration)
     members: tuple[Member, ...] | None = declaration.members
     if members is None:
-        return Item(declaration.span, head)
+        return PrintItem(declaration.span, head)
     items = tuple(_member(member) for member in members)
-    return Item(declaration.span, f"{head} {{", Block(declaration.body, items))
+    return PrintItem(declaration.span, f"{head} {{", PrintBlock(declaration.body, items))
 
 
 def _head(declaration: Declaration) -> str:
@@ -77,22 +77,22 @@ def _annotations(annotations: tuple[Annotation, ...]) -> str:
     return "".join(f" {render_annotation(annotation)}" for annotation in annotations)
 
 
-def _member(member: Member) -> Item:
+def _member(member: Member) -> PrintItem:
     if not isinstance(member, PropertyDecl):
-        return Item(member.span, render_constraint(member))
+        return PrintItem(member.span, render_constraint(member))
     annotations = _annotations(member.annotations)
     flat = f"{member.name}: {member.type}{annotations}"
     if member.type.enum_values is None:
-        return Item(member.span, flat)
+        return PrintItem(member.span, flat)
     return _enum(member, member.type, annotations, flat)
 
 
-def _enum(member: PropertyDecl, prop_type: PropType, annotations: str, flat: str) -> Item:
+def _enum(member: PropertyDecl, prop_type: PropType, annotations: str, flat: str) -> PrintItem:
     values = prop_type.enum_values or ()
     places = member.enum_values
     spans = places.values if places else (member.span,) * len(values)
     texts = [f"{value}," for value in values[:-1]] + [values[-1]]
-    items = tuple(Item(span, text) for span, text in zip(spans, texts, strict=True))
+    items = tuple(PrintItem(span, text) for span, text in zip(spans, texts, strict=True))
     close = f"){'?' if prop_type.nullable else ''}{annotations}"
-    block = Block(places.span if places else Span(0, 0), items, close, fill=True)
-    return Item(member.span, f"{member.name}: enum(", block, flat)
+    block = PrintBlock(places.span if places else Span(0, 0), items, close, fill=True)
+    return PrintItem(member.span, f"{member.name}: enum(", block, flat)

@@ -18,10 +18,10 @@ from omnigraph.lang.schema.ast import (
     WORDS,
     Annotation,
     Cardinality,
-    Check,
+    CheckConstraint,
     Constraint,
     PropertyDecl,
-    Range,
+    RangeConstraint,
     SchemaFile,
     TypeKind,
 )
@@ -258,10 +258,10 @@ def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint
     """Columns sorted, constraints sorted by their text; repeated ones stay."""
     bare: list[Constraint] = []
     for constraint in constraints:
-        if isinstance(constraint, Range):
-            bare.append(Range(constraint.property, constraint.min, constraint.max))
-        elif isinstance(constraint, Check):
-            bare.append(Check(constraint.property, constraint.pattern))
+        if isinstance(constraint, RangeConstraint):
+            bare.append(RangeConstraint(constraint.property, constraint.min, constraint.max))
+        elif isinstance(constraint, CheckConstraint):
+            bare.append(CheckConstraint(constraint.property, constraint.pattern))
         else:
             bare.append(type(constraint)(tuple(sorted(constraint.columns))))
     return tuple(sorted(bare, key=constraint_key))
@@ -269,10 +269,10 @@ def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint
 
 def constraint_key(constraint: Constraint) -> str:
     """The text by which the canonical form sorts constraints."""
-    if isinstance(constraint, Range):
+    if isinstance(constraint, RangeConstraint):
         low, high = _debug_bound(constraint.min), _debug_bound(constraint.max)
         return f"range:{constraint.property}:{low}:{high}"
-    if isinstance(constraint, Check):
+    if isinstance(constraint, CheckConstraint):
         return f"check:{constraint.property}:{constraint.pattern}"
     return f"{WORDS[type(constraint)]}:{','.join(constraint.columns)}"
 
@@ -307,25 +307,25 @@ def annotation_from_json(value: dict[str, Any]) -> Annotation:
 
 def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
     """Externally tagged: ``{"Key": ["name"]}``."""
-    if isinstance(constraint, Range):
+    if isinstance(constraint, RangeConstraint):
         body = {
             "property": constraint.property,
             "min": _bound_to_json(constraint.min),
             "max": _bound_to_json(constraint.max),
         }
         return {"Range": body}
-    if isinstance(constraint, Check):
+    if isinstance(constraint, CheckConstraint):
         return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
-    return {type(constraint).__name__: list(constraint.columns)}
+    return {WORDS[type(constraint)].capitalize(): list(constraint.columns)}
 
 
 def constraint_from_json(value: dict[str, Any]) -> Constraint:
     ((tag, body),) = value.items()
     if tag == "Range":
         low, high = _bound_from_json(body["min"]), _bound_from_json(body["max"])
-        return Range(_text(body["property"]), low, high)
+        return RangeConstraint(_text(body["property"]), low, high)
     if tag == "Check":
-        return Check(_text(body["property"]), _text(body["pattern"]))
+        return CheckConstraint(_text(body["property"]), _text(body["pattern"]))
     make = COLUMN_CONSTRAINTS[tag.lower()]
     return make(tuple(_text(column) for column in _list(body)))
 

@@ -10,12 +10,12 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Diagnostic, Source, in_source_order
 from omnigraph.lang.schema.ast import (
     Annotation,
-    Check,
+    CheckConstraint,
     EdgeDecl,
     InterfaceDecl,
     NodeDecl,
     PropertyDecl,
-    Range,
+    RangeConstraint,
     SchemaFile,
 )
 from omnigraph.lang.schema.expand import (
@@ -74,7 +74,7 @@ def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
 def _constraints(report: Report, node: ExpandedNode) -> None:
     for constraint in node.decl.constraints:
         where = f"{node.decl.name}.{constraint.columns[0]}"
-        if isinstance(constraint, Check):
+        if isinstance(constraint, CheckConstraint):
             if not _is_pattern(constraint.pattern):
                 report.warn(
                     "OG-MF-201",
@@ -83,7 +83,7 @@ def _constraints(report: Report, node: ExpandedNode) -> None:
                     "every write to this type will be refused; look-around and back references "
                     "are not known",
                 )
-        elif isinstance(constraint, Range):
+        elif isinstance(constraint, RangeConstraint):
             low, high = constraint.min, constraint.max
             if low is not None and high is not None and low > high:
                 report.warn(

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.ast import Annotation, Check, Constraint, Key, Range, TypeKind
+from omnigraph.lang.schema.ast import (
+    Annotation,
+    CheckConstraint,
+    Constraint,
+    KeyConstraint,
+    RangeConstraint,
+    TypeKind,
+)
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.ir import (
     EdgeIR,
@@ -116,7 +123,7 @@ def _ir(schema: Catalog | SchemaIR) -> SchemaIR:
     return schema.ir if isinstance(schema, Catalog) else schema
 
 
-class Named(Protocol):
+class NamedDecl(Protocol):
     """What has a name and annotations: a type or a property."""
 
     @property
@@ -125,7 +132,7 @@ class Named(Protocol):
     def annotations(self) -> tuple[Annotation, ...]: ...
 
 
-_T = TypeVar("_T", bound=Named)
+_T = TypeVar("_T", bound=NamedDecl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +173,7 @@ def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> Nam
     return NameMatch(pairs, refused)
 
 
-def _rename_from(thing: Named) -> str | None:
+def _rename_from(thing: NamedDecl) -> str | None:
     return next((a.value for a in thing.annotations if a.name == "rename_from" and a.value), None)
 
 
@@ -257,7 +264,7 @@ class _Planner:
             step = ChangeCardinality(TypeKind.EDGE, new.name, old.cardinality, new.cardinality)
             self.steps.append(step)
 
-    def _type_annotations(self, kind: TypeKind, old: Named, new: Named) -> None:
+    def _type_annotations(self, kind: TypeKind, old: NamedDecl, new: NamedDecl) -> None:
         entity = f"{kind}:{new.name}"
         self._other_annotations(entity, old.annotations, new.annotations, _TYPE_METADATA, {})
         self.steps += type_metadata_steps(kind, old, new)
@@ -385,13 +392,15 @@ def constraint_steps(
             yield DropConstraint(kind, owner, constraint)
 
 
-def type_metadata_steps(kind: TypeKind, old: Named, new: Named) -> Iterator[Step]:
+def type_metadata_steps(kind: TypeKind, old: NamedDecl, new: NamedDecl) -> Iterator[Step]:
     metadata = _only(new.annotations, _TYPE_METADATA)
     if metadata != _only(old.annotations, _TYPE_METADATA):
         yield UpdateTypeMetadata(kind, new.name, metadata)
 
 
-def property_metadata_steps(kind: TypeKind, owner: str, old: Named, new: Named) -> Iterator[Step]:
+def property_metadata_steps(
+    kind: TypeKind, owner: str, old: NamedDecl, new: NamedDecl
+) -> Iterator[Step]:
     metadata = _only(new.annotations, _PROPERTY_METADATA)
     if metadata != _only(old.annotations, _PROPERTY_METADATA):
         yield UpdatePropertyMetadata(kind, owner, new.name, metadata)
@@ -414,11 +423,11 @@ def _key_of(of: InterfaceIR | NodeIR | EdgeIR) -> tuple[str, ...]:
     """The columns that the ids of rows are spelled from."""
     if not isinstance(of, NodeIR):
         return ()
-    return next((c.columns for c in of.constraints if isinstance(c, Key)), ())
+    return next((c.columns for c in of.constraints if isinstance(c, KeyConstraint)), ())
 
 
 def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:
-    if isinstance(constraint, Range | Check):
+    if isinstance(constraint, RangeConstraint | CheckConstraint):
         name = renames.get(constraint.property, constraint.property)
         return replace(constraint, property=name)
     return replace(constraint, columns=tuple(renames.get(c, c) for c in constraint.columns))

@@ -22,7 +22,7 @@ from omnigraph.lang.schema.ast import (
     Annotation,
     ArgKind,
     Cardinality,
-    Check,
+    CheckConstraint,
     Constraint,
     Declaration,
     EdgeDecl,
@@ -30,7 +30,7 @@ from omnigraph.lang.schema.ast import (
     Member,
     NodeDecl,
     PropertyDecl,
-    Range,
+    RangeConstraint,
     Ref,
     SchemaFile,
 )
@@ -254,10 +254,12 @@ class _SchemaParser(Parser):
             return None
         if word == "range":
             ranged = read_range(self, arguments, span)
-            return None if ranged is None else Range(*ranged, span, (arguments[0].span,))
+            return None if ranged is None else RangeConstraint(*ranged, span, (arguments[0].span,))
         if word == "check":
             checked = read_check(self, arguments, span)
-            return None if checked is None else Check(*checked, span, (arguments[0].span,))
+            return (
+                None if checked is None else CheckConstraint(*checked, span, (arguments[0].span,))
+            )
         columns = read_columns(self, word, arguments)
         if columns is None:
             return None

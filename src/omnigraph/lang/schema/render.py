@@ -8,9 +8,9 @@ from omnigraph.lang.schema.ast import (
     Annotation,
     ArgKind,
     Cardinality,
-    Check,
+    CheckConstraint,
     Constraint,
-    Range,
+    RangeConstraint,
 )
 from omnigraph.lang.schema.ir_json import plain_float
 from omnigraph.lang.types import PropType
@@ -37,14 +37,14 @@ def render_annotation(annotation: Annotation) -> str:
 def render_constraint(constraint: Constraint) -> str:
     """A body constraint.
 
-    >>> render_constraint(Range("age", 0, None)), render_constraint(Check("code", "^a"))
-    ('@range(age, 0..)', '@check(code, "^a")')
+    >>> render_constraint(RangeConstraint("age", 0, None))
+    '@range(age, 0..)'
     """
     word = WORDS[type(constraint)]
-    if isinstance(constraint, Range):
+    if isinstance(constraint, RangeConstraint):
         low, high = _bound(constraint.min), _bound(constraint.max)
         return f"@{word}({constraint.property}, {low}..{high})"
-    if isinstance(constraint, Check):
+    if isinstance(constraint, CheckConstraint):
         return f"@{word}({constraint.property}, {quote_string(constraint.pattern)})"
     return f"@{word}({', '.join(constraint.columns)})"
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.ast import Annotation, Cardinality, Constraint, Index, TypeKind
+from omnigraph.lang.schema.ast import Annotation, Cardinality, Constraint, IndexConstraint, TypeKind
 from omnigraph.lang.schema.ir import (
     annotation_from_json,
     annotation_to_json,
@@ -353,7 +353,7 @@ def tier_of(step: Step) -> Tier:
         case ChangeNullability():
             return Tier.SAFE if step.nullable else Tier.VALIDATED
         case AddConstraint():
-            return Tier.SAFE if isinstance(step.constraint, Index) else Tier.VALIDATED
+            return Tier.SAFE if isinstance(step.constraint, IndexConstraint) else Tier.VALIDATED
     return Tier.SAFE
 
 

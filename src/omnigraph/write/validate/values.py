@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError, ValueViolation
-from omnigraph.lang.schema.ast import Check, Range
+from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.lang.schema.patterns import BadPattern, matches
 from omnigraph.storage.tables.store import KEY
@@ -56,7 +56,7 @@ def _empty_ids(kind: Kind, table: pa.Table) -> Iterator[Violation]:
         yield _found(kind, table, position, text, name, value)
 
 
-def _ranges(kind: Kind, rule: Range, table: pa.Table) -> Iterator[Violation]:
+def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
     if column is None or pa.types.is_list(column.type):
         return
@@ -85,7 +85,7 @@ def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., 
     return beyond(column, pa.scalar(bound))
 
 
-def _checks(kind: Kind, rule: Check, table: pa.Table) -> Iterator[Violation]:
+def _checks(kind: Kind, rule: CheckConstraint, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
     if column is None:
         return

@@ -31,10 +31,10 @@ def examine_query(
             context.error("T28", message, param.span, "use `now()`")
     body = query.body
     checked: CheckedQuery
-    if isinstance(body, ast.Read):
+    if isinstance(body, ast.ReadBody):
         checked = check_read(context, query, body)
     else:
-        assert isinstance(body, ast.Mutation)
+        assert isinstance(body, ast.MutationBody)
         checked = check_mutation(context, query, body)
     if context.error_count:
         errors = (d for d in context.diagnostics if d.severity is Severity.ERROR)

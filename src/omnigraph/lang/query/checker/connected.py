@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Pattern
-from omnigraph.lang.query.groups import Groups
+from omnigraph.lang.query.disjoint_sets import DisjointSets
 
 
 def is_connected(pattern: Pattern) -> bool:
@@ -12,12 +12,12 @@ def is_connected(pattern: Pattern) -> bool:
 
     Patterns that are not connected give the product of their rows, which is rarely meant.
     """
-    groups = Groups()
+    groups = DisjointSets()
     names = {node.variable for node in pattern.nodes}
     for hop in pattern.hops:
         ends = [hop.src, hop.dst, hop.edge_variable or hop.src]
-        groups.join(ends)
+        groups.union(ends)
         names.update(ends)
     for condition in pattern.conditions:
-        groups.join(sorted(typed.variables(condition)))
-    return len({groups.leader(name) for name in names}) <= 1
+        groups.union(sorted(typed.variables(condition)))
+    return len({groups.find(name) for name in names}) <= 1

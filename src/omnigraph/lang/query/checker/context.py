@@ -19,7 +19,7 @@ _MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundVariable:
     """What a variable stands for."""
 
     kind: EntityKind
@@ -65,15 +65,15 @@ class Context:
 
 
 @dataclass(slots=True)
-class Scope:
+class VariableScope:
     """The variables of one block; a block inside it sees them too, not the other way round."""
 
-    parent: Scope | None = None
-    bound: dict[str, Bound] = field(default_factory=dict)
+    parent: VariableScope | None = None
+    bound: dict[str, BoundVariable] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def get(self, name: str) -> Bound | None:
-        scope: Scope | None = self
+    def get(self, name: str) -> BoundVariable | None:
+        scope: VariableScope | None = self
         while scope is not None:
             found = scope.bound.get(name)
             if found is not None:
@@ -83,7 +83,7 @@ class Scope:
 
     def is_broken(self, name: str) -> bool:
         """Whether the variable stands in a clause that is wrong, so that its type is unknown."""
-        scope: Scope | None = self
+        scope: VariableScope | None = self
         while scope is not None:
             if name in scope.broken:
                 return True
@@ -93,7 +93,7 @@ class Scope:
     def names(self) -> list[str]:
         """Every visible variable, nearest block first, in binding order."""
         names: dict[str, None] = {}
-        scope: Scope | None = self
+        scope: VariableScope | None = self
         while scope is not None:
             names.update(dict.fromkeys(scope.bound))
             scope = scope.parent
@@ -111,7 +111,7 @@ def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | Non
     return None
 
 
-def properties_of(catalog: Catalog, bound: Bound) -> Mapping[str, Property]:
+def properties_of(catalog: Catalog, bound: BoundVariable) -> Mapping[str, Property]:
     """The declared properties of what a variable stands for."""
     if bound.kind is EntityKind.NODE:
         return catalog.node_types[bound.type_name].properties

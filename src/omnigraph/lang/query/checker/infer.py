@@ -12,7 +12,7 @@ from typing import Any
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
-from omnigraph.lang.query.checker.context import Context, Scope, properties_of, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope, properties_of, suggest
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant
 from omnigraph.lang.query.expressions import ast_span
 from omnigraph.lang.types import PropType, comparable
@@ -26,7 +26,7 @@ class Inference:
     """
 
     context: Context
-    scope: Scope
+    scope: VariableScope
     aggregates: bool = False
     row: dict[str, PropType] | None = None
     row_variable: str = ""
@@ -81,16 +81,16 @@ def rule(node: type[ast.Expr]) -> Callable[[Rule], Rule]:
 # -- leaves -----------------------------------------------------------------------------------
 
 
-@rule(ast.Literal)
-def _literal(at: Inference, node: ast.Literal) -> typed.TypedExpr | None:
+@rule(ast.LiteralExpr)
+def _literal(at: Inference, node: ast.LiteralExpr) -> typed.TypedExpr | None:
     return constant(at.context, node)
 
 
-@rule(ast.ListLiteral)
-def _list(at: Inference, node: ast.ListLiteral) -> typed.TypedExpr | None:
+@rule(ast.ListExpr)
+def _list(at: Inference, node: ast.ListExpr) -> typed.TypedExpr | None:
     items: list[typed.TypedExpr] = []
     for item in node.items:
-        if not isinstance(item, ast.Literal | ast.Variable | ast.ListLiteral):
+        if not isinstance(item, ast.LiteralExpr | ast.VariableExpr | ast.ListExpr):
             at.error("T27", "a list holds literals and parameters", ast_span(item))
             return None
         found = at.expr(item)
@@ -103,8 +103,8 @@ def _list(at: Inference, node: ast.ListLiteral) -> typed.TypedExpr | None:
     return list_constant(at.context, node, items)
 
 
-@rule(ast.Variable)
-def _variable(at: Inference, node: ast.Variable) -> typed.TypedExpr | None:
+@rule(ast.VariableExpr)
+def _variable(at: Inference, node: ast.VariableExpr) -> typed.TypedExpr | None:
     type_ = at.context.param(node.name)
     if type_ is not None:
         return typed.Parameter(node.name, type_)
@@ -123,12 +123,12 @@ def _variable(at: Inference, node: ast.Variable) -> typed.TypedExpr | None:
     return None
 
 
-@rule(ast.Property)
-def _property(at: Inference, node: ast.Property) -> typed.TypedExpr | None:
+@rule(ast.PropertyExpr)
+def _property(at: Inference, node: ast.PropertyExpr) -> typed.TypedExpr | None:
     return property_column(at, node, "T6")
 
 
-def property_column(at: Inference, node: ast.Property, code: str) -> typed.Column | None:
+def property_column(at: Inference, node: ast.PropertyExpr, code: str) -> typed.Column | None:
     """``$v.p`` as a column; ``code`` is what the caller reports with."""
     if at.row is not None:
         at.error(
@@ -154,14 +154,14 @@ def property_column(at: Inference, node: ast.Property, code: str) -> typed.Colum
     return typed.Column(node.variable, node.name, found.type)
 
 
-def _property_hint(node: ast.Property, properties: Iterable[str]) -> str | None:
+def _property_hint(node: ast.PropertyExpr, properties: Iterable[str]) -> str | None:
     if node.name == typed.ID_COLUMN:
         return f"return `${node.variable}` to get its id"
     return suggest(node.name, properties)
 
 
-@rule(ast.Name)
-def _name(at: Inference, node: ast.Name) -> typed.TypedExpr | None:
+@rule(ast.NameExpr)
+def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr | None:
     if at.row is None:
         at.error(
             "T35",
@@ -184,8 +184,8 @@ def _name(at: Inference, node: ast.Name) -> typed.TypedExpr | None:
 # -- conditions -------------------------------------------------------------------------------
 
 
-@rule(ast.Compare)
-def _compare(at: Inference, node: ast.Compare) -> typed.TypedExpr | None:
+@rule(ast.CompareExpr)
+def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr | None:
     left, right = at.expr(_named_like_a_literal(at, node.left)), at.expr(node.right)
     if left is None or right is None:
         return None
@@ -211,12 +211,12 @@ def _compare(at: Inference, node: ast.Compare) -> typed.TypedExpr | None:
 
 def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
     """Left of a comparison in a mutation stands a property, even one called `true` or `null`."""
-    if at.row is None or not isinstance(node, ast.Literal):
+    if at.row is None or not isinstance(node, ast.LiteralExpr):
         return node
     if node.kind not in (ast.LiteralKind.BOOL, ast.LiteralKind.NULL):
         return node
     word = "null" if node.value is None else str(node.value).lower()
-    return ast.Name(word, node.span) if word in at.row else node
+    return ast.NameExpr(word, node.span) if word in at.row else node
 
 
 def _mismatch_code(at: Inference, left: typed.TypedExpr, right: typed.TypedExpr) -> str:
@@ -237,7 +237,9 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
     return None
 
 
-def _plain(at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr) -> bool:
+def _plain(
+    at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
+) -> bool:
     for side in (left, right):
         if side.type.is_plain:
             continue
@@ -253,7 +255,7 @@ def _plain(at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed
 
 
 def _contains(
-    at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr
+    at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
 ) -> typed.TypedExpr | None:
     if not left.type.is_list:
         return typed.Substring(left, right) if _texts(at, node, left, right) else None
@@ -264,7 +266,9 @@ def _contains(
     return _member(at, right, left, node.span)
 
 
-def _texts(at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr) -> bool:
+def _texts(
+    at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
+) -> bool:
     for side in (left, right):
         if not (is_null(side) or side.type.as_nullable(False) == typed.STRING or _enum(side)):
             wanted = "two Strings"
@@ -304,8 +308,8 @@ def _of_any_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.Typed
     return typed.Constant(options.value, type_)
 
 
-@rule(ast.In)
-def _in(at: Inference, node: ast.In) -> typed.TypedExpr | None:
+@rule(ast.InExpr)
+def _in(at: Inference, node: ast.InExpr) -> typed.TypedExpr | None:
     item, options = at.expr(node.item), at.expr(node.options)
     if item is None or options is None:
         return None
@@ -324,8 +328,8 @@ def _in(at: Inference, node: ast.In) -> typed.TypedExpr | None:
     return _member(at, item, options, node.span)
 
 
-@rule(ast.IsNull)
-def _is_null(at: Inference, node: ast.IsNull) -> typed.TypedExpr | None:
+@rule(ast.IsNullExpr)
+def _is_null(at: Inference, node: ast.IsNullExpr) -> typed.TypedExpr | None:
     operand = at.expr(node.operand)
     if operand is None:
         return None
@@ -341,28 +345,28 @@ def _is_null(at: Inference, node: ast.IsNull) -> typed.TypedExpr | None:
     return typed.IsNull(operand, node.negated)
 
 
-@rule(ast.Not)
-def _not(at: Inference, node: ast.Not) -> typed.TypedExpr | None:
+@rule(ast.NotExpr)
+def _not(at: Inference, node: ast.NotExpr) -> typed.TypedExpr | None:
     operand = at.condition(node.operand)
     return None if operand is None else typed.Not(operand)
 
 
-@rule(ast.And)
-def _and(at: Inference, node: ast.And) -> typed.TypedExpr | None:
+@rule(ast.AndExpr)
+def _and(at: Inference, node: ast.AndExpr) -> typed.TypedExpr | None:
     operands = [at.condition(operand) for operand in node.operands]
     kept = tuple(operand for operand in operands if operand is not None)
     return typed.And(kept) if len(kept) == len(operands) else None
 
 
-@rule(ast.Or)
-def _or(at: Inference, node: ast.Or) -> typed.TypedExpr | None:
+@rule(ast.OrExpr)
+def _or(at: Inference, node: ast.OrExpr) -> typed.TypedExpr | None:
     operands = [at.condition(operand) for operand in node.operands]
     kept = tuple(operand for operand in operands if operand is not None)
     return typed.Or(kept) if len(kept) == len(operands) else None
 
 
 def _warn_never(
-    at: Inference, node: ast.Compare, left: typed.TypedExpr, right: typed.TypedExpr
+    at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
 ) -> None:
     """Comparisons that are legal and pointless."""
     if is_null(left) or is_null(right):
@@ -382,8 +386,8 @@ def _warn_never(
 # -- calls ------------------------------------------------------------------------------------
 
 
-@rule(ast.Aggregate)
-def _aggregate(at: Inference, node: ast.Aggregate) -> typed.TypedExpr | None:
+@rule(ast.AggregateExpr)
+def _aggregate(at: Inference, node: ast.AggregateExpr) -> typed.TypedExpr | None:
     if not at.aggregates:
         message = f"`{node.function}` may only stand at the top of a projection"
         at.error("T9", message, node.span)
@@ -415,16 +419,16 @@ def _aggregate(at: Inference, node: ast.Aggregate) -> typed.TypedExpr | None:
     return typed.Aggregate(function, arg)
 
 
-CallRule = Callable[[Inference, ast.Call], typed.TypedExpr | None]
+CallRule = Callable[[Inference, ast.CallExpr], typed.TypedExpr | None]
 CALLS: dict[str, CallRule] = {}
 
 
-@rule(ast.Call)
-def _call(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
+@rule(ast.CallExpr)
+def _call(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
     return CALLS[node.function](at, node)
 
 
-def _now(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
+def _now(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
     return typed.Parameter(typed.NOW_PARAMETER, typed.DATETIME)
 
 

@@ -68,7 +68,7 @@ def is_null(expr: typed.TypedExpr | None) -> bool:
     return isinstance(expr, typed.Constant) and expr.value is None
 
 
-def constant(context: Context, literal: ast.Literal) -> typed.Constant | None:
+def constant(context: Context, literal: ast.LiteralExpr) -> typed.Constant | None:
     """A single literal with its type."""
     kind = literal.kind
     if kind is ast.LiteralKind.NULL:
@@ -94,7 +94,7 @@ _DATETIME = ("DateTime", "YYYY-MM-DDTHH:MM:SS, with a zone such as Z or +02:00 i
 
 
 def list_constant(
-    context: Context, literal: ast.ListLiteral, items: list[typed.TypedExpr]
+    context: Context, literal: ast.ListExpr, items: list[typed.TypedExpr]
 ) -> typed.TypedExpr | None:
     """A list literal from its typed items: one element type, numbers widen to 64 bits."""
     known = [item.type for item in items if not is_null(item)]

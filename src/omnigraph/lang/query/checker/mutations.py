@@ -9,7 +9,7 @@ from omnigraph.lang.query.checked import (
     CheckedStatement,
     StatementKind,
 )
-from omnigraph.lang.query.checker.context import Context, Scope, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope, suggest
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import assignable
 from omnigraph.lang.query.expressions import ast_span
@@ -20,7 +20,7 @@ ENDPOINTS = ("from", "to")
 _STORED = {"from": "src", "to": "dst"}
 
 
-def check_mutation(context: Context, query: ast.Query, body: ast.Mutation) -> CheckedMutation:
+def check_mutation(context: Context, query: ast.Query, body: ast.MutationBody) -> CheckedMutation:
     """Check every statement; each is checked even when one before it is wrong."""
     statements = [_statement(context, statement) for statement in body.statements]
     return CheckedMutation(
@@ -31,27 +31,27 @@ def check_mutation(context: Context, query: ast.Query, body: ast.Mutation) -> Ch
 
 
 def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None:
-    assert isinstance(node, ast.Insert | ast.Update | ast.Delete)
+    assert isinstance(node, ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement)
     target = _target(context, node)
     if target is None:
         return None
     match node:
-        case ast.Insert():
+        case ast.InsertStatement():
             values = _assignments(context, node.assignments, target)
             _required(context, node, target)
             return _checked(StatementKind.INSERT, target, values, None, node)
-        case ast.Update():
+        case ast.UpdateStatement():
             values = _assignments(context, node.assignments, target)
             _unchangeable(context, node, target)
             where = _where(context, node.where, target)
             return _checked(StatementKind.UPDATE, target, values, where, node)
-        case ast.Delete():
+        case ast.DeleteStatement():
             where = _where(context, node.where, target)
             return _checked(StatementKind.DELETE, target, (), where, node)
 
 
 def _target(
-    context: Context, node: ast.Insert | ast.Update | ast.Delete
+    context: Context, node: ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement
 ) -> NodeType | EdgeType | None:
     """The type that a statement names, exactly as declared."""
     catalog = context.catalog
@@ -68,7 +68,7 @@ def _checked(
     target: NodeType | EdgeType,
     values: tuple[tuple[str, typed.TypedExpr], ...],
     where: typed.TypedExpr | None,
-    node: ast.Insert | ast.Update | ast.Delete,
+    node: ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement,
 ) -> CheckedStatement:
     entity = typed.EntityKind.EDGE if isinstance(target, EdgeType) else typed.EntityKind.NODE
     return CheckedStatement(kind, entity, target.name, values, where, node.span)
@@ -110,7 +110,7 @@ def _assignments(
 def _value(
     context: Context, node: ast.Assignment, type_: PropType, owner: str
 ) -> typed.TypedExpr | None:
-    at = Inference(context, Scope(), row={})
+    at = Inference(context, VariableScope(), row={})
     value = at.expr(node.value)
     if value is None:
         return None
@@ -128,7 +128,7 @@ def _value(
     return None
 
 
-def _required(context: Context, node: ast.Insert, target: NodeType | EdgeType) -> None:
+def _required(context: Context, node: ast.InsertStatement, target: NodeType | EdgeType) -> None:
     """An insert gives every property that may not be null (T12)."""
     given = {assignment.name for assignment in node.assignments}
     ends = ENDPOINTS if isinstance(target, EdgeType) else ()
@@ -151,7 +151,7 @@ def _required(context: Context, node: ast.Insert, target: NodeType | EdgeType) -
         context.error("T12", f"insert of `{target.name}` needs {wanted}", node.type_span)
 
 
-def _unchangeable(context: Context, node: ast.Update, target: NodeType | EdgeType) -> None:
+def _unchangeable(context: Context, node: ast.UpdateStatement, target: NodeType | EdgeType) -> None:
     for assignment in node.assignments:
         if isinstance(target, EdgeType):
             if assignment.name in ENDPOINTS:
@@ -167,7 +167,9 @@ def _unchangeable(context: Context, node: ast.Update, target: NodeType | EdgeTyp
 
 
 def _where(context: Context, node: ast.Expr, target: NodeType | EdgeType) -> typed.TypedExpr | None:
-    at = Inference(context, Scope(), row=writable(target), row_variable=ROW, row_label=target.name)
+    at = Inference(
+        context, VariableScope(), row=writable(target), row_variable=ROW, row_label=target.name
+    )
     found = at.condition(node)
     return None if found is None else _stored_ends(found, isinstance(target, EdgeType))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Pattern
-from omnigraph.lang.query.checker.context import Bound, Context, Scope, suggest
+from omnigraph.lang.query.checker.context import BoundVariable, Context, VariableScope, suggest
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import fits
 from omnigraph.lang.query.expressions import ast_span, edge_word
@@ -23,9 +23,11 @@ _NODE = typed.EntityKind.NODE
 _EDGE = typed.EntityKind.EDGE
 
 
-def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...]) -> Pattern:
+def check_pattern(
+    context: Context, scope: VariableScope, clauses: tuple[ast.Clause, ...]
+) -> Pattern:
     """Check one block; its variables are added to ``scope``."""
-    bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
+    bindings = [clause for clause in clauses if isinstance(clause, ast.BindingClause)]
     for binding in bindings:
         _bind_type(context, scope, binding)
     named_blank = scope.get(ast.ANONYMOUS) is not None
@@ -33,11 +35,13 @@ def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...
     nodes = _nodes(context, scope, bindings)
     at = Inference(context, scope)
     conditions = [
-        at.condition(clause.condition) for clause in clauses if isinstance(clause, ast.Filter)
+        at.condition(clause.condition) for clause in clauses if isinstance(clause, ast.FilterClause)
     ]
     _refuse_fused_rank(context, clauses, conditions)
     absent = [
-        _negation(context, scope, clause) for clause in clauses if isinstance(clause, ast.Negation)
+        _negation(context, scope, clause)
+        for clause in clauses
+        if isinstance(clause, ast.NegationClause)
     ]
     return Pattern(
         tuple(nodes),
@@ -50,7 +54,7 @@ def check_pattern(context: Context, scope: Scope, clauses: tuple[ast.Clause, ...
 # -- bindings ---------------------------------------------------------------------------------
 
 
-def _bind_type(context: Context, scope: Scope, binding: ast.Binding) -> None:
+def _bind_type(context: Context, scope: VariableScope, binding: ast.BindingClause) -> None:
     name = binding.type_name
     if context.catalog.node(name) is None:
         message = f"unknown node type `{name}`"
@@ -66,13 +70,15 @@ def _bind_type(context: Context, scope: Scope, binding: ast.Binding) -> None:
         return
     known = scope.get(binding.variable)
     if known is None:
-        scope.bound[binding.variable] = Bound(_NODE, name, binding.span)
+        scope.bound[binding.variable] = BoundVariable(_NODE, name, binding.span)
     elif known.kind is not _NODE or known.type_name != name:
         message = f"variable `${binding.variable}` already bound to type `{known.type_name}`"
         context.error("T26", f"{message}, cannot rebind to `{name}`", binding.type_span)
 
 
-def _nodes(context: Context, scope: Scope, bindings: list[ast.Binding]) -> list[BoundNode]:
+def _nodes(
+    context: Context, scope: VariableScope, bindings: list[ast.BindingClause]
+) -> list[BoundNode]:
     """One node for each variable; a variable bound twice collects the conditions of both."""
     filters: dict[str, list[typed.TypedExpr]] = {}
     for binding in bindings:
@@ -92,7 +98,7 @@ def _nodes(context: Context, scope: Scope, bindings: list[ast.Binding]) -> list[
 
 
 def _match(
-    context: Context, binding: ast.Binding, match: ast.PropertyMatch
+    context: Context, binding: ast.BindingClause, match: ast.PropertyMatch
 ) -> typed.TypedExpr | None:
     node_type = context.catalog.node_types[binding.type_name]
     prop = node_type.properties.get(match.name)
@@ -106,12 +112,12 @@ def _match(
         kind = "Blob" if type_.is_blob else "Vector"
         context.error("T3", f"{kind} property {label} cannot be matched", match.span)
         return None
-    if isinstance(match.value, ast.Variable) and match.value.name not in context.params:
+    if isinstance(match.value, ast.VariableExpr) and match.value.name not in context.params:
         message = f"`${match.value.name}` is not a declared parameter"
         hint = suggest(match.value.name, context.params, "${}")
         context.error("T25", message, match.value.span, hint)
         return None
-    value = Inference(context, Scope()).expr(match.value)
+    value = Inference(context, VariableScope()).expr(match.value)
     if value is None or not _value_fits(context, value, type_, label, ast_span(match.value)):
         return None
     column = typed.Column(binding.variable, match.name, type_)
@@ -144,10 +150,10 @@ def _value_fits(
 
 
 def _hops(
-    context: Context, scope: Scope, clauses: tuple[ast.Clause, ...], named_blank: bool
+    context: Context, scope: VariableScope, clauses: tuple[ast.Clause, ...], named_blank: bool
 ) -> list[Hop]:
     """The traversals of a block, in the order written."""
-    written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+    written = [clause for clause in clauses if isinstance(clause, ast.TraversalClause)]
 
     def end(name: str) -> str:
         return context.anonymous() if name == ast.ANONYMOUS and not named_blank else name
@@ -165,7 +171,9 @@ def _hops(
     return [found[position] for position in sorted(found)]
 
 
-def _hop(context: Context, scope: Scope, clause: ast.Traversal, src: str, dst: str) -> Hop | None:
+def _hop(
+    context: Context, scope: VariableScope, clause: ast.TraversalClause, src: str, dst: str
+) -> Hop | None:
     edge = _edge_type(context, clause)
     _check_hops(context, clause)
     if edge is None:
@@ -199,7 +207,7 @@ def _hop(context: Context, scope: Scope, clause: ast.Traversal, src: str, dst: s
     )
 
 
-def _edge_type(context: Context, clause: ast.Traversal) -> EdgeType | None:
+def _edge_type(context: Context, clause: ast.TraversalClause) -> EdgeType | None:
     edge = context.catalog.edge(clause.edge)
     if edge is None:
         words = [edge_word(name) for name in context.catalog.edge_types]
@@ -210,7 +218,7 @@ def _edge_type(context: Context, clause: ast.Traversal) -> EdgeType | None:
     return edge
 
 
-def _check_hops(context: Context, clause: ast.Traversal) -> None:
+def _check_hops(context: Context, clause: ast.TraversalClause) -> None:
     least, most = clause.hops.min, clause.hops.max
     if least < 1:
         context.error("T15", "the fewest hops must be at least 1", clause.span)
@@ -223,7 +231,12 @@ def _check_hops(context: Context, clause: ast.Traversal) -> None:
 
 
 def _orient(
-    context: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType, src: str, dst: str
+    context: Context,
+    scope: VariableScope,
+    clause: ast.TraversalClause,
+    edge: EdgeType,
+    src: str,
+    dst: str,
 ) -> Direction | None:
     """The direction from the types that are known, left side first."""
     left, right = scope.get(src), scope.get(dst)
@@ -256,7 +269,7 @@ def _orient(
 
 
 def _not_an_endpoint(
-    context: Context, clause: ast.Traversal, name: str, bound: Bound, edge: EdgeType
+    context: Context, clause: ast.TraversalClause, name: str, bound: BoundVariable, edge: EdgeType
 ) -> None:
     shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}`"
     message = f"variable `${name}` is a `{bound.type_name}`, which is no end of {shape}"
@@ -265,15 +278,15 @@ def _not_an_endpoint(
 
 def _bind_end(
     context: Context,
-    scope: Scope,
-    clause: ast.Traversal,
+    scope: VariableScope,
+    clause: ast.TraversalClause,
     edge: EdgeType,
     name: str,
     type_name: str,
 ) -> bool:
     known = scope.get(name)
     if known is None:
-        scope.bound[name] = Bound(_NODE, type_name, clause.span)
+        scope.bound[name] = BoundVariable(_NODE, type_name, clause.span)
         return True
     if known.type_name == type_name:
         return True
@@ -282,7 +295,9 @@ def _bind_end(
     return False
 
 
-def _bind_edge(context: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -> bool:
+def _bind_edge(
+    context: Context, scope: VariableScope, clause: ast.TraversalClause, edge: EdgeType
+) -> bool:
     variable = clause.edge_variable
     if variable is None:
         return True
@@ -299,7 +314,7 @@ def _bind_edge(context: Context, scope: Scope, clause: ast.Traversal, edge: Edge
         message = f"variable `${variable}` is already bound to `{known.type_name}`"
         context.error("T23", f"{message} and cannot bind an edge", clause.span)
         return False
-    scope.bound[variable] = Bound(_EDGE, edge.name, clause.span)
+    scope.bound[variable] = BoundVariable(_EDGE, edge.name, clause.span)
     return True
 
 
@@ -311,7 +326,7 @@ def _refuse_fused_rank(
     clauses: tuple[ast.Clause, ...],
     conditions: list[typed.TypedExpr | None],
 ) -> None:
-    filters = [clause for clause in clauses if isinstance(clause, ast.Filter)]
+    filters = [clause for clause in clauses if isinstance(clause, ast.FilterClause)]
     for clause, condition in zip(filters, conditions, strict=True):
         if condition is None:
             continue
@@ -320,8 +335,8 @@ def _refuse_fused_rank(
             context.error("T21", message, clause.span, "use it in `return` and `order`")
 
 
-def _negation(context: Context, scope: Scope, clause: ast.Negation) -> Absent:
-    inner = Scope(parent=scope)
+def _negation(context: Context, scope: VariableScope, clause: ast.NegationClause) -> Absent:
+    inner = VariableScope(parent=scope)
     before = context.error_count
     pattern = check_pattern(context, inner, clause.clauses)
     outer = tuple(name for name in _mentioned(clause.clauses) if scope.get(name) is not None)
@@ -335,18 +350,18 @@ def _mentioned(clauses: tuple[ast.Clause, ...]) -> list[str]:
     """The variables that clauses name themselves, each once, in the order written."""
     names: list[str] = []
     for clause in clauses:
-        if isinstance(clause, ast.Traversal):
+        if isinstance(clause, ast.TraversalClause):
             names += [clause.src, clause.dst]
-        elif isinstance(clause, ast.Binding):
+        elif isinstance(clause, ast.BindingClause):
             names.append(clause.variable)
-        elif isinstance(clause, ast.Filter):
+        elif isinstance(clause, ast.FilterClause):
             names += _expression_variables(clause.condition)
     return list(dict.fromkeys(names))
 
 
 def _expression_variables(node: ast.Expr) -> list[str]:
     return [
-        part.name if isinstance(part, ast.Variable) else part.variable
+        part.name if isinstance(part, ast.VariableExpr) else part.variable
         for part in ast.walk(node)
-        if isinstance(part, ast.Variable | ast.Property)
+        if isinstance(part, ast.VariableExpr | ast.PropertyExpr)
     ]

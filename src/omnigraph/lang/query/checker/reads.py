@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import CheckedRead, OutputColumn, SortKey
-from omnigraph.lang.query.checker.context import Context, Scope, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope, suggest
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.patterns import check_pattern
 from omnigraph.lang.query.expressions import ast_span
@@ -12,9 +12,9 @@ from omnigraph.lang.query.expressions import ast_span
 _LIMIT = "add `limit 10` after the order block"
 
 
-def check_read(context: Context, query: ast.Query, body: ast.Read) -> CheckedRead:
+def check_read(context: Context, query: ast.Query, body: ast.ReadBody) -> CheckedRead:
     """Check a read; the result is only of use when no error was reported."""
-    scope = Scope()
+    scope = VariableScope()
     pattern = check_pattern(context, scope, body.clauses)
     columns = _columns(context, scope, body)
     order = _order(context, scope, body, columns)
@@ -34,23 +34,25 @@ def check_read(context: Context, query: ast.Query, body: ast.Read) -> CheckedRea
 # -- columns ----------------------------------------------------------------------------------
 
 
-def _columns(context: Context, scope: Scope, body: ast.Read) -> list[OutputColumn | None]:
-    grouped = any(isinstance(p.expr, ast.Aggregate) for p in body.projections)
+def _columns(
+    context: Context, scope: VariableScope, body: ast.ReadBody
+) -> list[OutputColumn | None]:
+    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
     return [_column(context, scope, projection, grouped) for projection in body.projections]
 
 
 def _column(
-    context: Context, scope: Scope, projection: ast.Projection, grouped: bool
+    context: Context, scope: VariableScope, projection: ast.Projection, grouped: bool
 ) -> OutputColumn | None:
     node = projection.expr
-    at = Inference(context, scope, aggregates=isinstance(node, ast.Aggregate))
+    at = Inference(context, scope, aggregates=isinstance(node, ast.AggregateExpr))
     expr = at.expr(node)
     if expr is None:
         return None
     if expr.type.is_blob:
         context.error("T24", "a Blob cannot be read as a value", projection.span)
         return None
-    if grouped and not isinstance(node, ast.Aggregate | ast.Property | ast.Variable):
+    if grouped and not isinstance(node, ast.AggregateExpr | ast.PropertyExpr | ast.VariableExpr):
         context.error(
             "T9",
             "beside an aggregate only properties and variables can be returned",
@@ -86,7 +88,9 @@ def _default_name(expr: typed.TypedExpr) -> str | None:
             return None
 
 
-def _warn_same_names(context: Context, body: ast.Read, columns: list[OutputColumn | None]) -> None:
+def _warn_same_names(
+    context: Context, body: ast.ReadBody, columns: list[OutputColumn | None]
+) -> None:
     seen: set[str] = set()
     for projection, column in zip(body.projections, columns, strict=True):
         if column is None:
@@ -101,12 +105,12 @@ def _warn_same_names(context: Context, body: ast.Read, columns: list[OutputColum
 
 
 def _order(
-    context: Context, scope: Scope, body: ast.Read, columns: list[OutputColumn | None]
+    context: Context, scope: VariableScope, body: ast.ReadBody, columns: list[OutputColumn | None]
 ) -> tuple[SortKey, ...]:
     known = [column for column in columns if column is not None]
     complete = len(known) == len(columns)
-    grouped = any(isinstance(p.expr, ast.Aggregate) for p in body.projections)
-    by_column = any(isinstance(entry.expr, ast.Name) for entry in body.order)
+    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
+    by_column = any(isinstance(entry.expr, ast.NameExpr) for entry in body.order)
     keys: list[tuple[SortKey, ast.Ordering]] = []
     for position, entry in enumerate(body.order):
         key = _sort_key(context, scope, entry, known, complete)
@@ -131,13 +135,13 @@ def _order(
 
 def _sort_key(
     context: Context,
-    scope: Scope,
+    scope: VariableScope,
     entry: ast.Ordering,
     columns: list[OutputColumn],
     complete: bool,
 ) -> SortKey | None:
     node = entry.expr
-    if isinstance(node, ast.Name):
+    if isinstance(node, ast.NameExpr):
         for position, column in enumerate(columns):
             if column.name == node.name:
                 return _by_column(context, entry, column, position)
@@ -146,8 +150,8 @@ def _sort_key(
             message = f"`{node.name}` is no column of the result"
             context.error("T29", message, node.span, suggest(node.name, names))
         return None
-    is_rank = isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf")
-    if not isinstance(node, ast.Property) and not is_rank:
+    is_rank = isinstance(node, ast.CallExpr) and node.function in ("nearest", "bm25", "rrf")
+    if not isinstance(node, ast.PropertyExpr) and not is_rank:
         context.error(
             "T29",
             "unsupported ordering expression",
@@ -205,7 +209,7 @@ def _returned(
 
 def _check_search_order(
     context: Context,
-    body: ast.Read,
+    body: ast.ReadBody,
     keys: list[tuple[SortKey, ast.Ordering]],
     columns: list[OutputColumn],
     by_column: bool,

@@ -11,17 +11,17 @@ from omnigraph.lang.query.expressions import ast_span
 _CODES = {"search": "T19", "fuzzy": "T19", "match_text": "T20", "bm25": "T20"}
 
 
-def _refuse_in_mutation(at: Inference, node: ast.Call) -> bool:
+def _refuse_in_mutation(at: Inference, node: ast.CallExpr) -> bool:
     if at.row is None:
         return False
     at.error("T11", f"`{node.function}` cannot be used in a mutation predicate", node.span)
     return True
 
 
-def _text_field(at: Inference, node: ast.Call) -> typed.Column | None:
+def _text_field(at: Inference, node: ast.CallExpr) -> typed.Column | None:
     code = _CODES[node.function]
     field = node.args[0]
-    if not isinstance(field, ast.Property):
+    if not isinstance(field, ast.PropertyExpr):
         message = f"`{node.function}` searches a String property"
         at.error(code, message, ast_span(field), f"write `{node.function}($v.property, query)`")
         return None
@@ -35,7 +35,7 @@ def _text_field(at: Inference, node: ast.Call) -> typed.Column | None:
     return column
 
 
-def _text_query(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
+def _text_query(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
     query = at.expr(node.args[1])
     if query is None:
         return None
@@ -46,7 +46,7 @@ def _text_query(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
     return query if _is_given(at, node, query, _CODES[node.function]) else None
 
 
-def _is_given(at: Inference, node: ast.Call, query: typed.TypedExpr, code: str) -> bool:
+def _is_given(at: Inference, node: ast.CallExpr, query: typed.TypedExpr, code: str) -> bool:
     """A search asks one thing of all rows; what differs from row to row cannot be asked."""
     if not typed.variables(query):
         return True
@@ -74,7 +74,7 @@ def _integer(
     return True, found
 
 
-def _text_match(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
+def _text_match(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
     if _refuse_in_mutation(at, node):
         return None
     field, query = _text_field(at, node), _text_query(at, node)
@@ -92,18 +92,18 @@ def _text_match(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
     return typed.TextMatch(typed.TextFunction(node.function), field, query, edits)
 
 
-def _bm25(at: Inference, node: ast.Call) -> typed.Bm25 | None:
+def _bm25(at: Inference, node: ast.CallExpr) -> typed.Bm25 | None:
     if _refuse_in_mutation(at, node):
         return None
     field, query = _text_field(at, node), _text_query(at, node)
     return None if field is None or query is None else typed.Bm25(field, query)
 
 
-def _nearest(at: Inference, node: ast.Call) -> typed.Nearest | None:
+def _nearest(at: Inference, node: ast.CallExpr) -> typed.Nearest | None:
     if _refuse_in_mutation(at, node):
         return None
     target = node.args[0]
-    assert isinstance(target, ast.Property)
+    assert isinstance(target, ast.PropertyExpr)
     field = property_column(at, target, "T15")
     query = at.expr(node.args[1])
     if field is None or query is None:
@@ -133,7 +133,7 @@ def _nearest(at: Inference, node: ast.Call) -> typed.Nearest | None:
     return typed.Nearest(field, query)
 
 
-def _rrf(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
+def _rrf(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
     if _refuse_in_mutation(at, node):
         return None
     primary, secondary = _rank(at, node.args[0]), _rank(at, node.args[1])
@@ -156,7 +156,7 @@ def _rrf(at: Inference, node: ast.Call) -> typed.TypedExpr | None:
 
 
 def _rank(at: Inference, node: ast.Expr) -> typed.Nearest | typed.Bm25 | None:
-    assert isinstance(node, ast.Call)
+    assert isinstance(node, ast.CallExpr)
     return _nearest(at, node) if node.function == "nearest" else _bm25(at, node)
 
 
