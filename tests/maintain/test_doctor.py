@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, MaintenancePolicy
+from omnigraph.cli.output.doctor_page import render_doctor
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.staging import mark
 from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
@@ -51,13 +52,16 @@ def examined(graph, **options):
     before = files_of(graph)
     with Graph.open(graph.uri, "r") as reader:
         report = reader.maintenance.doctor(**options)
-        page = str(report)
+        page = render_doctor(report)
     assert files_of(graph) == before
-    assert page == report.text()
+
     for line in page.splitlines():
         assert len(line) <= 100 or "omnigraph " in line
         assert line == line.rstrip()
     assert json.loads(json.dumps(report.to_json()))["healthy"] is report.is_healthy
+    assert [line.partition("  # ")[0] for line in str(report).splitlines()[1:]] == [
+        advice.command for advice in report.advice
+    ]
     return report, page
 
 
@@ -171,7 +175,7 @@ def test_an_interrupted_write_is_told_with_its_age_and_is_no_drift(graph):
     assert report.table("edge:Knows").head is not None
     assert commands(report) == ["repair", "repair"]
     assert f"{operation}: Load on main, 2 h old, 1 table" in page
-    assert report.cleanup.why == "a write is not settled"
+    assert report.cleanup.why == "an interrupted write has to be recovered first"
 
 
 def test_a_write_that_is_just_being_made_is_no_reason_to_act(graph):
@@ -266,11 +270,11 @@ def test_cleanup_is_advised_for_many_versions_only_when_it_helps(graph, monkeypa
     # All of them are young: a cleanup would remove none.
     report, _ = examined(graph, policy=few)
     assert (report.cleanup.versions, commands(report)) == (0, [])
-    monkeypatch.setattr(doctor, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(doctor, "MAX_VERSIONS", 3)
     report, page = examined(graph, policy=few)
     assert commands(report) == ["cleanup"]
     assert f"omnigraph cleanup {graph.uri} --keep 10 --confirm" in page
-    assert "not known, because there are" in page
+    assert "unknown, because there are" in page
 
 
 def test_many_tables_stay_on_one_page(tmp_path):

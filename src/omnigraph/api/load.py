@@ -14,7 +14,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.maintain.wording import size_text
+from omnigraph.maintain.units import format_bytes
 from omnigraph.settings import Settings
 from omnigraph.write.export import Export
 from omnigraph.write.load.files import SourceOptions, source_files
@@ -118,11 +118,11 @@ def _chosen(loading: Loading, has_spark: bool) -> str:
 
     if not has_spark and not is_installed():
         _LOG.warning(
-            f"{size_text(size)} of files; Spark is not installed, so one process loads them"
+            f"{format_bytes(size)} of files; Spark is not installed, so one process loads them"
         )
         return "local"
     _LOG.warning(
-        f"{size_text(size)} of files, so Spark loads them (from {size_text(SPARK_BYTES)} on)"
+        f"{format_bytes(size)} of files, so Spark loads them (from {format_bytes(SPARK_BYTES)} on)"
     )
     return "spark"
 

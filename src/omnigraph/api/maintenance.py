@@ -24,8 +24,8 @@ from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.run import OptimizeReport, Optimizing
 from omnigraph.maintain.optimize.upkeep import Survey, Tell, threads
 from omnigraph.maintain.repair import RepairReport, repair
+from omnigraph.maintain.units import format_bytes
 from omnigraph.maintain.verify import VerifyReport
-from omnigraph.maintain.wording import size_text
 from omnigraph.settings import Settings
 from omnigraph.write.reentrancy import guard_callback
 
@@ -222,10 +222,11 @@ def _chosen(found: Sequence[Survey], *, has_spark: bool) -> Literal["local", "sp
 
     if not has_spark and not is_installed():
         _LOG.warning(
-            f"{size_text(size)} of tables; Spark is not installed, so one process does the work"
+            f"{format_bytes(size)} of tables; Spark is not installed, so one process does the work"
         )
         return "local"
     _LOG.warning(
-        f"{size_text(size)} of tables, so Spark does the work (from {size_text(SPARK_BYTES)} on)"
+        f"{format_bytes(size)} of tables, so Spark does the work "
+        f"(from {format_bytes(SPARK_BYTES)} on)"
     )
     return "spark"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from omnigraph.commit.moved import heal_everything, misplaced
 from omnigraph.commit.names import branch_label, table_lease
@@ -23,6 +22,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.maintain.report import Report
 from omnigraph.storage.tables.transactions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
@@ -51,7 +51,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TableRepair:
+class TableRepair(Report):
     """One table: where the graph has it, where it is, and what became of that."""
 
     table_key: str
@@ -61,17 +61,6 @@ class TableRepair:
     action: Action
     operations: tuple[str, ...] = ()
     error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table_key": self.table_key,
-            "manifest_version": self.manifest_version,
-            "lance_head_version": self.lance_head_version,
-            "classification": self.classification.value,
-            "action": self.action.value,
-            "operations": list(self.operations),
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from omnigraph.cli.output.progress import Bar, bar
 from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command, subcommand
 from omnigraph.cli.targets import Target, consent, find_target, opened
 from omnigraph.errors import InputError
-from omnigraph.maintain.wording import moment_text, size_text
+from omnigraph.maintain.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from omnigraph.maintain.backup.create import CopyProgress
@@ -116,7 +116,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     lines = [f"{verb} point {point}" for point in report.removed]
     lines.append(
         f"{verb} {len(report.removed)} of {len(report.removed) + len(report.kept)} points of "
-        f"{arguments.place} and {report.files} files ({size_text(report.bytes)})"
+        f"{arguments.place} and {report.files} files ({format_bytes(report.bytes)})"
     )
     if arguments.json:
         terminal.show_json({"backup": arguments.place, **report.to_json(), "uri": arguments.place})
@@ -137,7 +137,8 @@ def run_backup(arguments: argparse.Namespace) -> int:
         arguments.json,
         {"backup": arguments.to, **told, "uri": target.uri},
         f"backed up {target.uri} to {arguments.to}: point {report.point}, "
-        f"{report.copied_files} of {report.files} files copied ({size_text(report.copied_bytes)})",
+        f"{report.copied_files} of {report.files} files copied "
+        f"({format_bytes(report.copied_bytes)})",
     )
     return terminal.OK
 
@@ -162,8 +163,8 @@ def _list(arguments: argparse.Namespace) -> int:
         return terminal.OK
     for point in found:
         terminal.show(
-            f"{point.point} {moment_text(point.taken_at)} "
-            f"{len(point.branches)} branches, {len(point.files)} files, {size_text(point.bytes)}"
+            f"{point.point} {format_time(point.taken_at)} "
+            f"{len(point.branches)} branches, {len(point.files)} files, {format_bytes(point.bytes)}"
         )
     return terminal.OK
 
@@ -184,7 +185,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
         arguments.json,
         {"backup": arguments.backup, **report.to_json(), "uri": arguments.new},
         f"restored {arguments.new} from {arguments.backup}: point {report.point}, "
-        f"{len(report.branches)} branches, {report.files} files ({size_text(report.bytes)})",
+        f"{len(report.branches)} branches, {report.files} files ({format_bytes(report.bytes)})",
     )
     return terminal.OK
 
@@ -200,10 +201,10 @@ def run_clone(arguments: argparse.Namespace) -> int:
         arguments.json,
         {"original": arguments.original, **report.to_json(), "uri": arguments.new},
         f"cloned {arguments.original} to {arguments.new}: "
-        f"{len(report.branches)} branches, {report.files} files ({size_text(report.bytes)})",
+        f"{len(report.branches)} branches, {report.files} files ({format_bytes(report.bytes)})",
     )
     return terminal.OK
 
 
 def _draw(line: Bar, told: CopyProgress) -> None:
-    line.show("copying", told.files, told.total_files, size_text(told.bytes))
+    line.show("copying", told.files, told.total_files, format_bytes(told.bytes))

@@ -11,7 +11,7 @@ from omnigraph.cli.output.progress import bar
 from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
 from omnigraph.cli.targets import consent, echo, find_target, opened
 from omnigraph.errors import InputError
-from omnigraph.maintain.wording import size_text
+from omnigraph.maintain.units import format_bytes
 
 if TYPE_CHECKING:
     from omnigraph.maintain.cleanup.report import CleanupReport
@@ -121,7 +121,8 @@ def _show(report: CleanupReport, uri: str, policy: str) -> None:
     manifest = report.manifest
     terminal.show(
         f"history: {manifest.old_versions_removed} versions of the manifest "
-        f"({size_text(manifest.bytes_removed)}); main is complete from version {manifest.floor} on"
+        f"({format_bytes(manifest.bytes_removed)}); "
+        f"main is complete from version {manifest.floor} on"
     )
     for name, found in (
         ("orphan forks", report.forks),
@@ -131,7 +132,7 @@ def _show(report: CleanupReport, uri: str, policy: str) -> None:
         ("markers", report.markers),
     ):
         if found.count:
-            terminal.show(f"{name}: {found.count} ({size_text(found.bytes)})")
+            terminal.show(f"{name}: {found.count} ({format_bytes(found.bytes)})")
     for skipped in report.skipped:
         terminal.show(f"left alone: {skipped.what}: {skipped.reason}")
-    terminal.show(f"in all {size_text(report.bytes_removed)}")
+    terminal.show(f"in all {format_bytes(report.bytes_removed)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from omnigraph.cli.output import terminal
+from omnigraph.cli.output.doctor_page import render_doctor
 from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
 from omnigraph.cli.targets import opened
 
@@ -31,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         terminal.show_json({**report.to_json(), "uri": target.uri})
     else:
-        terminal.show_lines(report.text().splitlines())
+        terminal.show_lines(render_doctor(report).splitlines())
     return terminal.OK

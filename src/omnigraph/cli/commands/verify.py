@@ -9,7 +9,7 @@ from omnigraph.cli.output.hints import in_options
 from omnigraph.cli.output.progress import bar
 from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
 from omnigraph.cli.targets import find_target
-from omnigraph.maintain.wording import size_text
+from omnigraph.maintain.units import format_bytes
 
 
 def add(commands: Commands) -> None:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.show(f"verify {target.uri} — {state}")
     terminal.show(
         f"looked at {len(report.branches)} branches, {report.tables} tables, {report.rows} rows, "
-        f"{report.indexes} indexes, {report.files} files ({size_text(report.bytes)})"
+        f"{report.indexes} indexes, {report.files} files ({format_bytes(report.bytes)})"
     )
     if not arguments.no_checksums:
         terminal.show(f"checksums: {report.checked} files agree, {report.unverified} not recorded")

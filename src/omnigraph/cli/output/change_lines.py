@@ -119,6 +119,6 @@ def moment_text(micros: int) -> str:
     """
     from datetime import UTC, datetime
 
-    from omnigraph.maintain import wording
+    from omnigraph.maintain.units import format_time
 
-    return wording.moment_text(datetime.fromtimestamp(micros // 1_000_000, UTC))
+    return format_time(datetime.fromtimestamp(micros // 1_000_000, UTC))

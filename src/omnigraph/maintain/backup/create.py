@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid
@@ -38,6 +38,7 @@ from omnigraph.maintain.backup.index import (
 )
 from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse_changed
 from omnigraph.maintain.backup.prune import alone, finish_prune
+from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import LeaseGuard
@@ -71,7 +72,7 @@ Told: TypeAlias = Callable[[CopyProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class BackupReport:
+class BackupReport(Report):
     """A point that was made, and what it took."""
 
     uri: str
@@ -82,18 +83,6 @@ class BackupReport:
     bytes: int
     copied_files: int
     copied_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "point": self.point,
-            "taken_at": self.taken_at.isoformat(),
-            "branches": dict(self.branches),
-            "files": self.files,
-            "bytes": self.bytes,
-            "copied_files": self.copied_files,
-            "copied_bytes": self.copied_bytes,
-        }
 
 
 def quiet(_: CopyProgress) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from omnigraph.commit.store import Patience
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
@@ -24,6 +23,7 @@ from omnigraph.maintain.backup.index import (
     read_point,
     stored_files,
 )
+from omnigraph.maintain.report import Report
 from omnigraph.storage.leases.local import LEASE_FOLDER, LeaseGuard, open_leases
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -34,7 +34,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class PruneReport:
+class PruneReport(Report):
     """Which points were removed from a backup, and what that freed; or what would be."""
 
     uri: str
@@ -45,16 +45,6 @@ class PruneReport:
     """Files that no point needs any more."""
     bytes: int
     dry_run: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "removed": list(self.removed),
-            "kept": list(self.kept),
-            "files": self.files,
-            "bytes": self.bytes,
-            "dry_run": self.dry_run,
-        }
 
 
 @dataclass(frozen=True, slots=True)

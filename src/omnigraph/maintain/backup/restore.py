@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.manifest import MANIFEST
@@ -34,6 +33,7 @@ from omnigraph.errors import (
 from omnigraph.maintain.backup.create import CopyProgress, Told, refuse_overlap, steadily
 from omnigraph.maintain.backup.index import BackupPoint, has_name_for_ever
 from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse_changed
+from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
 from omnigraph.storage.lance_format.manifests import GraphAddresses, replace_addresses
@@ -58,7 +58,7 @@ _LAST = f"{MANIFEST}/_versions/"
 
 
 @dataclass(frozen=True, slots=True)
-class CopyReport:
+class CopyReport(Report):
     """A graph that was restored or cloned."""
 
     uri: str
@@ -68,16 +68,6 @@ class CopyReport:
     branches: Mapping[str, int]
     files: int
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "point": self.point,
-            "taken_at": self.taken_at.isoformat(),
-            "branches": dict(self.branches),
-            "files": self.files,
-            "bytes": self.bytes,
-        }
 
 
 @dataclass(frozen=True, slots=True)

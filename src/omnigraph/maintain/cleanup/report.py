@@ -1,35 +1,29 @@
-"""What a cleanup tells of what it did, or would do."""
+"""What a cleanup removed, or what a dry run would remove."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
+
+from omnigraph.maintain.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class TableCleanup:
-    """What went of one table, on all branches. ``error`` says why not all of it did."""
+class TableCleanup(Report):
+    """Old versions removed from one table, on all branches. ``error`` is why some remain."""
 
     table_key: str
     bytes_removed: int = 0
     old_versions_removed: int = 0
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "table_key": self.table_key,
-            "bytes_removed": self.bytes_removed,
-            "old_versions_removed": self.old_versions_removed,
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ManifestCleanup:
-    """What went of the history of the graph, on all branches.
+class ManifestCleanup(Report):
+    """Old versions removed from the manifest, on all branches.
 
-    From version ``floor`` of main on everything is there; of what is older, only what is needed.
+    From version ``floor`` of main on the history is complete; before it, only needed versions
+    remain.
     """
 
     floor: int
@@ -37,19 +31,10 @@ class ManifestCleanup:
     old_versions_removed: int = 0
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "floor": self.floor,
-            "bytes_removed": self.bytes_removed,
-            "old_versions_removed": self.old_versions_removed,
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Reclaimed:
-    """How many things of a kind went, and how many bytes they took."""
+class Reclaimed(Report):
+    """A number of removed objects and their size."""
 
     count: int = 0
     bytes: int = 0
@@ -57,61 +42,42 @@ class Reclaimed:
     def plus(self, other: Reclaimed) -> Reclaimed:
         return Reclaimed(self.count + other.count, self.bytes + other.bytes)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {"count": self.count, "bytes": self.bytes}
-
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """Something that was left alone, and why."""
+class Skipped(Report):
+    """Something left alone, and why."""
 
     what: str
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {"what": self.what, "reason": self.reason}
-
 
 @dataclass(frozen=True, slots=True)
-class CleanupReport:
-    """What a cleanup removed; of a dry run, what the next one would."""
+class CleanupReport(Report):
+    """What a cleanup removed; for a dry run, what the next cleanup would remove."""
 
+    json_keys: ClassVar[tuple[str, ...]] = (
+        *("tables", "manifest", "forks", "files", "dropped", "topologies", "markers", "skipped"),
+        *("bytes_removed", "dry_run"),
+    )
     tables: tuple[TableCleanup, ...]
     manifest: ManifestCleanup
     forks: Reclaimed = Reclaimed()
-    """Copies of tables that no branch shows."""
+    """Table forks that no branch uses."""
     files: Reclaimed = Reclaimed()
-    """Files that no version names."""
+    """Orphaned files."""
     dropped: Reclaimed = Reclaimed()
-    """Tables whose types were dropped and that no state shows any more; the bytes of their rows."""
+    """Tables of dropped types that no version needs; the size is that of their rows."""
     topologies: Reclaimed = Reclaimed()
     markers: Reclaimed = Reclaimed()
     skipped: tuple[Skipped, ...] = ()
     dry_run: bool = False
 
     def table(self, table_key: str) -> TableCleanup:
-        return next(found for found in self.tables if found.table_key == table_key)
+        return next(table for table in self.tables if table.table_key == table_key)
 
     @property
     def bytes_removed(self) -> int:
-        """Over everything."""
+        """The total over everything."""
         rest = (self.forks, self.files, self.dropped, self.topologies, self.markers)
         tables = sum(table.bytes_removed for table in self.tables)
-        return tables + self.manifest.bytes_removed + sum(each.bytes for each in rest)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "tables": [table.to_json() for table in self.tables],
-            "manifest": self.manifest.to_json(),
-            "forks": self.forks.to_json(),
-            "files": self.files.to_json(),
-            "dropped": self.dropped.to_json(),
-            "topologies": self.topologies.to_json(),
-            "markers": self.markers.to_json(),
-            "skipped": [each.to_json() for each in self.skipped],
-            "bytes_removed": self.bytes_removed,
-            "dry_run": self.dry_run,
-        }
+        return tables + self.manifest.bytes_removed + sum(group.bytes for group in rest)

@@ -1,4 +1,4 @@
-"""What to run for a graph, most urgent first, from what the doctor found."""
+"""The commands to run for a graph, most urgent first."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ from collections.abc import Iterator
 
 from omnigraph.maintain.doctor.report import Advice, DoctorReport
 from omnigraph.maintain.optimize.policy import MaintenancePolicy
-from omnigraph.maintain.wording import age_text, counted, size_text
+from omnigraph.maintain.units import format_bytes, format_duration, plural
 
 FRESH = 60
-"""A write that is younger, in seconds, may just be under way."""
+"""A write younger than this, in seconds, may still be in progress."""
 ABANDONED = 24 * 3600
 """A write that stages for longer has probably died."""
 
 
-def advice_for(report: DoctorReport, policy: MaintenancePolicy) -> list[Advice]:
-    """One line for each command that helps."""
-    return [*_broken(report), *_unsettled(report), *_drifted(report), *_worn(report, policy)]
+def advice_for(report: DoctorReport, policy: MaintenancePolicy) -> Iterator[Advice]:
+    """One entry per command that helps."""
+    yield from _unreadable(report)
+    yield from _interrupted(report)
+    yield from _drifted(report)
+    yield from _optimize(report)
+    yield from _cleanup(report, policy)
 
 
-def _broken(report: DoctorReport) -> Iterator[Advice]:
+def _unreadable(report: DoctorReport) -> Iterator[Advice]:
     broken = [table.table_key for table in report.tables if table.error]
     if broken:
-        yield Advice(_command(report, "verify"), f"cannot be read: {_listed(broken)}")
+        yield Advice(_command(report, "verify"), f"cannot be read: {_first_of(broken)}")
 
 
-def _unsettled(report: DoctorReport) -> Iterator[Advice]:
-    unreadable = [each for each in report.writes if each.error]
-    dead = [each for each in report.writes if not each.error and each.age >= FRESH]
+def _interrupted(report: DoctorReport) -> Iterator[Advice]:
+    unreadable = [write for write in report.writes if write.error]
+    dead = [write for write in report.writes if not write.error and write.age >= FRESH]
     if unreadable:
         yield Advice(
             _command(report, "verify"),
-            f"{counted(len(unreadable), 'recovery file')} cannot be read; no write is taken",
+            f"{plural(len(unreadable), 'recovery file')} cannot be read; writes are refused",
         )
     if dead:
-        oldest = age_text(max(each.age for each in dead))
+        oldest = format_duration(max(write.age for write in dead))
         yield Advice(
             _command(report, "repair"),
-            f"{counted(len(dead), 'interrupted write')} to settle, the oldest {oldest} old",
+            f"{plural(len(dead), 'interrupted write')} to recover, the oldest {oldest} old",
         )
 
 
@@ -46,29 +50,31 @@ def _drifted(report: DoctorReport) -> Iterator[Advice]:
     drifted = [table.table_key for table in report.tables if table.head is not None]
     if drifted:
         command = _command(report, "repair", on_branch=True)
-        yield Advice(command, f"written past the graph: {_listed(drifted)}")
+        yield Advice(command, f"written outside the graph: {_first_of(drifted)}")
 
 
-def _worn(report: DoctorReport, policy: MaintenancePolicy) -> Iterator[Advice]:
-    worn = {table.table_key: table.reasons for table in report.tables if table.reasons}
-    if worn:
-        first = next(iter(worn))
-        more = "" if len(worn) == 1 else f"; and {counted(len(worn) - 1, 'other table')}"
-        yield Advice(
-            _command(report, "optimize", on_branch=True), f"{first}: {worn[first][0]}{more}"
-        )
-    found = report.cleanup
+def _optimize(report: DoctorReport) -> Iterator[Advice]:
+    reasons = {table.table_key: table.reasons for table in report.tables if table.reasons}
+    if reasons:
+        first = next(iter(reasons))
+        more = "" if len(reasons) == 1 else f"; and {plural(len(reasons) - 1, 'other table')}"
+        command = _command(report, "optimize", on_branch=True)
+        yield Advice(command, f"{first}: {reasons[first][0]}{more}")
+
+
+def _cleanup(report: DoctorReport, policy: MaintenancePolicy) -> Iterator[Advice]:
+    estimate = report.cleanup
     most = max((table.versions for table in report.tables), default=0)
-    old = [each for each in report.staging if each.age >= ABANDONED]
+    old = [write for write in report.staging if write.age >= ABANDONED]
     why = None
-    if found.size > policy.bytes:
-        why = f"frees {size_text(found.size)} > {size_text(policy.bytes)}"
-    elif most > policy.versions and (found.versions or found.why):
+    if estimate.size > policy.bytes:
+        why = f"frees {format_bytes(estimate.size)} > {format_bytes(policy.bytes)}"
+    elif most > policy.versions and (estimate.versions or estimate.why):
         why = f"{most} versions of one table > {policy.versions}"
     elif old:
-        why = f"{counted(len(old), 'marker')} of writes that died while they staged"
+        why = f"{plural(len(old), 'staging marker')} of interrupted writes"
     if why is not None:
-        yield Advice(_command(report, f"cleanup --keep {found.keep} --confirm"), why)
+        yield Advice(_command(report, f"cleanup --keep {estimate.keep} --confirm"), why)
 
 
 def _command(report: DoctorReport, words: str, *, on_branch: bool = False) -> str:
@@ -79,5 +85,5 @@ def _command(report: DoctorReport, words: str, *, on_branch: bool = False) -> st
     return " ".join(part for part in parts if part)
 
 
-def _listed(names: list[str]) -> str:
+def _first_of(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -1,58 +1,57 @@
-"""What the doctor tells, as data."""
+"""The report of the doctor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from omnigraph.commit.snapshot import Pin
+from omnigraph.escaping import escape
+from omnigraph.maintain.report import Report
 from omnigraph.storage.tables.types import TableRef
 
 
 @dataclass(frozen=True, slots=True)
-class TableHealth:
+class TableHealth(Report):
     """One table as the branch shows it. Sizes are bytes."""
 
     table_key: str
     branch: str
-    """Whose copy it is."""
+    """The branch that owns the table's files."""
     owned: bool
-    """Whether that is the branch which was looked at."""
+    """Whether that is the examined branch."""
     version: int
     rows: int
     versions: int = 0
     head: int | None = None
-    """The newest version, where it was written past the graph."""
+    """The newest version, if the table was written outside the graph."""
     fragments: int = 0
     small_fragments: int = 0
-    """Those that an optimize would put into others."""
+    """Fragments that an optimize would merge into others."""
     deleted_rows: int = 0
     size: int = 0
     index_size: int = 0
     uncovered_rows: int = 0
-    """Of the index that knows least, the rows that it does not know."""
+    """Rows missing from the least complete index."""
     missing_indexes: tuple[str, ...] = ()
     pending_indexes: int = 0
-    """Indexes that cannot be built from what is there."""
+    """Indexes that cannot be built from the existing values."""
     reasons: tuple[str, ...] = ()
-    """Why an optimize is worth it, by the policy."""
+    """Why the policy calls for an optimize."""
     saved: int = 0
-    """Bytes of rows that are deleted, and that an optimize would leave behind."""
+    """Bytes of deleted rows that an optimize would free."""
     error: str | None = None
-    """Why it cannot be read."""
+    """Why the table cannot be read."""
 
     @property
     def covered(self) -> float:
-        """The share of the rows that every index knows which is built."""
+        """The fraction of the rows that every existing index covers."""
         return 1.0 - self.uncovered_rows / self.rows if self.rows else 1.0
 
-    def broken(self, error: str) -> TableHealth:
-        return replace(self, error=error)
-
-    def filled(self, **facts: Any) -> TableHealth:
-        return replace(self, **facts)
+    def to_json(self) -> dict[str, Any]:
+        return {**Report.to_json(self), "covered": round(self.covered, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class ManifestHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
-    """A write that is not over, or that died. The age is in seconds."""
+class PendingWrite:
+    """A write in progress, or an interrupted one. The age is in seconds."""
 
     operation: str
     age: int
@@ -74,35 +73,35 @@ class Busy:
     branch: str | None = None
     tables: tuple[str, ...] = ()
     error: str | None = None
-    """Why it cannot be told what it is."""
+    """Why its record cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A branch or tag that shows an old version of a table, and so keeps it and all later ones."""
+    """A branch or tag that uses an old version of a table: cleanup keeps it and all later ones."""
 
     kind: str
     name: str
     table_key: str
     version: int
     behind: int
-    """How many versions the newest is ahead."""
+    """How many versions behind the newest one."""
 
     @staticmethod
     def of(
         kind: str, name: str, pins: Mapping[str, Pin], newest: Mapping[TableRef, int]
     ) -> Holder | None:
-        """By the table of which the oldest version is held."""
-        held = [
+        """By the table whose pinned version is the farthest behind."""
+        holders = (
             Holder(kind, name, key, pin.version, newest.get(pin.ref, pin.version) - pin.version)
             for key, pin in pins.items()
-        ]
-        return max(held, key=lambda each: each.behind, default=None)
+        )
+        return max(holders, key=lambda holder: holder.behind, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupEstimate:
-    """What a cleanup would free; ``why`` says why that is not known."""
+    """What a cleanup would free, or in ``why`` the reason that it is unknown."""
 
     keep: int
     versions: int = 0
@@ -112,25 +111,25 @@ class CleanupEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to run, and what for."""
+    """A command to run, and the reason."""
 
     command: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorReport:
-    """How a graph is. ``advice`` is what to run, most urgent first."""
+class DoctorReport(Report):
+    """The health of a graph. ``advice`` lists the commands to run, most urgent first."""
 
     uri: str
     branch: str
     at: datetime
     tables: tuple[TableHealth, ...]
     manifests: tuple[ManifestHealth, ...]
-    writes: tuple[Busy, ...]
-    """Writes that were interrupted, or that are just being finished."""
-    staging: tuple[Busy, ...]
-    """Long writes that stage, or that died while they did."""
+    writes: tuple[PendingWrite, ...]
+    """Interrupted writes, and writes that are being finished right now."""
+    staging: tuple[PendingWrite, ...]
+    """Long writes in their staging phase, alive or interrupted."""
     oldest: Holder | None
     branches: tuple[str, ...]
     tags: int
@@ -142,25 +141,14 @@ class DoctorReport:
         return not self.advice
 
     def table(self, table_key: str) -> TableHealth:
-        return next(found for found in self.tables if found.table_key == table_key)
-
-    def advised(self, advice: Sequence[Advice]) -> DoctorReport:
-        return replace(self, advice=tuple(advice))
-
-    def text(self) -> str:
-        """The page, in plain text of at most 100 columns."""
-        from omnigraph.maintain.doctor.text import drawn
-
-        return drawn(self)
+        return next(table for table in self.tables if table.table_key == table_key)
 
     def __str__(self) -> str:
-        return self.text()
+        """The state of the graph, and the advice."""
+        state = "healthy" if self.is_healthy else "needs attention"
+        lines = [f"{self.uri}, branch {self.branch}: {state}"]
+        lines += [f"{advice.command}  # {advice.why}" for advice in self.advice]
+        return "\n".join(escape(line) for line in lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        told = asdict(self)
-        told["at"] = self.at.isoformat(timespec="seconds")
-        for plain, table in zip(told["tables"], self.tables, strict=True):
-            plain["covered"] = round(table.covered, 4)
-        told["healthy"] = self.is_healthy
-        return told
+        return {**Report.to_json(self), "healthy": self.is_healthy}

@@ -7,11 +7,11 @@ server, or whoever runs ``optimize`` by the clock, decides by a policy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize.upkeep_plan import TablePlan
+from omnigraph.maintain.report import Report
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 
@@ -19,7 +19,7 @@ _SHARES = ("deleted_share", "uncovered_share", "recall")
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenancePolicy:
+class MaintenancePolicy(Report):
     """What a table may have before something is done about it.
 
     >>> MaintenancePolicy(small_fragments=100).recall
@@ -50,9 +50,6 @@ class MaintenancePolicy:
                 raise InputError(
                     f"the policy has {name}={value!r}", hint=f"{name} is a number {wanted}"
                 )
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 DEFAULT_POLICY = MaintenancePolicy()

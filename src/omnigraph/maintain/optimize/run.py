@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
@@ -28,6 +28,7 @@ from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, types_of, wanted_indexes
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.upkeep import Survey, Upkeep, Upkeeping, Workforce, survey
+from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
@@ -41,8 +42,8 @@ _PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class TableStats:
-    """What was done for one table. The two versions are told of one that drifted."""
+class TableStats(Report):
+    """What was done for one table. A drifted table reports its two versions."""
 
     table_key: str
     fragments_removed: int = 0
@@ -59,40 +60,27 @@ class TableStats:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
+        pending = ({"column": s.column, "reason": s.reason} for s in self.pending_indexes)
+        indexed = ({"column": column, "kind": str(kind)} for column, kind in self.indexed)
         return {
-            "table_key": self.table_key,
-            "fragments_removed": self.fragments_removed,
-            "fragments_added": self.fragments_added,
-            "committed": self.committed,
-            "skipped": self.skipped,
-            "manifest_version": self.manifest_version,
-            "lance_head_version": self.lance_head_version,
-            "pending_indexes": [
-                {"column": state.column, "reason": state.reason} for state in self.pending_indexes
-            ],
-            "indexed": [{"column": column, "kind": str(kind)} for column, kind in self.indexed],
-            "reasons": list(self.reasons),
+            **Report.to_json(self),
+            "pending_indexes": list(pending),
+            "indexed": list(indexed),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeReport:
-    """All tables by their keys, then the manifest. Without a commit nothing was to be done."""
+class OptimizeReport(Report):
+    """All tables by their keys, then the manifest. ``commit_id`` is None if nothing was done."""
+
+    json_keys: ClassVar[tuple[str, ...]] = ("branch", "commit_id", "tables")
 
     branch: str
     tables: tuple[TableStats, ...]
     commit_id: str | None = None
 
     def table(self, table_key: str) -> TableStats:
-        return next(found for found in self.tables if found.table_key == table_key)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "branch": self.branch,
-            "commit_id": self.commit_id,
-            "tables": [table.to_json() for table in self.tables],
-        }
+        return next(table for table in self.tables if table.table_key == table_key)
 
 
 class Moved(Exception):

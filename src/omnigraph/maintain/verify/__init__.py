@@ -33,9 +33,9 @@ from omnigraph.maintain.verify.history import (
     look_at_writes,
 )
 from omnigraph.maintain.verify.report import (
-    Findings,
-    Problem,
     ProblemCode,
+    ProblemCollector,
+    VerifyProblem,
     VerifyReport,
     Weight,
 )
@@ -44,7 +44,7 @@ from omnigraph.maintain.verify.versions import look_at_versions
 from omnigraph.storage.checksums import TABLES, ChecksumRecords
 from omnigraph.storage.objects.graph_paths import escaped
 
-__all__ = ["Problem", "ProblemCode", "VerifyReport", "Weight", "verify"]
+__all__ = ["VerifyProblem", "ProblemCode", "VerifyReport", "Weight", "verify"]
 
 MANIFEST_PHASE, FILES_PHASE, TABLES_PHASE = "manifest", "files", "tables"
 
@@ -59,7 +59,7 @@ def verify(
 ) -> VerifyReport:
     """Look at everything, or at what one branch shows; ``main`` is spelled out here."""
     fresh = GraphStore(store.root)
-    ground = Ground(fresh, Findings())
+    ground = Ground(fresh, ProblemCollector())
     told = tell or _silent
     with ground.guarded("the files of the graph"):
         ground.files = dict(
@@ -96,13 +96,13 @@ def verify(
         look_for_missing(ground, named, records)
         unverified = tell_of_files(ground, named, records, locations)
     _run(table_jobs(ground), many, lambda *at: told(TABLES_PHASE, *at))
-    return ground.findings.report(names, unverified)
+    return ground.problems.report(names, unverified)
 
 
 def _link(ground: Ground, path: str) -> None:
     """A link is not followed: what it leads to is not part of the graph."""
-    ground.findings.add(
-        Problem(
+    ground.problems.add(
+        VerifyProblem(
             ProblemCode.LINK_REFUSED,
             f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
             "deleting branches refuse it",

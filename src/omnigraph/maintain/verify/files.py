@@ -14,8 +14,8 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.indexes import rebuild_hint
-from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
-from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
+from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
+from omnigraph.storage.checksums import FOLDER, FileSum, ChecksumRecords, is_same, read_records
 from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import TableRef, split_file
@@ -101,8 +101,8 @@ def _reading(
         yield
     except OmniGraphError as error:
         named.unknown.add(location)
-        ground.findings.add(
-            Problem(
+        ground.problems.add(
+            VerifyProblem(
                 ProblemCode.HISTORY_UNREADABLE,
                 f"a version of '{table or location}' cannot be read: {error.message}",
                 f"{FROM_BACKUP}; if only old versions are meant, cleanup removes them",
@@ -135,8 +135,8 @@ def look_at_records(ground: Ground, pending: Mapping[str, FileSum]) -> ChecksumR
         records = read_records(ground.store.objects)
     records.add(pending)
     for name in records.damaged:
-        ground.findings.add(
-            Problem(
+        ground.problems.add(
+            VerifyProblem(
                 ProblemCode.CHECKSUM_RECORD_DAMAGED,
                 f"the checksums in '{FOLDER}/{name}' cannot be read; their files are unverified",
                 "run graph.maintenance.optimize(): it removes the record",
@@ -159,8 +159,8 @@ def look_for_missing(ground: Ground, named: Named, records: ChecksumRecords) -> 
     for path in sorted(gone):
         with ground.guarded("a file", file=path):
             if ground.store.objects.head(path) is None:
-                ground.findings.add(
-                    Problem(
+                ground.problems.add(
+                    VerifyProblem(
                         ProblemCode.FILE_MISSING,
                         f"'{path}' is named by a version and is not there",
                         _hint(named, path),
@@ -215,7 +215,7 @@ def tell_of_files(
     mine = [p for p in sorted(ground.files) if split(p)[0] in wanted and _is_kept(p)]
     needed = [path for path in mine if named.has(path)]
     unverified = [path for path in needed if path not in records.sums]
-    ground.findings.count(
+    ground.problems.count(
         files=len(needed),
         bytes=sum(ground.files[path].size for path in needed),
         checked=len(needed) - len(unverified),
@@ -224,8 +224,8 @@ def tell_of_files(
     )
     for path in needed:
         if path in ground.damaged:
-            ground.findings.add(
-                Problem(
+            ground.problems.add(
+                VerifyProblem(
                     ProblemCode.CHECKSUM_MISMATCH,
                     f"'{path}' is not what was written: its bytes have changed",
                     _hint(named, path),

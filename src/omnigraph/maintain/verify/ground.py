@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
@@ -18,7 +18,7 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema import Catalog, compile_schema
-from omnigraph.maintain.verify.report import Findings, Problem, ProblemCode
+from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem
 from omnigraph.storage.objects.store import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version
@@ -34,7 +34,7 @@ class Ground:
     """What all checks share."""
 
     store: GraphStore
-    findings: Findings
+    problems: ProblemCollector
     contract: Contract | None = None
     snapshots: dict[str | None, Snapshot] = field(default_factory=dict)
     """The newest state of every branch that can be read."""
@@ -107,25 +107,27 @@ class Ground:
         try:
             yield
         except (StorageCorrupt, StorageMissing) as error:
-            self.findings.add(
-                Problem(
+            self.problems.add(
+                VerifyProblem(
                     code, error.message, hint or error.hint, table=table, branch=branch, file=file
                 )
             )
         except OmniGraphError as error:
-            told = Problem(code, f"{what}: {error.message}", hint or error.hint)
-            self.findings.add(_placed(told, table, branch, file))
+            told = VerifyProblem(code, f"{what}: {error.message}", hint or error.hint)
+            self.problems.add(_placed(told, table, branch, file))
         except Exception as error:
-            told = Problem(
+            told = VerifyProblem(
                 ProblemCode.CHECK_FAILED,
                 f"{what}: the check broke off ({type(error).__name__})",
                 "repeat it; if it breaks off again, this is a bug here",
             )
-            self.findings.add(_placed(told, table, branch, file))
+            self.problems.add(_placed(told, table, branch, file))
 
 
-def _placed(problem: Problem, table: str | None, branch: str | None, file: str | None) -> Problem:
-    return Problem(problem.code, problem.message, problem.hint, problem.weight, table, branch, file)
+def _placed(
+    problem: VerifyProblem, table: str | None, branch: str | None, file: str | None
+) -> VerifyProblem:
+    return replace(problem, table=table, branch=branch, file=file)
 
 
 def label(snapshot: Snapshot) -> str:

@@ -21,7 +21,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
-from omnigraph.maintain.verify.report import Problem, ProblemCode, Weight
+from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem, Weight
 from omnigraph.storage.objects.graph_paths import branch_of_reference, escaped
 from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.tables.ledger import Ledger
@@ -85,8 +85,8 @@ def _damaged_references(ground: Ground, references: set[str]) -> None:
             except (ValueError, StorageMissing, StorageCorrupt, RecursionError):
                 told = None
             if not isinstance(told, dict):
-                ground.findings.add(
-                    Problem(
+                ground.problems.add(
+                    VerifyProblem(
                         ProblemCode.BRANCH_REFERENCE_DAMAGED,
                         f"{escaped(path)} does not say what branch it is",
                         FROM_BACKUP,
@@ -106,12 +106,12 @@ def look_at_orphans(ground: Ground) -> None:
         reference = f"{location}/{_REFS}{branch.replace('/', '%2F')}.json"
         if location == MANIFEST:
             if reference not in ground.files and branch != SCHEMA_LOCK:
-                ground.findings.add(_orphan(ProblemCode.ORPHAN_BRANCH, path, branch, MANIFEST))
+                ground.problems.add(_orphan(ProblemCode.ORPHAN_BRANCH, path, branch, MANIFEST))
             continue
         pins = {(pin.location, pin.branch) for _, pin in ground.pins(of_all=True)}
         table = ground.table_at(path)
         if (location, branch) not in pins and (table, branch) not in writing:
-            ground.findings.add(_orphan(ProblemCode.ORPHAN_FORK, path, branch, table))
+            ground.problems.add(_orphan(ProblemCode.ORPHAN_FORK, path, branch, table))
 
 
 def _being_written(ground: Ground) -> set[tuple[str | None, str | None]]:
@@ -137,8 +137,8 @@ def _copies(ground: Ground) -> Iterator[tuple[str, str, str]]:
         yield path, location, branch
 
 
-def _orphan(code: ProblemCode, path: str, branch: str, table: str | None) -> Problem:
-    return Problem(
+def _orphan(code: ProblemCode, path: str, branch: str, table: str | None) -> VerifyProblem:
+    return VerifyProblem(
         code,
         f"'{path}' is what is left of a branch that is not there",
         _CLEANUP,
@@ -167,8 +167,8 @@ def look_at_commits(ground: Ground, snapshot: Snapshot) -> None:
         known = {commit.commit_id for commit in commits}
         for commit in commits[1:]:
             if commit.parent not in known:
-                ground.findings.add(
-                    Problem(
+                ground.problems.add(
+                    VerifyProblem(
                         ProblemCode.PARENT_MISSING,
                         f"commit {commit.commit_id} follows {commit.parent}, which is not there",
                         FROM_BACKUP,
@@ -180,8 +180,8 @@ def look_at_commits(ground: Ground, snapshot: Snapshot) -> None:
         rows = from_arrow(ledger.read(condition=pc.field("object_type") == HeadRow.kind))
         for row in (each for each in rows if isinstance(each, HeadRow)):
             if row.branch == snapshot.branch and row.commit_id not in known:
-                ground.findings.add(
-                    Problem(
+                ground.problems.add(
+                    VerifyProblem(
                         ProblemCode.HEAD_UNKNOWN,
                         f"the head of branch '{name}' is {row.commit_id}, which is not there",
                         FROM_BACKUP,
@@ -205,12 +205,12 @@ def look_at_tags(ground: Ground) -> None:
                 # A cleanup keeps what tags name, unless their data was dropped before.
                 branch = normal_branch(history.commit(row.commit_id or "").branch)
                 if removed(TableRef(MANIFEST, branch), int(error.details.get("version", 0))):
-                    ground.findings.add(_outdated_tag(name))
+                    ground.problems.add(_outdated_tag(name))
                 else:
-                    ground.findings.add(_unreadable_tag(name, error.message))
+                    ground.problems.add(_unreadable_tag(name, error.message))
                 continue
             except OmniGraphError as error:
-                ground.findings.add(_unreadable_tag(name, error.message))
+                ground.problems.add(_unreadable_tag(name, error.message))
                 continue
             gone = {
                 key: pin
@@ -220,10 +220,10 @@ def look_at_tags(ground: Ground) -> None:
             if not gone:
                 continue
             if all(removed(pin.ref, pin.version) for pin in gone.values()):
-                ground.findings.add(_outdated_tag(name))
+                ground.problems.add(_outdated_tag(name))
             else:
                 tables = ", ".join(gone)
-                ground.findings.add(_unreadable_tag(name, f"the tables {tables} are gone"))
+                ground.problems.add(_unreadable_tag(name, f"the tables {tables} are gone"))
 
 
 def _removed_versions(ground: Ground) -> Callable[[TableRef, int], bool]:
@@ -236,8 +236,8 @@ def _removed_versions(ground: Ground) -> Callable[[TableRef, int], bool]:
     return lambda ref, version: False
 
 
-def _outdated_tag(name: str) -> Problem:
-    return Problem(
+def _outdated_tag(name: str) -> VerifyProblem:
+    return VerifyProblem(
         ProblemCode.TAG_UNREADABLE,
         f"tag '{name}' names a state whose data a schema apply dropped for good",
         "delete the tag",
@@ -246,8 +246,8 @@ def _outdated_tag(name: str) -> Problem:
     )
 
 
-def _unreadable_tag(name: str, why: str) -> Problem:
-    return Problem(
+def _unreadable_tag(name: str, why: str) -> VerifyProblem:
+    return VerifyProblem(
         ProblemCode.TAG_UNREADABLE,
         f"the state of tag '{name}' cannot be read: {why}",
         "move or delete the tag, or restore the graph from a backup",
@@ -266,8 +266,8 @@ def look_at_writes(ground: Ground) -> None:
             file = f"{RECOVERY}/{operation}.json"
             with ground.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED, file=file):
                 if store.sidecars.read(operation) is not None:
-                    ground.findings.add(
-                        Problem(
+                    ground.problems.add(
+                        VerifyProblem(
                             ProblemCode.WRITE_INTERRUPTED,
                             f"the write {operation} is under way or was interrupted",
                             "if no writer lives, open the graph read-write: that settles it",
@@ -280,24 +280,26 @@ def look_at_writes(ground: Ground) -> None:
                 _look_at_marker(ground, f"{RECOVERY}/{name}")
         for claim in read_claims(store):
             if isinstance(claim, StorageCorrupt):
-                ground.findings.add(_damaged_marker(claim))
+                ground.problems.add(_damaged_marker(claim))
         for intent in read_intents(store):
             if isinstance(intent, StorageCorrupt):
-                ground.findings.add(_damaged_marker(intent))
+                ground.problems.add(_damaged_marker(intent))
             else:
-                ground.findings.add(_removal(intent))
+                ground.problems.add(_removal(intent))
 
 
-def _damaged_marker(error: StorageCorrupt) -> Problem:
+def _damaged_marker(error: StorageCorrupt) -> VerifyProblem:
     file = str(error.details["file"])
-    return Problem(ProblemCode.MARKER_DAMAGED, error.message, error.hint, Weight.WARNING, file=file)
+    return VerifyProblem(
+        ProblemCode.MARKER_DAMAGED, error.message, error.hint, Weight.WARNING, file=file
+    )
 
 
-def _removal(intent: RemovalIntent) -> Problem:
+def _removal(intent: RemovalIntent) -> VerifyProblem:
     what, left = "a cleanup", "files of versions that are gone"
     if intent.purpose is Purpose.DROP:
         what, left = "a hard drop", "data that was dropped for good"
-    return Problem(
+    return VerifyProblem(
         ProblemCode.CLEANUP_UNFINISHED,
         f"{what} of '{intent.table_key}' is under way or was interrupted: {left} may be on storage",
         "if no process works on it, open the graph read-write, or run "
@@ -318,8 +320,8 @@ def _look_at_marker(ground: Ground, file: str) -> None:
         try:
             since = datetime.fromtimestamp(json.loads(text)["started_at"] / 1_000_000, UTC)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            ground.findings.add(
-                Problem(
+            ground.problems.add(
+                VerifyProblem(
                     ProblemCode.MARKER_DAMAGED,
                     f"'{file}' does not say which write it marks",
                     "remove it if no load runs",
@@ -329,8 +331,8 @@ def _look_at_marker(ground: Ground, file: str) -> None:
             )
             return
         if datetime.now(UTC) - since > _ABANDONED:
-            ground.findings.add(
-                Problem(
+            ground.problems.add(
+                VerifyProblem(
                     ProblemCode.STAGING_ABANDONED,
                     f"a write that began {since:%Y-%m-%d} has not ended",
                     "if its process is gone, run graph.maintenance.cleanup()",

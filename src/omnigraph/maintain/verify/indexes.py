@@ -12,7 +12,7 @@ from omnigraph.lang.query.typed import TextFunction
 from omnigraph.maintain.optimize.indexes import wanted_indexes
 from omnigraph.maintain.optimize.vector_indexes import NEIGHBOURS, QUERIES, recall
 from omnigraph.maintain.verify.ground import Ground
-from omnigraph.maintain.verify.report import Problem, ProblemCode
+from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.read.search.analyser import split_words
 from omnigraph.read.search.text import matches
 from omnigraph.storage.tables.search import column_batches, text_hits, text_index, vector_index
@@ -30,7 +30,7 @@ def rebuild_hint(table_key: str, column: str) -> str:
     return f"run graph.indexes.rebuild({table_key!r}, {column!r})"
 
 
-def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[Problem]:
+def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[VerifyProblem]:
     """Every index of a table that the schema asks for and that is there."""
     there = segments_of(table)
     damaged = table.damaged_indexes()
@@ -40,23 +40,23 @@ def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[Problem
         if any(f"/{s.uuid}/" in path for s in there[spec.name] for path in ground.damaged):
             # Told as files that are not what was written.
             continue
-        ground.findings.count(indexes=1)
+        ground.problems.count(indexes=1)
         hint = rebuild_hint(kind.table_key, spec.column)
         named = f"the {spec.kind.name.lower()} index of {kind.name}.{spec.column}"
         if spec.name in damaged:
-            yield Problem(
+            yield VerifyProblem(
                 ProblemCode.INDEX_UNREADABLE, f"{named} cannot be used: its files are damaged", hint
             )
             continue
         try:
             gap = _gap(table, spec)
         except OmniGraphError as error:
-            yield Problem(
+            yield VerifyProblem(
                 ProblemCode.INDEX_UNREADABLE, f"{named} cannot be used: {error.message}", hint
             )
             continue
         if gap is not None:
-            yield Problem(
+            yield VerifyProblem(
                 ProblemCode.INDEX_DISAGREES,
                 f"{named} does not find {gap.missing} rows that are there, "
                 f"and finds {gap.extra} that are not",

@@ -1,4 +1,4 @@
-"""What a verify tells: problems with their places and what to do, and how much was looked at."""
+"""The result of a verify: problems with their location and remedy, and how much was checked."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
+
+from omnigraph.maintain.report import Report
 
 LISTED = 100
-"""So many files or rows of one kind are named; the others are counted."""
+"""How many files or rows of one problem are listed; the others are counted."""
 
 
 class Weight(StrEnum):
-    """Whether something is wrong with the graph, or only left lying about."""
+    """Errors are damage; warnings are leftovers."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class ProblemCode(StrEnum):
-    """What can be found. The values are stable."""
+    """The kinds of problems. The values are stable."""
 
     CHECKSUM_MISMATCH = "checksum_mismatch"
     FILE_MISSING = "file_missing"
@@ -57,9 +59,12 @@ class ProblemCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that was found, where, and what to do about it."""
+class VerifyProblem(Report):
+    """One problem, its location, and its remedy."""
 
+    json_keys: ClassVar[tuple[str, ...]] = (
+        *("code", "weight", "table", "branch", "file", "message", "hint"),
+    )
     code: ProblemCode
     message: str
     hint: str | None = None
@@ -72,76 +77,51 @@ class Problem:
 
     @property
     def order(self) -> tuple[str, ...]:
-        found = (self.weight, self.code, self.branch, self.table, self.file, self.message)
-        return tuple(each or "" for each in found)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "code": self.code.value,
-            "weight": self.weight.value,
-            "table": self.table,
-            "branch": self.branch,
-            "file": self.file,
-            "message": self.message,
-            "hint": self.hint,
-        }
+        fields = (self.weight, self.code, self.branch, self.table, self.file, self.message)
+        return tuple(field or "" for field in fields)
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What was found in a graph, and how much of it was looked at."""
+class VerifyReport(Report):
+    """The problems of a graph, and how much of it was checked."""
 
+    json_keys: ClassVar[tuple[str, ...]] = (
+        *("is_sound", "branches", "tables", "rows", "indexes", "files", "bytes", "checked"),
+        *("unverified", "unnamed", "unverified_files", "problems"),
+    )
     branches: tuple[str, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[VerifyProblem, ...]
     tables: int
-    """Versions of tables that some branch shows."""
+    """Table versions that some branch uses."""
     rows: int
     indexes: int
     files: int
-    """Files of tables and of the manifest that some version names."""
+    """Files that some version of a table or of the manifest references."""
     bytes: int
     checked: int
-    """Of the files, those that were compared with what was recorded when they were written."""
+    """Of the files, those compared with the checksum recorded when they were written."""
     unverified: int
-    """Those of which nothing is recorded: written by other programs, or by a release before."""
+    """Files without a recorded checksum: written by other programs or by an earlier release."""
     unnamed: int
-    """Files that no version names: of writes under way, or left by writers that died."""
+    """Orphaned files: of writes in progress, or left by interrupted writers."""
     unverified_files: tuple[str, ...] = ()
     """The first of them."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong; what only lies about does not count."""
-        return not any(each.weight is Weight.ERROR for each in self.problems)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "is_sound": self.is_sound,
-            "branches": list(self.branches),
-            "tables": self.tables,
-            "rows": self.rows,
-            "indexes": self.indexes,
-            "files": self.files,
-            "bytes": self.bytes,
-            "checked": self.checked,
-            "unverified": self.unverified,
-            "unnamed": self.unnamed,
-            "unverified_files": list(self.unverified_files),
-            "problems": [problem.to_json() for problem in self.problems],
-        }
+        """Whether there is no error; warnings do not count."""
+        return not any(problem.weight is Weight.ERROR for problem in self.problems)
 
 
-class Findings:
-    """Collects what checks find, from several threads."""
+class ProblemCollector:
+    """Collects problems and counts from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._problems: dict[Problem, None] = {}
+        self._problems: dict[VerifyProblem, None] = {}
         self._counts: Counter[str] = Counter()
 
-    def add(self, *problems: Problem) -> None:
+    def add(self, *problems: VerifyProblem) -> None:
         with self._lock:
             self._problems.update(dict.fromkeys(problems))
 

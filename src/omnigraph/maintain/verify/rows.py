@@ -26,7 +26,7 @@ from omnigraph.errors import (
     ValueViolation,
 )
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode
+from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem
 from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
@@ -106,7 +106,7 @@ def share_of(values: pa.Array, shares: int) -> npt.NDArray[np.int64]:
 
 def broken_rules(
     store: GraphStore, kind: Kind, table: Table, ends: Mapping[str, Table]
-) -> Iterator[Problem]:
+) -> Iterator[VerifyProblem]:
     """What breaks the rules about sets of rows; ``ends`` are the tables of nodes, by their keys."""
     most = max(each.count() for each in (table, *ends.values()))
     shares = -(-max(most, 1) // KEYS_AT_ONCE)
@@ -134,9 +134,11 @@ def broken_rules(
                     yield from _told(cardinality_violations(delta, finder), kind)
 
 
-def _dangling(kind: EdgeType, node: str, end: str, found: Iterator[Dangling]) -> Iterator[Problem]:
+def _dangling(
+    kind: EdgeType, node: str, end: str, found: Iterator[Dangling]
+) -> Iterator[VerifyProblem]:
     for each in islice(found, LISTED):
-        yield Problem(
+        yield VerifyProblem(
             ProblemCode.DANGLING_EDGE,
             f"edge {kind.name} '{each.edge_id}': {end} '{each.value}' not found in {node}",
             "add the node again or delete the edge; or restore the graph from a backup",
@@ -150,7 +152,7 @@ def _finder(store: GraphStore, deltas: dict[str, TableDelta]) -> HeldFinder:
     return HeldFinder(Committed(store, nothing, deltas), deltas)
 
 
-def broken_values(kind: Kind, table: Table) -> Iterator[Problem]:
+def broken_values(kind: Kind, table: Table) -> Iterator[VerifyProblem]:
     """Every column of every row is read, blobs apart; gives values that no write would take."""
     columns = [column.name for column in table.schema if not is_stored_blob(column)]
 
@@ -161,10 +163,10 @@ def broken_values(kind: Kind, table: Table) -> Iterator[Problem]:
     return _told(found(), kind)
 
 
-def _told(violations: Iterator[Violation], kind: Kind) -> Iterator[Problem]:
+def _told(violations: Iterator[Violation], kind: Kind) -> Iterator[VerifyProblem]:
     """The first violations of one rule; more would tell nothing new."""
     for violation in islice(violations, LISTED):
-        yield Problem(
+        yield VerifyProblem(
             _CODES.get(violation.error_class, ProblemCode.VALUE_BROKEN),
             violation.message,
             "correct the rows with a mutation, or restore the graph from a backup",

@@ -11,7 +11,7 @@ from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.maintain.optimize.indexes import types_of
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground, label
 from omnigraph.maintain.verify.indexes import index_problems
-from omnigraph.maintain.verify.report import Problem, ProblemCode
+from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Kind
@@ -68,14 +68,14 @@ class _Check:
     def _open(self, pin: Pin) -> Table:
         return self._ground.store.tables.open(pin.ref, pin.version)
 
-    def _told(self, problem: Problem) -> None:
+    def _told(self, problem: VerifyProblem) -> None:
         placed = replace(problem, table=self._pin.table_key, branch=label(self._snapshot))
-        self._ground.findings.add(placed)
+        self._ground.problems.add(placed)
 
     def table(self) -> None:
         """It opens at its pin, all of it can be read, and it has as many rows as the pin says."""
-        pin, findings = self._pin, self._ground.findings
-        findings.count(tables=1)
+        pin, problems = self._pin, self._ground.problems
+        problems.count(tables=1)
         with self._ground.guarded(
             f"version {pin.version} of '{pin.table_key}'",
             code=ProblemCode.TABLE_UNREADABLE,
@@ -90,10 +90,10 @@ class _Check:
                 )
             table = self._open(pin)
             rows = table.count()
-            findings.count(rows=rows)
+            problems.count(rows=rows)
             if rows != pin.row_count:
                 self._told(
-                    Problem(
+                    VerifyProblem(
                         ProblemCode.ROW_COUNT_DIFFERS,
                         f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}",
                         FROM_BACKUP,
@@ -104,7 +104,7 @@ class _Check:
             wanted = set(self._kind.arrow_schema().names)
             if wanted != set(table.schema.names):
                 self._told(
-                    Problem(
+                    VerifyProblem(
                         ProblemCode.COLUMNS_DIFFER,
                         f"the columns of '{pin.table_key}' are not those of the schema",
                         FROM_BACKUP,
@@ -150,7 +150,7 @@ class _Check:
             if head <= pin.version or self._is_being_written(head):
                 return
             self._told(
-                Problem(
+                VerifyProblem(
                     ProblemCode.TABLE_DRIFTED,
                     f"'{pin.table_key}' is at version {head}, but the graph shows {pin.version}",
                     "run graph.maintenance.repair()",

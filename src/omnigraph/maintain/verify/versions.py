@@ -18,7 +18,7 @@ from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
-from omnigraph.maintain.verify.report import LISTED, Problem, ProblemCode, Weight
+from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
 from omnigraph.storage.checksums import ChecksumRecords
 from omnigraph.storage.objects.graph_paths import branch_of_reference
 from omnigraph.storage.read_back import versions_aside
@@ -82,8 +82,8 @@ def _record(ground: Ground) -> RemovedVersions | None:
     try:
         return read_removed(ground.store.objects)
     except StorageCorrupt as error:
-        ground.findings.add(
-            Problem(
+        ground.problems.add(
+            VerifyProblem(
                 ProblemCode.HISTORY_RECORD_DAMAGED,
                 f"{error.message}; gaps between versions are not judged",
                 "run graph.maintenance.cleanup(): it writes the record anew",
@@ -234,8 +234,8 @@ def _report(ground: Ground, copy: _Copy, missing: list[int], table: str | None) 
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         newer = "newer than any that exists, " if last > newest else ""
         by = "a cleanup did not remove " + ("it" if first == last else "them")
-        ground.findings.add(
-            Problem(
+        ground.problems.add(
+            VerifyProblem(
                 ProblemCode.VERSION_MISSING,
                 f"missing: {which} of '{name}' on branch '{label}', {newer}and {by}",
                 FROM_BACKUP,

@@ -1,0 +1,44 @@
+"""Reports: frozen dataclasses that become plain data by one mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, ClassVar
+
+
+class Report:
+    """Base of the reports. ``to_json`` lists the fields in order, or the names in ``json_keys``."""
+
+    __slots__ = ()
+    json_keys: ClassVar[tuple[str, ...]] = ()
+    """Fields and properties in the order of the JSON form, where it is not that of the fields."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data; the order of the keys is stable."""
+        return {name: plain(getattr(self, name)) for name in self.json_keys or _names(self)}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(value))
+
+
+def plain(value: Any) -> Any:
+    """A value of a report as plain data.
+
+    >>> plain((1, {"a": None}))
+    [1, {'a': None}]
+    """
+    if isinstance(value, Report):
+        return value.to_json()
+    if is_dataclass(value):
+        return {name: plain(getattr(value, name)) for name in _names(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return value.isoformat() if isinstance(value, datetime) else value
