@@ -15,7 +15,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.indexes import rebuild_hint
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
-from omnigraph.storage.checksums import FOLDER, FileSum, ChecksumRecords, is_same, read_records
+from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
 from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import TableRef, split_file
