@@ -22,7 +22,7 @@ from omnigraph.lang.query.format import format_queries
 from omnigraph.lang.schema import Catalog, compile_schema, format_schema, lint_schema, parse_schema
 from omnigraph.plan import MutationPlan, Plan, ReadPlan, compile_query, lower, optimize
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, RowFilter
 
 SCHEMA = """\
 // Garden network — what grows where, who tends it, and how we know.
@@ -744,7 +744,7 @@ def test_a_shared_variable_closes_a_cycle_instead_of_making_a_product() -> None:
         found = Counter(steps(name))
         assert found[NodeScan] == 1
         assert found[Connect] >= 1
-        assert found[Filter] == 0
+        assert found[RowFilter] == 0
 
 
 def test_a_negation_starts_from_the_outer_variable() -> None:

@@ -31,7 +31,7 @@ from omnigraph.plan.arrow import (
 from omnigraph.plan.arrow_functions import contains_function
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs
-from omnigraph.plan.nodes import Filter, NodeScan
+from omnigraph.plan.nodes import NodeScan, RowFilter
 from omnigraph.plan.show import show
 from tests.lang.query.world import CATALOG, read
 from tests.plan.conditions import ROWS, arrow_table, column, conditions
@@ -418,7 +418,7 @@ def test_pushable(condition: str, expected: bool) -> None:
 def test_names_in_a_wide_table() -> None:
     plan = bound_plan("$a: Person $b: Person $a.age < $b.age", "", {}, "$a.name")
     condition = plan.pipeline[-1]
-    assert isinstance(condition, Filter)
+    assert isinstance(condition, RowFilter)
     table = pa.table({"a.age": pa.array([1, 3], pa.int32()), "b.age": pa.array([2, 2], pa.int32())})
     assert table.filter(filter_expression(condition.condition, wide_name)).num_rows == 1
 

@@ -12,7 +12,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan import compile_query
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import Operation, ReadPlan, Rewrite
+from omnigraph.plan.nodes import PlanStep, ReadPlan, Rewrite
 from omnigraph.plan.show import show, show_value
 from tests.lang.query.world import CATALOG, body, check_read, condition, outline, read
 
@@ -276,13 +276,13 @@ def test_json_of_a_mutation() -> None:
     }
 
 
-class Stranger(Operation):
+class Stranger(PlanStep):
     """A step of a new kind."""
 
     def exprs(self) -> Iterator[typed.TypedExpr]:
         return iter(())
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         return self
 
     def introduced(self) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ def test_a_step_that_explain_does_not_know_is_an_error() -> None:
 
 
 def test_a_step_must_say_what_every_rule_asks_of_it() -> None:
-    class Silent(Operation):
+    class Silent(PlanStep):
         pass
 
     with pytest.raises(TypeError, match="abstract"):

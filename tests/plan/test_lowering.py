@@ -19,11 +19,11 @@ from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
     Expand,
-    Filter,
     MutationPlan,
     NodeScan,
-    Operation,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
 from omnigraph.plan.rules import optimize
 from omnigraph.plan.rules.push_filters import conjuncts
@@ -46,7 +46,7 @@ def steps(match: str, result: str = "1", params: str = "") -> list[str]:
     return [brief(step) for step in lowered(match, result, params).pipeline]
 
 
-def brief(step: Operation) -> str:
+def brief(step: PlanStep) -> str:
     match step:
         case NodeScan():
             return f"scan {step.variable}:{step.type_name}{_where(step.filters)}"
@@ -60,7 +60,7 @@ def brief(step: Operation) -> str:
             edge = f"{step.edge_variable}:" if step.edge_variable else ""
             text = f"expand {step.src} {arrow} {step.dst}:{step.dst_type} by {edge}{step.edge_type}"
             return text + hops + _where(step.dst_filters) + _where(step.edge_filters)
-        case Filter():
+        case RowFilter():
             return f"filter {show(step.condition)}"
         case AntiJoin():
             return f"not({','.join(step.outer)})[{'; '.join(map(brief, step.inner))}]"
@@ -358,7 +358,7 @@ def test_j201_now_becomes_the_reserved_parameter_in_reads_and_mutations() -> Non
     plan = lowered("$p: Person { seen: now() } $p.seen < now()", "now()")
     scan, condition = plan.pipeline
     assert isinstance(scan, NodeScan)
-    assert isinstance(condition, Filter)
+    assert isinstance(condition, RowFilter)
     found = [scan.filters[0], condition.condition]
     assert [e.right for e in found if isinstance(e, typed.Compare)] == [now, now]
     assert plan.columns[0].expr == now
@@ -501,14 +501,14 @@ def conditions_of(pattern: Pattern) -> Counter[str]:
     return found
 
 
-def flat(pipeline: Iterable[Operation]) -> Iterator[Operation]:
+def flat(pipeline: Iterable[PlanStep]) -> Iterator[PlanStep]:
     for step in pipeline:
         yield step
         if isinstance(step, AntiJoin):
             yield from flat(step.inner)
 
 
-def assert_ordered(pipeline: Iterable[Operation], bound: set[str]) -> None:
+def assert_ordered(pipeline: Iterable[PlanStep], bound: set[str]) -> None:
     """Every step only looks at what was brought in before it, and brings in something new."""
     bound = set(bound)
     for step in pipeline:
@@ -522,7 +522,7 @@ def assert_ordered(pipeline: Iterable[Operation], bound: set[str]) -> None:
             assert {step.src, step.dst} <= bound
         elif isinstance(step, NodeScan):
             assert all(typed.variables(f) == {step.variable} for f in step.filters)
-        elif isinstance(step, Filter):
+        elif isinstance(step, RowFilter):
             assert typed.variables(step.condition) <= bound
         elif isinstance(step, AntiJoin):
             assert step.outer
@@ -554,7 +554,7 @@ def test_every_traversal_and_condition_appears_exactly_once(text: str) -> None:
                 placed.update(map(show, (*filters, *more)))
             case Connect(edge_filters=filters):
                 placed.update(map(show, filters))
-            case Filter(condition=condition):
+            case RowFilter(condition=condition):
                 placed[show(condition)] += 1
             case _:
                 pass

@@ -15,7 +15,7 @@ from omnigraph import Cancel, Graph
 from omnigraph.errors import Cancelled, MemoryExceeded, QueryTimeout
 from omnigraph.read import blocks, limits, order, traverse
 from omnigraph.read.frame import Frame
-from omnigraph.read.limits import Limits, Watch
+from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.search import text
 from tests.read.conftest import ask
 
@@ -190,8 +190,8 @@ def test_the_time_counts_from_the_call():
     """Texts and parameters are read before anything can be checked."""
     started = time.monotonic() - 2
     with pytest.raises(QueryTimeout):
-        Watch(Limits(timeout=1, started=started)).check()
-    Watch(Limits(timeout=60, started=started)).check()
+        ResourceGuard(Limits(timeout=1, started=started)).check()
+    ResourceGuard(Limits(timeout=60, started=started)).check()
 
 
 # -- memory -----------------------------------------------------------------------------------

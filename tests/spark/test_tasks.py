@@ -19,7 +19,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     UniqueViolation,
 )
-from omnigraph.read.limits import Limits, Watch
+from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.spark import SparkEngine
 from omnigraph.spark.session.failures import Remote, carrying
 from omnigraph.spark.session.tasks import task_frame
@@ -172,9 +172,9 @@ def test_a_job_is_cancelled_from_another_thread(engine: SparkEngine, tmp_path: P
 
 
 def test_a_limit_ends_a_job_with_its_own_error(engine: SparkEngine, tmp_path: Path):
-    watch = Watch(Limits(timeout=1.0))
+    guard = ResourceGuard(Limits(timeout=1.0))
     with pytest.raises(QueryTimeout):
-        engine.tasks(work.wait_for_ever, [tmp_path], "waiting", check=watch.check)
+        engine.tasks(work.wait_for_ever, [tmp_path], "waiting", check=guard.check)
     assert engine.tasks(work.double, [1], "doubling") == [2]
 
 

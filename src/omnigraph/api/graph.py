@@ -19,7 +19,7 @@ from omnigraph.api.addresses import durability_of, root_of
 from omnigraph.api.arguments import public
 from omnigraph.api.graph_parts import GraphParts
 from omnigraph.api.query import (
-    Asked,
+    BoundQuery,
     Explanation,
     WarmSpark,
     check_engine,
@@ -43,9 +43,9 @@ from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.texts import source_of
 from omnigraph.plan.cache import CompiledQueries
-from omnigraph.read.gate import in_turn
+from omnigraph.read.context import QueryContext
+from omnigraph.read.gate import GATE
 from omnigraph.read.limits import MEMORY, Cancel, Limits
-from omnigraph.read.run import Surroundings
 from omnigraph.result.result import Result
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
@@ -293,13 +293,13 @@ class Graph(GraphParts):
         limits = Limits(timeout, max_rows, max_memory, cancel)
         # Nothing that waits for a network, or for Spark, happens in turn.
         is_near = self._store.root.is_local and engine != "spark"
-        with in_turn() if is_near else nullcontext():
-            around, asked = self._reading(
+        with GATE if is_near else nullcontext():
+            context, query = self._reading(
                 source, name, params, branch, snapshot, commit, tag, version, at
             )
-            target = _target(around.snapshot, branch, commit, tag)
+            target = _target(context.snapshot, branch, commit, tag)
             started = self._spark.open(spark) if engine == "spark" else None
-            return run_query(around, asked, limits, target, started)
+            return run_query(context, query, limits, target, started)
 
     @public
     def explain(
@@ -319,10 +319,10 @@ class Graph(GraphParts):
             snapshot = self._store.manifest(normal_branch(branch)).current()
             catalog = schema_at(self._store, contract, snapshot)
             return explain_plan(
-                self._around(catalog, snapshot), self._plans.any(catalog, source, name)
+                self._context(catalog, snapshot), self._plans.any(catalog, source, name)
             )
-        around, asked = self._reading(source, name, params, branch, None, None, None, None, None)
-        return profile_plan(around, asked, Limits(timeout, cancel=cancel))
+        context, query = self._reading(source, name, params, branch, None, None, None, None, None)
+        return profile_plan(context, query, Limits(timeout, cancel=cancel))
 
     def _reading(
         self,
@@ -335,7 +335,7 @@ class Graph(GraphParts):
         tag: str | None,
         version: int | None,
         at: datetime | None,
-    ) -> tuple[Surroundings, Asked]:
+    ) -> tuple[QueryContext, BoundQuery]:
         contract = self._checked()
         if snapshot is not None:
             if (commit, tag, version, at) != (None, None, None, None):
@@ -345,8 +345,8 @@ class Graph(GraphParts):
             found = self._find(branch, commit, tag, version, at)
         catalog = schema_at(self._store, contract, found)
         prepared = self._plans.read(catalog, source, name)
-        asked = Asked(prepared, convert_params(prepared.plan.params, params))
-        return self._around(catalog, found), asked
+        query = BoundQuery(prepared, convert_params(prepared.plan.params, params))
+        return self._context(catalog, found), query
 
     def _own(self, snapshot: GraphSnapshot) -> Snapshot:
         if not isinstance(snapshot, GraphSnapshot):
@@ -355,8 +355,8 @@ class Graph(GraphParts):
             raise InputError("the snapshot is one of another graph")
         return snapshot._snapshot
 
-    def _around(self, catalog: Catalog, snapshot: Snapshot) -> Surroundings:
-        return Surroundings(
+    def _context(self, catalog: Catalog, snapshot: Snapshot) -> QueryContext:
+        return QueryContext(
             self._store, catalog, snapshot, self._topology, self._traversal, self._embedders
         )
 

@@ -25,16 +25,18 @@ from omnigraph.plan.nodes import (
     Expand,
     MutationPlan,
     NodeScan,
-    Operation,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
-from omnigraph.plan.prepared import Prepared
+from omnigraph.plan.prepared import PreparedQuery
+from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
 from omnigraph.read.estimate import estimates
-from omnigraph.read.gate import in_turn
-from omnigraph.read.limits import Limits, Watch
-from omnigraph.read.run import Run, StepReport, Surroundings
-from omnigraph.read.strategy import Mode, TraversalSettings
+from omnigraph.read.gate import GATE
+from omnigraph.read.limits import Limits, ResourceGuard
+from omnigraph.read.run import Run, StepReport
+from omnigraph.read.strategy import TraversalMode, TraversalSettings
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 from omnigraph.settings import Settings
 
@@ -43,10 +45,10 @@ if TYPE_CHECKING:
     from omnigraph.spark.session.handed import Handed
 
 
-class Asked(NamedTuple):
+class BoundQuery(NamedTuple):
     """A compiled read and the values of its parameters."""
 
-    prepared: Prepared
+    prepared: PreparedQuery
     values: Mapping[str, typed.Value]
 
 
@@ -84,8 +86,8 @@ def check_engine(engine: str) -> None:
 
 
 def run_query(
-    around: Surroundings,
-    asked: Asked,
+    context: QueryContext,
+    query: BoundQuery,
     limits: Limits,
     target: Mapping[str, str],
     spark: SparkEngine | None = None,
@@ -94,19 +96,19 @@ def run_query(
 
     With a handle of Spark it runs there; the handle is closed with the result.
     """
-    plan, outline = asked.prepared.bind(asked.values), asked.prepared.outline
-    watch = Watch(limits)
-    use = Use(around.store.root.uri, around.snapshot)
+    plan, info = query.prepared.bind(query.values), query.prepared.info
+    guard = ResourceGuard(limits)
+    use = Use(context.store.root.uri, context.snapshot)
     try:
-        watch.check()
+        guard.check()
         if spark is None:
-            batches = _lasting(around, execute(Run(around, watch, outline), plan))
-            with in_turn():
+            batches = _lasting(context, execute(Run(context, guard, info), plan))
+            with GATE:
                 first = next(batches, None)
         else:
             from omnigraph.spark.query.run import execute_on_spark
 
-            batches = _lasting(around, execute_on_spark(spark, around, plan, outline, watch))
+            batches = _lasting(context, execute_on_spark(spark, context, plan, info, guard))
             first = next(batches, None)
     except BaseException:
         if spark is not None:
@@ -119,13 +121,13 @@ def run_query(
         target=target,
         links=links_of(plan),
         close=None if spark is None else spark.close,
-        schema=outline.schema,
+        schema=info.schema,
     )
 
 
-def _lasting(around: Surroundings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _lasting(context: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what cleanup removed under them is said as such."""
-    with reading(around.store, around.snapshot):
+    with reading(context.store, context.snapshot):
         yield from batches
 
 
@@ -169,13 +171,13 @@ def links_of(plan: ReadPlan) -> list[Link]:
 def traversal_settings(settings: Settings) -> TraversalSettings:
     """From the environment; what makes no sense there is refused."""
     mode = settings.traversal_mode.lower()
-    if mode not in ("", "auto", *Mode):
+    if mode not in ("", "auto", *TraversalMode):
         raise InputError(
             f"OMNIGRAPH_TRAVERSAL_MODE is '{settings.traversal_mode}'",
             hint="set it to indexed, csr or auto",
         )
     return TraversalSettings(
-        Mode(mode) if mode in tuple(Mode) else None,
+        TraversalMode(mode) if mode in tuple(TraversalMode) else None,
         _count("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", settings.indexed_max_hops, 6),
         _count("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", settings.indexed_max_frontier, 1024),
     )
@@ -206,13 +208,13 @@ class Explanation:
         return dict(self.data)
 
 
-def explain_plan(around: Surroundings, compiled: Prepared | MutationPlan) -> Explanation:
+def explain_plan(context: QueryContext, compiled: PreparedQuery | MutationPlan) -> Explanation:
     """A plan, and what it would do on a snapshot; nothing runs."""
-    if not isinstance(compiled, Prepared):
+    if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
     plan = compiled.plan
-    with reading(around.store, around.snapshot):
-        expected = estimates(Run(around, Watch(Limits()), compiled.outline), compiled.ready)
+    with reading(context.store, context.snapshot):
+        expected = estimates(Run(context, ResourceGuard(Limits()), compiled.info), compiled.ready)
     lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
     return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
 
@@ -226,14 +228,14 @@ def _facts(note: Mapping[str, Any]) -> str:
     return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 
 
-def profile_plan(around: Surroundings, asked: Asked, limits: Limits) -> Explanation:
+def profile_plan(context: QueryContext, query: BoundQuery, limits: Limits) -> Explanation:
     """Run a plan to its end, and say what each step did."""
-    plan, shown = asked.prepared.bind(asked.values), bind(asked.prepared.plan, asked.values)
-    watch = Watch(limits)
-    run = Run(around, watch, asked.prepared.outline, profiled=True)
+    plan, shown = query.prepared.bind(query.values), bind(query.prepared.plan, query.values)
+    guard = ResourceGuard(limits)
+    run = Run(context, guard, query.prepared.info, profiled=True)
     start = time.perf_counter()
     rows = size = 0
-    for batch in _lasting(around, execute(run, plan)):
+    for batch in _lasting(context, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
     steps = _in_order(plan.pipeline, run.reports)
@@ -246,14 +248,14 @@ def profile_plan(around: Surroundings, asked: Asked, limits: Limits) -> Explanat
         "profile": [_report_json(report) for report in steps],
         "rows": rows,
         "milliseconds": round(seconds * 1000, 3),
-        "peak_bytes": watch.peak,
+        "peak_bytes": guard.peak,
     }
     lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
     lines += [f"  {_report_text(report)}" for report in steps]
     return Explanation("\n".join(lines), data)
 
 
-def _in_order(pipeline: Sequence[Operation], reports: Sequence[StepReport]) -> list[StepReport]:
+def _in_order(pipeline: Sequence[PlanStep], reports: Sequence[StepReport]) -> list[StepReport]:
     known = {id(report.step): report for report in reports}
     return [known.get(id(step)) or StepReport(step) for step in pipeline]
 
@@ -278,7 +280,7 @@ def _report_text(report: StepReport) -> str:
     return f"{text} ({notes})" if notes else text
 
 
-def _name(step: Operation | None) -> str:
+def _name(step: PlanStep | None) -> str:
     match step:
         case None:
             return "return"
@@ -288,5 +290,7 @@ def _name(step: Operation | None) -> str:
             return f"{type(step).__name__.lower()} ${step.src} to ${step.dst}"
         case AntiJoin():
             return "without"
+        case RowFilter():
+            return "filter"
         case _:
             return type(step).__name__.lower()

@@ -10,7 +10,7 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.texts import source_of
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
-from omnigraph.plan.prepared import Prepared
+from omnigraph.plan.prepared import PreparedQuery
 
 _KEPT = 256
 
@@ -20,20 +20,20 @@ class CompiledQueries:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._plans: OrderedDict[tuple[str, str, str | None, str], Prepared | MutationPlan] = (
+        self._plans: OrderedDict[tuple[str, str, str | None, str], PreparedQuery | MutationPlan] = (
             OrderedDict()
         )
 
-    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> Prepared:
+    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> PreparedQuery:
         """The plan of a query that reads."""
         found = self._plan(catalog, text, name, Expect.READ)
-        if not isinstance(found, Prepared):
+        if not isinstance(found, PreparedQuery):
             raise InternalError("a read compiled to something else")
         return found
 
     def any(
         self, catalog: Catalog, text: str | PathLike[str], name: str | None
-    ) -> Prepared | MutationPlan:
+    ) -> PreparedQuery | MutationPlan:
         """The plan of a query, whatever it does."""
         return self._plan(catalog, text, name, Expect.ANY)
 
@@ -48,7 +48,7 @@ class CompiledQueries:
 
     def _plan(
         self, catalog: Catalog, text: str | PathLike[str], name: str | None, expect: Expect
-    ) -> Prepared | MutationPlan:
+    ) -> PreparedQuery | MutationPlan:
         source = source_of(text, "<query>")
         key = (catalog.schema_hash, source.text, name, expect.value)
         with self._lock:
@@ -57,7 +57,7 @@ class CompiledQueries:
                 self._plans.move_to_end(key)
                 return found
         compiled = compile_query(catalog, source, name, expect=expect)
-        plan = Prepared.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
+        plan = PreparedQuery.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > _KEPT:

@@ -12,12 +12,12 @@ from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
     Expand,
-    Filter,
     MutationPlan,
     NodeScan,
-    Operation,
     Plan,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
 from omnigraph.plan.show import show
 
@@ -72,7 +72,7 @@ def _key_text(key: SortKey) -> str:
     return f"{show(key.expr)} {'desc' if key.descending else 'asc'}"
 
 
-def _step_lines(step: Operation, depth: int) -> list[str]:
+def _step_lines(step: PlanStep, depth: int) -> list[str]:
     pad = _INDENT * depth
     inner = _INDENT * (depth + 1)
     match step:
@@ -87,7 +87,7 @@ def _step_lines(step: Operation, depth: int) -> list[str]:
         case Connect():
             lines = [f"{pad}connect ${step.src} {_arrow(step)} ${step.dst}"]
             return lines + [f"{inner}where {show(condition)}" for condition in step.edge_filters]
-        case Filter():
+        case RowFilter():
             return [f"{pad}filter {show(step.condition)}"]
         case AntiJoin():
             lines = [f"{pad}without (from {', '.join(f'${name}' for name in step.outer)})"]
@@ -157,7 +157,7 @@ def _statement_json(statement: CheckedStatement) -> dict[str, Any]:
     }
 
 
-def _step_json(step: Operation) -> dict[str, Any]:
+def _step_json(step: PlanStep) -> dict[str, Any]:
     match step:
         case NodeScan():
             return {
@@ -175,7 +175,7 @@ def _step_json(step: Operation) -> dict[str, Any]:
             }
         case Connect():
             return {"op": "connect", **_edge_json(step)}
-        case Filter():
+        case RowFilter():
             return {"op": "filter", "condition": show(step.condition)}
         case AntiJoin():
             return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation, ReadPlan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep, ReadPlan
 
 SET_FUNCTIONS = frozenset({typed.AggregateFunction.MIN, typed.AggregateFunction.MAX})
 
@@ -61,13 +61,13 @@ def is_row_count(expr: typed.Aggregate) -> bool:
     )
 
 
-def bound(steps: Sequence[Operation]) -> Iterator[str]:
+def bound(steps: Sequence[PlanStep]) -> Iterator[str]:
     """Every variable that a pipeline brings in."""
     for step in steps:
         yield from step.introduced()
 
 
-def used(step: Operation) -> frozenset[str]:
+def used(step: PlanStep) -> frozenset[str]:
     """The variables that a step needs to be there."""
     if isinstance(step, AntiJoin):
         inside = {name for inner in step.inner for name in used(inner)}
@@ -81,7 +81,7 @@ def used(step: Operation) -> frozenset[str]:
     return frozenset(names - set(step.introduced()))
 
 
-def live_after(steps: Sequence[Operation], final: frozenset[str]) -> list[frozenset[str]]:
+def live_after(steps: Sequence[PlanStep], final: frozenset[str]) -> list[frozenset[str]]:
     """For each step, the variables that something behind it needs."""
     result: list[frozenset[str]] = []
     live = final

@@ -25,12 +25,12 @@ from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.plan.nodes import (
     AntiJoin,
     Expand,
-    Filter,
     MutationPlan,
     NodeScan,
-    Operation,
     Plan,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
 
 
@@ -73,13 +73,13 @@ class _Lowering:
     def __init__(self) -> None:
         self._temporaries = 0
 
-    def pattern(self, pattern: Pattern, outer: frozenset[str]) -> tuple[Operation, ...]:
-        steps: list[Operation] = []
+    def pattern(self, pattern: Pattern, outer: frozenset[str]) -> tuple[PlanStep, ...]:
+        steps: list[PlanStep] = []
         bound = set(outer)
         filters = {node.variable: node.filters for node in pattern.nodes}
         for node in pattern.nodes:
             if node.variable in outer:
-                steps += [Filter(condition) for condition in node.filters]
+                steps += [RowFilter(condition) for condition in node.filters]
         for component in _components(pattern):
             root = _root(component, outer)
             if root is not None:
@@ -87,7 +87,7 @@ class _Lowering:
                 steps.append(NodeScan(variable, type_name, filters.get(variable, ())))
                 bound.add(variable)
             self._expand(component.hops, bound, filters, steps)
-        steps += [Filter(condition) for condition in pattern.conditions]
+        steps += [RowFilter(condition) for condition in pattern.conditions]
         visible = frozenset(bound)
         for absent in pattern.absent:
             steps.append(AntiJoin(absent.outer, self.pattern(absent.pattern, visible)))
@@ -98,7 +98,7 @@ class _Lowering:
         hops: list[Hop],
         bound: set[str],
         filters: dict[str, tuple[typed.TypedExpr, ...]],
-        steps: list[Operation],
+        steps: list[PlanStep],
     ) -> None:
         """Place every hop of a component; one of its variables is bound."""
         ends = [(hop.src, hop.dst) for hop in hops]
@@ -117,7 +117,7 @@ class _Lowering:
             if hop.edge_variable is not None:
                 bound.add(hop.edge_variable)
 
-    def _closing(self, hop: Hop) -> list[Operation]:
+    def _closing(self, hop: Hop) -> list[PlanStep]:
         """Both ends are known: reach the target again under a name of its own, and compare."""
         self._temporaries += 1
         temporary = typed.hidden_name(hop.dst, self._temporaries)
@@ -131,7 +131,7 @@ class _Lowering:
             hop.max_hops,
             edge_variable=hop.edge_variable,
         )
-        return [step, Filter(same_node(temporary, hop.dst))]
+        return [step, RowFilter(same_node(temporary, hop.dst))]
 
 
 def same_node(left: str, right: str) -> typed.Compare:

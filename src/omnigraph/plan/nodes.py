@@ -23,7 +23,7 @@ from omnigraph.lang.query.typed import Output, TypedExpr
 from omnigraph.lang.types import PropType
 
 Rewrite = Callable[[TypedExpr], TypedExpr]
-Pipeline: TypeAlias = "tuple[Operation, ...]"
+Pipeline: TypeAlias = "tuple[PlanStep, ...]"
 
 
 def _mapped(exprs: tuple[TypedExpr, ...], change: Rewrite) -> tuple[TypedExpr, ...]:
@@ -33,7 +33,7 @@ def _mapped(exprs: tuple[TypedExpr, ...], change: Rewrite) -> tuple[TypedExpr, .
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(ABC):
+class PlanStep(ABC):
     """One step of a pipeline."""
 
     @abstractmethod
@@ -41,27 +41,27 @@ class Operation(ABC):
         """Every expression of the step, those of an inner pipeline included."""
 
     @abstractmethod
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         """The same step with its expressions rewritten."""
 
     @abstractmethod
     def introduced(self) -> tuple[str, ...]:
         """The variables that the step brings in."""
 
-    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> Operation:
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         """The same step with its inner pipeline rewritten, if it has one."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class NodeScan(Operation):
+class NodeScan(PlanStep):
     """Rows of a node table as a new variable; beside existing rows it makes the product."""
 
     variable: str
     type_name: str
     filters: tuple[TypedExpr, ...] = ()
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         filters = _mapped(self.filters, change)
         return self if filters is self.filters else replace(self, filters=filters)
 
@@ -73,7 +73,7 @@ class NodeScan(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Expand(Operation):
+class Expand(PlanStep):
     """From a bound variable along an edge to a new one, hop by hop, each target once a source.
 
     With an ``edge_variable`` there is one row for each edge instead.
@@ -90,7 +90,7 @@ class Expand(Operation):
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         dst, edge = _mapped(self.dst_filters, change), _mapped(self.edge_filters, change)
         if dst is self.dst_filters and edge is self.edge_filters:
             return self
@@ -105,7 +105,7 @@ class Expand(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Connect(Operation):
+class Connect(PlanStep):
     """Keep the rows whose two bound variables are joined by an edge: a membership test.
 
     With an ``edge_variable`` there is one row for each edge between them.
@@ -120,7 +120,7 @@ class Connect(Operation):
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         edge = _mapped(self.edge_filters, change)
         return self if edge is self.edge_filters else replace(self, edge_filters=edge)
 
@@ -132,14 +132,14 @@ class Connect(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Operation):
+class RowFilter(PlanStep):
     """Keep the rows for which the condition is true; null and false drop a row alike."""
 
     condition: TypedExpr
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         condition = change(self.condition)
-        return self if condition is self.condition else Filter(condition)
+        return self if condition is self.condition else RowFilter(condition)
 
     def exprs(self) -> Iterator[TypedExpr]:
         yield self.condition
@@ -149,16 +149,16 @@ class Filter(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class AntiJoin(Operation):
+class AntiJoin(PlanStep):
     """Keep the rows for which the inner pipeline, started from them, yields nothing."""
 
     outer: tuple[str, ...]
-    inner: tuple[Operation, ...]
+    inner: tuple[PlanStep, ...]
 
-    def map_exprs(self, change: Rewrite) -> Operation:
+    def map_exprs(self, change: Rewrite) -> PlanStep:
         return self.map_inner(lambda inner: tuple(step.map_exprs(change) for step in inner))
 
-    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> Operation:
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         inner = change(self.inner)
         is_same = all(a is b for a, b in zip(inner, self.inner, strict=False))
         return self if is_same and len(inner) == len(self.inner) else replace(self, inner=inner)
@@ -175,7 +175,7 @@ class AntiJoin(Operation):
 class ReadPlan:
     name: str
     params: Mapping[str, PropType]
-    pipeline: tuple[Operation, ...]
+    pipeline: tuple[PlanStep, ...]
     columns: tuple[OutputColumn, ...]
     distinct: bool = False
     order: tuple[SortKey, ...] = ()

@@ -19,13 +19,13 @@ from omnigraph.lang.types import Scalar
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, Operation, ReadPlan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan
 
 _SEARCHES = typed.TextMatch | typed.Score
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class PlanInfo:
     """The shape of a plan, whatever its parameters are."""
 
     schema: pa.Schema
@@ -45,7 +45,7 @@ class Outline:
     """What to read of the rows of a plan that only scans one type."""
 
     @classmethod
-    def of(cls, plan: ReadPlan) -> Outline:
+    def of(cls, plan: ReadPlan) -> PlanInfo:
         types: dict[str, str] = {}
         edge_types: dict[str, str] = {}
         _learn(plan.pipeline, types, edge_types)
@@ -63,7 +63,7 @@ class Outline:
         )
 
 
-def _learn(steps: Sequence[Operation], types: dict[str, str], edge_types: dict[str, str]) -> None:
+def _learn(steps: Sequence[PlanStep], types: dict[str, str], edge_types: dict[str, str]) -> None:
     for step in steps:
         match step:
             case NodeScan():
@@ -85,23 +85,23 @@ def _scanned(plan: ReadPlan) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A compiled read with its outline."""
+class PreparedQuery:
+    """A compiled read with its info."""
 
     plan: ReadPlan
     """As it was compiled: what explain shows."""
     ready: ReadPlan
     """As it is run, but for its parameters."""
-    outline: Outline
+    info: PlanInfo
     open: frozenset[int]
     """Which expressions of ``ready`` hold parameters, by identity."""
 
     @classmethod
-    def of(cls, catalog: Catalog, plan: ReadPlan) -> Prepared:
+    def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
         by_id = replace(plan, pipeline=tuple(_by_id(step, catalog) for step in plan.pipeline))
         ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
         open_ = frozenset(id(expr) for expr in plan_exprs(ready) if _is_open(expr))
-        return cls(plan, ready, Outline.of(ready), open_)
+        return cls(plan, ready, PlanInfo.of(ready), open_)
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
         """The plan with every parameter replaced by its value (see ``convert_params``)."""
@@ -114,7 +114,7 @@ def _is_open(expr: typed.TypedExpr) -> bool:
     return any(isinstance(part, typed.Parameter) for part in typed.walk(expr))
 
 
-def _by_id(step: Operation, catalog: Catalog) -> Operation:
+def _by_id(step: PlanStep, catalog: Catalog) -> PlanStep:
     """A scan whose conditions on a text key ask for the id, which is always indexed."""
     if not isinstance(step, NodeScan):
         return step.map_inner(lambda inner: tuple(_by_id(each, catalog) for each in inner))

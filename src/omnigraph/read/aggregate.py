@@ -32,10 +32,10 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
     """The columns of a plan whose rows are groups, in the order of their first rows."""
     exprs = [column.expr for column in plan.columns]
     keys = [e for e in exprs if not isinstance(e, typed.Aggregate)]
-    check = run.watch.check
-    run.watch.hold(frame.nbytes + frame.rows * 8 * (len(keys) + 2))
+    check = run.guard.check
+    run.guard.hold(frame.nbytes + frame.rows * 8 * (len(keys) + 2))
     if keys:
-        codes = [_key_codes(run, frame, key) for key in run.watch.between(keys)]
+        codes = [_key_codes(run, frame, key) for key in run.guard.between(keys)]
         groups, first = _grouped(codes, frame.rows, check)
     else:
         groups, first = np.zeros(frame.rows, np.int64), np.zeros(1, np.int64)
@@ -45,7 +45,7 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
         _aggregate(run, frame, expr, groups, count)
         if isinstance(expr, typed.Aggregate)
         else values_of(run, heads, expr)
-        for expr in run.watch.between(exprs)
+        for expr in run.guard.between(exprs)
     ]
 
 
@@ -214,7 +214,7 @@ def _extreme(
     places = np.flatnonzero(valid)
     there, own = values.take(pa.array(places)), groups[places]
     is_max = expr.function is typed.AggregateFunction.MAX
-    order = sorted_places([Key(pa.array(own)), Key(there, is_max)], run.watch.check)
+    order = sorted_places([Key(pa.array(own)), Key(there, is_max)], run.guard.check)
     sorted_groups = own[order]
     first = np.ones(len(order), bool)
     first[1:] = sorted_groups[1:] != sorted_groups[:-1]

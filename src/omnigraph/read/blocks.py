@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.plan.nodes import Connect, Expand, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
-from omnigraph.read.strategy import Mode
+from omnigraph.read.strategy import TraversalMode
 from omnigraph.read.traverse import most_starts
 from omnigraph.read.values import keeps
 from omnigraph.topology.held import one_array
 from omnigraph.topology.sets import distinct
 
 if TYPE_CHECKING:
-    from omnigraph.read.limits import Watch
+    from omnigraph.read.limits import ResourceGuard
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
 
@@ -78,7 +78,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
 
 
 def step_blocks(
-    run: Run, step: Operation, frame: Frame, live: frozenset[str]
+    run: Run, step: PlanStep, frame: Frame, live: frozenset[str]
 ) -> Iterator[Frame] | None:
     """The blocks of rows that a step should be given one by one; none for all at once."""
     if frame.rows < 2:
@@ -88,7 +88,7 @@ def step_blocks(
             return blocks(frame, run.scanned(step, live).rows)
         case Expand() | Connect():
             return blocks(frame, _degrees(run, step, frame, live))
-        case Filter():
+        case RowFilter():
             return _value_blocks(run, frame, step.condition)
         case _:
             return blocks(frame, 1)
@@ -117,7 +117,7 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
         return _most_reached(run, step, source, frame)
     held = source.held()
     if held is None:
-        if frame.rows <= _FEW_STARTS or run.around.traversal.mode is Mode.INDEXED:
+        if frame.rows <= _FEW_STARTS or run.context.traversal.mode is TraversalMode.INDEXED:
             return 1
         held = source.index()
     numbers, direction = run.numbers(frame, step.src), str(step.direction)
@@ -135,7 +135,9 @@ def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: F
     return max(ROWS // starts, 1)
 
 
-def together(frames: Iterable[Frame], watch: Watch, *, weighted: bool | None = None) -> Frame:
+def together(
+    frames: Iterable[Frame], guard: ResourceGuard, *, weighted: bool | None = None
+) -> Frame:
     """What is left of blocks, as one frame.
 
     Rows that are equal become one where ``weighted`` says whether it matters how many they were.
@@ -148,7 +150,7 @@ def together(frames: Iterable[Frame], watch: Watch, *, weighted: bool | None = N
             kept.append(last)
             size += last.nbytes
             if len(kept) > 1:
-                watch.hold(2 * size)
+                guard.hold(2 * size)
     if len(kept) < 2:
         return kept[0] if kept else last
     found = _concatenated(kept)
@@ -172,26 +174,26 @@ def _concatenated(frames: Sequence[Frame]) -> Frame:
 
 def kept_rows(run: Run, frame: Frame, condition: typed.TypedExpr) -> Frame:
     """The rows for which a condition is true."""
-    parts = run.watch.between(_value_blocks(run, frame, condition) or [frame])
+    parts = run.guard.between(_value_blocks(run, frame, condition) or [frame])
     found = (part.where(keeps(run, part, condition)) for part in parts)
-    return together(found, run.watch)
+    return together(found, run.guard)
 
 
 def values_in_blocks(
     read: Callable[[npt.NDArray[np.integer]], dict[str, pa.Array]],
     places: npt.NDArray[np.integer],
     width: Callable[[], int],
-    watch: Watch,
+    guard: ResourceGuard,
 ) -> dict[str, pa.Array]:
     """Columns for many places; refused before they are there when they are too much."""
     if len(places) <= _FEW_VALUES:
         return read(places)
     row = width()
-    watch.hold(len(places) * row)
+    guard.hold(len(places) * row)
     size = max(BYTES // max(row, 1), 1)
     if len(places) <= size:
         return read(places)
-    starts = watch.between(range(0, len(places), size))
+    starts = guard.between(range(0, len(places), size))
     parts = [read(places[start : start + size]) for start in starts]
     return {n: one_array(pa.chunked_array([part[n] for part in parts])) for n in parts[0]}
 

@@ -30,21 +30,21 @@ _BATCH = 65_536
 
 def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """The batches of the result, computed as they are asked for where the plan allows."""
-    outline = run.outline
+    info = run.info
     start = plan.offset or 0
     end = None if plan.limit is None else start + plan.limit
     if plan.limit == 0:
         return
     count = 0
-    for columns in _streamed(run, plan, end) if outline.streams else [_whole(run, plan, end)]:
-        batch = pa.RecordBatch.from_arrays(columns, schema=outline.schema)
+    for columns in _streamed(run, plan, end) if info.streams else [_whole(run, plan, end)]:
+        batch = pa.RecordBatch.from_arrays(columns, schema=info.schema)
         first = max(start - count, 0)
         last = batch.num_rows if end is None else min(end - count, batch.num_rows)
         # What came too late is not given out.
-        run.watch.check()
+        run.guard.check()
         count += batch.num_rows
         if last > first:
-            run.watch.result(count if end is None else min(count, end) - start)
+            run.guard.result(count if end is None else min(count, end) - start)
             yield batch.slice(first, last - first)
         if end is not None and count >= end:
             return
@@ -57,7 +57,7 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
         for frame in frames:
             yield from _projected(run, plan, frame)
         return
-    steps, live = plan.pipeline, run.outline.live
+    steps, live = plan.pipeline, run.info.live
     first = Frame(1)
     if steps and isinstance(steps[0], NodeScan):
         # The scan alone is cheap: it only finds which nodes there are.
@@ -75,10 +75,10 @@ def _streamed(run: Run, plan: ReadPlan, end: int | None) -> Iterator[list[pa.Arr
 
 def _direct(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
     """The rows of a plan that only scans one type, with what it asks for of them."""
-    if len(plan.pipeline) != 1 or run.outline.has_search:
+    if len(plan.pipeline) != 1 or run.info.has_search:
         return None
     (step,) = plan.pipeline
-    return direct(run, step, run.outline.scanned, limit) if isinstance(step, NodeScan) else None
+    return direct(run, step, run.info.scanned, limit) if isinstance(step, NodeScan) else None
 
 
 def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
@@ -96,7 +96,7 @@ def _repeated(frame: Frame, batch: int = _BATCH) -> Iterator[Frame]:
 
 
 def _projected(run: Run, plan: ReadPlan, frame: Frame) -> Iterator[list[pa.Array]]:
-    for start in run.watch.between(range(0, frame.rows, _BATCH)):
+    for start in run.guard.between(range(0, frame.rows, _BATCH)):
         piece = frame if frame.rows <= _BATCH else frame.slice(start, _BATCH)
         run.fetch(piece, [column.expr for column in plan.columns])
         yield [values_of(run, piece, column.expr) for column in plan.columns]
@@ -108,23 +108,23 @@ def _whole(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
     if frame is None:
         frames = _direct(run, plan, None)
         if frames is not None:
-            frame = together(frames, run.watch)
+            frame = together(frames, run.guard)
     if frame is None or not frame.variables:
-        weighted = run.outline.needs_counts
-        frame = run.pipeline(plan.pipeline, run.outline.live, Frame(1), weighted=weighted)
-    if run.outline.is_aggregate or plan.distinct:
+        weighted = run.info.needs_counts
+        frame = run.pipeline(plan.pipeline, run.info.live, Frame(1), weighted=weighted)
+    if run.info.is_aggregate or plan.distinct:
         # Different rows are groups of which nothing more is asked.
         return _ordered_output(run, plan, aggregated(run, plan, frame), end)
     if frame.weights is not None:
         total = int(frame.total()[0])
-        run.watch.hold(total * max(frame.width, 8))
+        run.guard.hold(total * max(frame.width, 8))
         frame = next(_repeated(frame, max(total, 1)), frame)
     _rank(run, plan, frame, end)
     if plan.order:
-        run.watch.hold(2 * frame.nbytes + frame.rows * 8 * (len(plan.order) + 2))
+        run.guard.hold(2 * frame.nbytes + frame.rows * 8 * (len(plan.order) + 2))
         frame = frame.take(_places(run, plan, frame, end))
     run.fetch(frame, [column.expr for column in plan.columns])
-    return [values_of(run, frame, column.expr) for column in run.watch.between(plan.columns)]
+    return [values_of(run, frame, column.expr) for column in run.guard.between(plan.columns)]
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _places(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Ints:
             keys = [Key(key.values.take(pa.array(few)), key.descending) for key in keys]
             kept = kept[few]
     ties = _ties(run, plan, frame.take(kept) if len(kept) < frame.rows else frame)
-    order = sorted_places([*keys, *ties], run.watch.check) if len(kept) else kept
+    order = sorted_places([*keys, *ties], run.guard.check) if len(kept) else kept
     return kept[order if end is None else order[:end]]
 
 
@@ -184,7 +184,7 @@ def _ordered_output(
         return columns
     keys = [Key(columns[_position(key.expr)], key.descending) for key in plan.order]
     plain = [c for c in columns if not pa.types.is_nested(c.type)]
-    order = sorted_places([*keys, *(Key(column) for column in plain)], run.watch.check)
+    order = sorted_places([*keys, *(Key(column) for column in plain)], run.guard.check)
     taken = pa.array(order if end is None else order[:end])
     return [column.take(taken) for column in columns]
 

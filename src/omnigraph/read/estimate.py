@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation, ReadPlan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan, RowFilter
 from omnigraph.storage.tables.search import SearchIndex, text_index, vector_index
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def estimates(run: Run, plan: ReadPlan) -> list[dict[str, Any]]:
     return [*found, *(note for expr in searches for note in _searches(run, expr))]
 
 
-def _steps(run: Run, steps: Sequence[Operation], rows: float) -> tuple[list[dict[str, Any]], float]:
+def _steps(run: Run, steps: Sequence[PlanStep], rows: float) -> tuple[list[dict[str, Any]], float]:
     notes: list[dict[str, Any]] = []
     for step in steps:
         note, rows = _step(run, step, rows)
@@ -33,7 +33,7 @@ def _steps(run: Run, steps: Sequence[Operation], rows: float) -> tuple[list[dict
     return notes, rows
 
 
-def _step(run: Run, step: Operation, rows: float) -> tuple[dict[str, Any], float]:
+def _step(run: Run, step: PlanStep, rows: float) -> tuple[dict[str, Any], float]:
     match step:
         case NodeScan():
             return _scan(run, step, rows)
@@ -43,7 +43,7 @@ def _step(run: Run, step: Operation, rows: float) -> tuple[dict[str, Any], float
             note, _ = _walk(run, step, rows, 0)
             rows *= _KEPT
             return {**note, "rows": round(rows)}, rows
-        case Filter():
+        case RowFilter():
             rows *= _KEPT
             return {"step": "filter", "rows": round(rows)}, rows
         case AntiJoin():
@@ -85,7 +85,7 @@ def _walk(
         return {"step": name, "rows": 0}, 0.0
     near, hops = source.near(step.direction), source.hops(step)
     degree = source.rows / max(near.rows, 1)
-    choice = source.choice(run.around.traversal, step, round(rows), is_run=False)
+    choice = source.choice(run.context.traversal, step, round(rows), is_run=False)
     reached = min(rows * max(degree, 1.0) ** hops, max(rows, 1.0) * near.rows)
     reached *= _KEPT ** min(filters, 2)
     return {"step": name, **choice.to_json(), "rows": round(reached)}, reached

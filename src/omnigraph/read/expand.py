@@ -12,7 +12,7 @@ from omnigraph.plan.nodes import Connect, Expand
 from omnigraph.read.blocks import cuts
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
 from omnigraph.read.sources import EdgeSource, plain
-from omnigraph.read.strategy import Mode
+from omnigraph.read.strategy import TraversalMode
 from omnigraph.read.traverse import Reached, Step, reach
 from omnigraph.read.values import keeps
 from omnigraph.topology.adjacency import EdgeAdjacency, spread
@@ -36,15 +36,15 @@ class Walk:
         self.min_hops = step.min_hops
         self.max_hops = source.hops(step)
         self.source = source
-        self._watch = run.watch
+        self._guard = run.guard
         self.near = source.near(step.direction)
-        self._choice = source.choice(run.around.traversal, step, starts)
+        self._choice = source.choice(run.context.traversal, step, starts)
         if run.profiled:
             run.note(self._choice.to_json())
 
     @property
     def is_held(self) -> bool:
-        return self._choice.mode is Mode.CSR
+        return self._choice.mode is TraversalMode.CSR
 
     @property
     def nodes(self) -> int | None:
@@ -60,11 +60,11 @@ class Walk:
         if self.is_held:
             adjacency = self.source.index().adjacency(self.direction)
             # Before the neighbours are there, it is clear how many they are.
-            self._watch.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
+            self._guard.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
             return adjacency.neighbours(sources)
         unique, inverse = np.unique(sources, return_inverse=True)
         found = plain(self.source.looked_up(self.direction, unique.astype(np.int32)))
-        self._watch.hold(int(found.degrees(inverse).sum()) * _ROW_BYTES)
+        self._guard.hold(int(found.degrees(inverse).sum()) * _ROW_BYTES)
         return found.neighbours(inverse)
 
     def hop(self) -> Step:
@@ -74,8 +74,8 @@ class Walk:
         adjacency = self.source.index().adjacency(self.direction)
 
         def walked(sources: Sources) -> Iterator[tuple[Ints, Numbers]]:
-            for start, end, count in self._watch.between(cuts(adjacency.degrees(sources))):
-                self._watch.hold(count * _ROW_BYTES)
+            for start, end, count in self._guard.between(cuts(adjacency.degrees(sources))):
+                self._guard.hold(count * _ROW_BYTES)
                 owners, targets = adjacency.neighbours(sources[start:end])
                 yield (owners + start if start else owners), targets
 
@@ -87,7 +87,7 @@ class Walk:
             adjacency = self.source.index().edge_adjacency(self.direction)
 
             def walked(sources: Sources) -> tuple[Ints, Numbers, Ints]:
-                self._watch.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
+                self._guard.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
                 return adjacency.edges(sources)
 
             return walked
@@ -95,14 +95,14 @@ class Walk:
         def looked_up(sources: Sources) -> tuple[Ints, Numbers, Ints]:
             unique, inverse = np.unique(sources, return_inverse=True)
             found: EdgeAdjacency = self.source.looked_up(self.direction, unique.astype(np.int32))
-            self._watch.hold(int(found.degrees(inverse).sum()) * (_ROW_BYTES + 8))
+            self._guard.hold(int(found.degrees(inverse).sum()) * (_ROW_BYTES + 8))
             return found.edges(inverse)
 
         return looked_up
 
     def all_reached(self, starts: Numbers) -> Reached:
         """What different starts reach by all hops."""
-        return reach(self.hop(), starts, self.min_hops, self.max_hops, self.nodes, self._watch)
+        return reach(self.hop(), starts, self.min_hops, self.max_hops, self.nodes, self._guard)
 
     def degrees(self, sources: Numbers) -> Ints | None:
         """How many neighbours numbers have, where that is known without looking at them."""
@@ -129,13 +129,13 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
             run.note({"counted": True})
             return _counted(frame, degrees, weighted=weighted)
     owners, targets = _reached(run, walk, starts)
-    run.watch.check()
+    run.guard.check()
     kept = _selected(run, step, walk, targets)
     if kept is not None:
         owners, targets = owners[kept], targets[kept]
     if not is_asked_for:
         return _counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
-    run.watch.hold(len(owners) * (frame.width + 8))
+    run.guard.hold(len(owners) * (frame.width + 8))
     found = frame.keeping(live).take(owners)
     found.nodes[step.dst] = targets
     return found
@@ -168,7 +168,7 @@ def _reached(run: Run, walk: Walk, starts: Numbers) -> tuple[Ints, Numbers]:
         return found.owners, found.targets
     counts = np.bincount(found.owners, minlength=len(unique))
     begins = np.cumsum(counts) - counts
-    run.watch.hold(int(counts[inverse].sum()) * 20)
+    run.guard.hold(int(counts[inverse].sum()) * 20)
     owners, places = spread(begins[inverse], counts[inverse])
     return owners, found.targets[places]
 
@@ -186,7 +186,7 @@ def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | No
         if not is_complete:
             frame = frame.where(nodes.present(unique))
         for condition in step.dst_filters:
-            run.watch.check()
+            run.guard.check()
             frame = frame.where(keeps(run, frame, condition))
         passed = np.zeros(int(unique[-1]) + 1, bool)
         passed[frame.nodes[step.dst]] = True
@@ -199,8 +199,8 @@ def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numb
     """One row for each edge."""
     assert step.edge_variable is not None
     owners, targets, rows = walk.edges()(starts)
-    run.watch.hold(len(owners) * (frame.width + 16))
-    run.watch.check()
+    run.guard.hold(len(owners) * (frame.width + 16))
+    run.guard.check()
     kept = _selected(run, step, walk, targets)
     if kept is not None:
         owners, targets, rows = owners[kept], targets[kept], rows[kept]

@@ -1,48 +1,63 @@
-"""Small queries of one process take turns.
+"""Admission of small queries: one at a time in a process.
 
 Only one thread at a time can run Python. A query of a fraction of a millisecond calls Arrow dozens
 of times, and every call would hand Python over to another thread and wait to get it back: four
-threads together would answer fewer queries than one. Whoever has more to do, or asks storage,
-leaves the turn to the others.
+threads together would answer fewer queries than one. A query that turns out to be large, or that
+reads from storage, releases the gate early.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-# Whoever waits longer than this goes without a turn: it never stands in for a limit.
+# Longest wait for the gate; after it a query runs without, so the gate never acts as a limit.
 _PATIENCE = 0.05
 _LONG = 0.002
 
-_turn = threading.Lock()
-_own = threading.local()
+
+class _Thread(threading.local):
+    """The calling thread's nesting depth, and when it took the gate."""
+
+    depth = 0
+    since: float | None = None
 
 
-@contextmanager
-def in_turn() -> Iterator[None]:
-    """Run something that is over soon, unless ``leave`` is called in it."""
-    if getattr(_own, "since", None) is not None or not _turn.acquire(timeout=_PATIENCE):
-        yield
-        return
-    _own.since = time.perf_counter()
-    try:
-        yield
-    finally:
-        leave()
+class QueryGate:
+    """A reentrant context manager that ``release`` may leave before the block ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._own = _Thread()
+
+    def __enter__(self) -> None:
+        own = self._own
+        own.depth += 1
+        if own.depth == 1 and self._lock.acquire(timeout=_PATIENCE):
+            own.since = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._own.depth -= 1
+        if not self._own.depth:
+            self.release()
+
+    def release(self) -> None:
+        """Admit the next query: the rest takes long, or waits for something else than Python."""
+        if self._own.since is not None:
+            self._own.since = None
+            self._lock.release()
+
+    def release_if_long(self) -> None:
+        """Release the gate if the query has taken longer than a small one does."""
+        since = self._own.since
+        if since is not None and time.perf_counter() - since > _LONG:
+            self.release()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no query is inside."""
+        return not self._lock.locked()
 
 
-def leave() -> None:
-    """Let others go on: what comes now takes long, or waits for something else than Python."""
-    if getattr(_own, "since", None) is not None:
-        _own.since = None
-        _turn.release()
-
-
-def leave_if_long() -> None:
-    """The same once something has taken longer than was thought."""
-    since = getattr(_own, "since", None)
-    if since is not None and time.perf_counter() - since > _LONG:
-        leave()
+GATE = QueryGate()
+"""The gate of this process."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
-from omnigraph.read.gate import leave_if_long
+from omnigraph.read.gate import GATE
 
 MEMORY = 1 << 30
 """What the intermediate rows of one query may take unless the caller says otherwise."""
@@ -71,7 +71,7 @@ class Limits:
                 raise InputError(f"{name} cannot be {'negative' if value < 0 else value}")
 
 
-class Watch:
+class ResourceGuard:
     """The limits of one query while it runs."""
 
     def __init__(self, limits: Limits) -> None:
@@ -86,7 +86,7 @@ class Watch:
 
     def check(self) -> None:
         """Raise when the time is up or the query was cancelled; called between steps."""
-        leave_if_long()
+        GATE.release_if_long()
         limits = self._limits
         if limits.cancel is not None and limits.cancel.is_set:
             raise Cancelled("the query was cancelled")

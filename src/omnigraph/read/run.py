@@ -7,7 +7,7 @@ them, and for the result last of all.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,26 +18,21 @@ import pyarrow as pa
 from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.plan.live import live_after, used
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
 from omnigraph.read.blocks import Answers, step_blocks, together, values_in_blocks
+from omnigraph.read.context import EvalContext, QueryContext, columns_read
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
-from omnigraph.read.gate import leave
-from omnigraph.read.limits import Watch
+from omnigraph.read.gate import GATE
+from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource, row_width
-from omnigraph.read.strategy import TraversalSettings
 from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:
-    from omnigraph.commit.snapshot import Snapshot
-    from omnigraph.commit.store import GraphStore
-    from omnigraph.embed import Embedders
-    from omnigraph.lang.schema.catalog import Catalog
-    from omnigraph.plan.prepared import Outline
+    from omnigraph.plan.prepared import PlanInfo
     from omnigraph.topology.held import Codes
-    from omnigraph.topology.store import Topology
 
 # Fewer rows than this are not worth merging.
 _FEW = 256
@@ -50,7 +45,7 @@ _MANY = 4_096
 class StepReport:
     """What one step did; no step is what comes after all of them."""
 
-    step: Operation | None
+    step: PlanStep | None
     rows: int = 0
     seconds: float = 0.0
     bytes: int = 0
@@ -58,28 +53,18 @@ class StepReport:
     notes: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a query needs beside its plan."""
-
-    store: GraphStore
-    catalog: Catalog
-    snapshot: Snapshot
-    topology: Topology
-    traversal: TraversalSettings = TraversalSettings()
-    embedders: Embedders | None = None
-
-
-class Run:
+class Run(EvalContext):
     """The state of one query while it runs."""
 
+    searches: Searches
+
     def __init__(
-        self, around: Surroundings, watch: Watch, outline: Outline, *, profiled: bool = False
+        self, context: QueryContext, guard: ResourceGuard, info: PlanInfo, *, profiled: bool = False
     ) -> None:
-        self.around = around
-        self.watch = watch
-        self.outline = outline
-        self.types, self.edge_types = outline.types, outline.edge_types
+        self.context = context
+        self.guard = guard
+        self.info = info
+        self.types, self.edge_types = info.types, info.edge_types
         self.searches = Searches(self)
         self.profiled = profiled
         """Whether somebody wants to know what each step did."""
@@ -96,55 +81,39 @@ class Run:
     def nodes(self, type_name: str) -> NodeSource | None:
         """The nodes of a type, none when the snapshot is older than the type."""
         if type_name not in self._nodes:
-            kind = self.around.catalog.node(type_name)
-            pin = None if kind is None else self.around.snapshot.pin(kind.table_key)
+            kind = self.context.catalog.node(type_name)
+            pin = None if kind is None else self.context.snapshot.pin(kind.table_key)
             found = None
             if kind is not None and pin is not None:
-                found = NodeSource(kind, pin, self.around.store, self.around.topology)
+                found = NodeSource(kind, pin, self.context.store, self.context.topology)
             self._nodes[type_name] = found
         return self._nodes[type_name]
 
     def edges(self, type_name: str) -> EdgeSource | None:
         """The edges of a type."""
         if type_name not in self._edges:
-            kind = self.around.catalog.edge_types[type_name]
-            pin = self.around.snapshot.pin(kind.table_key)
+            kind = self.context.catalog.edge_types[type_name]
+            pin = self.context.snapshot.pin(kind.table_key)
             ends = self.nodes(kind.from_type), self.nodes(kind.to_type)
             found = None
             if pin is not None and ends[0] is not None and ends[1] is not None:
                 both = (ends[0], ends[1])
-                found = EdgeSource(kind, pin, both, self.around.store, self.around.topology)
+                found = EdgeSource(kind, pin, both, self.context.store, self.context.topology)
             self._edges[type_name] = found
         return self._edges[type_name]
 
     # -- columns -------------------------------------------------------------------------
 
-    def column(self, frame: Frame, variable: str, name: str) -> pa.Array:
-        """A column of a variable, one value for each row."""
-        key = (variable, name)
-        if key not in frame.values:
-            self._fetch(frame, variable, [name])
-        return frame.values[key]
-
-    def fetch(self, frame: Frame, exprs: Iterable[typed.TypedExpr]) -> None:
-        """Read the columns that expressions need, all of a variable at once."""
-        wanted: dict[str, list[str]] = {}
-        for expr in exprs:
-            for variable, name in _columns(expr):
-                if (variable, name) not in frame.values:
-                    wanted.setdefault(variable, []).append(name)
-        for variable, names in wanted.items():
-            self._fetch(frame, variable, list(dict.fromkeys(names)))
-
-    def _fetch(self, frame: Frame, variable: str, names: Sequence[str]) -> None:
-        source, found = self._source(variable), {}
-        if source is not None:
-            is_edge = variable in self.edge_types
-            places = frame.edges[variable] if is_edge else self.numbers(frame, variable)
-            read, width = partial(source.values, names), partial(row_width, source, names)
-            found = values_in_blocks(read, places, width, self.watch)
-        for name in names:
-            frame.values[variable, name] = found[name]
+    def read_columns(
+        self, frame: Frame, variable: str, names: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        source = self._source(variable)
+        if source is None:
+            raise InternalError(f"${variable} has rows, but its type has no table")
+        is_edge = variable in self.edge_types
+        places = frame.edges[variable] if is_edge else self.numbers(frame, variable)
+        read, width = partial(source.values, names), partial(row_width, source, names)
+        return values_in_blocks(read, places, width, self.guard)
 
     def _source(self, variable: str) -> NodeSource | EdgeSource | None:
         if variable in self.edge_types:
@@ -153,7 +122,7 @@ class Run:
 
     def width(self, expr: typed.TypedExpr) -> int:
         """About how many bytes of a row an expression reads."""
-        pairs = ((self._source(variable), name) for variable, name in _columns(expr))
+        pairs = ((self._source(variable), name) for variable, name in columns_read(expr))
         return sum(row_width(source, [name]) for source, name in pairs if source is not None)
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> Codes | None:
@@ -178,7 +147,7 @@ class Run:
 
     def pipeline(
         self,
-        steps: Sequence[Operation],
+        steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
         frame: Frame,
         *,
@@ -190,11 +159,11 @@ class Run:
         it matters how often a row occurs.
         """
         pieces = self.pieces(steps, live, frame, weighted=weighted)
-        return together(pieces, self.watch, weighted=weighted)
+        return together(pieces, self.guard, weighted=weighted)
 
     def pieces(
         self,
-        steps: Sequence[Operation],
+        steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
         frame: Frame,
         *,
@@ -202,9 +171,9 @@ class Run:
     ) -> Iterator[Frame]:
         """As ``pipeline``: where a step makes many rows, what is left of each block of them."""
         for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
-            self.watch.check()
+            self.guard.check()
             if frame.rows > _MANY:
-                leave()
+                GATE.release()
             after = self._reported(step, frame, kept, weighted)
             if not isinstance(after, Frame):
                 for block in after:
@@ -217,7 +186,7 @@ class Run:
         yield frame
 
     def _reported(
-        self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
+        self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool
     ) -> Frame | Iterator[Frame]:
         """What a step makes of a frame, or the blocks in which it should get it."""
         if self._depth or not self.profiled:
@@ -234,14 +203,14 @@ class Run:
         return after
 
     def _done(
-        self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool
+        self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool
     ) -> Frame | Iterator[Frame]:
         blocks = step_blocks(self, step, frame, live)
         if blocks is not None:
             return blocks
         return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
 
-    def report(self, step: Operation) -> StepReport:
+    def report(self, step: PlanStep) -> StepReport:
         """What is said about a step."""
         known = next((each for each in self.reports if each.step is step), None)
         if known is None:
@@ -264,7 +233,7 @@ class Run:
             if not any(_head(note) == _head(facts) for note in notes):
                 notes.append(facts)
 
-    def _nothing(self, steps: Sequence[Operation], final: frozenset[str]) -> Frame:
+    def _nothing(self, steps: Sequence[PlanStep], final: frozenset[str]) -> Frame:
         """No row; later steps still have their place in the report."""
         if self.profiled and not self._depth:
             for step in steps:
@@ -278,7 +247,7 @@ class Run:
         return frame
 
     def _tidy(
-        self, step: Operation, before: Frame, after: Frame, live: frozenset[str], weighted: bool
+        self, step: PlanStep, before: Frame, after: Frame, live: frozenset[str], weighted: bool
     ) -> Frame:
         """Leave out what nobody asks for, and count rows that have become equal."""
         gone = {*before.variables, *step.introduced()} - live
@@ -291,7 +260,7 @@ class Run:
         # Values can be had from numbers again; rows that are equal without them are fewer.
         return Frame(kept.rows, kept.nodes, weights=kept.weights).merged(weighted=weighted)
 
-    def _step(self, step: Operation, frame: Frame, live: frozenset[str], weighted: bool) -> Frame:
+    def _step(self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool) -> Frame:
         match step:
             case NodeScan():
                 return self._scan(step, frame, live)
@@ -299,7 +268,7 @@ class Run:
                 return expand(self, step, frame, live, weighted=weighted)
             case Connect():
                 return connect(self, step, frame)
-            case Filter():
+            case RowFilter():
                 return frame.where(keeps(self, frame, step.condition))
             case AntiJoin():
                 return self._without(step, frame)
@@ -311,7 +280,7 @@ class Run:
             return scan(self, step, live)
         found = self.scanned(step, live)
         rows = frame.rows * found.rows
-        self.watch.hold(rows * (frame.width + found.width + 16))
+        self.guard.hold(rows * (frame.width + found.width + 16))
         return product(frame, found)
 
     def scanned(self, step: NodeScan, live: frozenset[str]) -> Frame:
@@ -321,7 +290,7 @@ class Run:
             found = self._scanned[id(step)] = scan(self, step, live)
         return found
 
-    def answers(self, step: Operation) -> Answers:
+    def answers(self, step: PlanStep) -> Answers:
         """What a step knows of the nodes that it was asked about."""
         return self._answers.setdefault(id(step), Answers())
 
@@ -367,14 +336,3 @@ class Run:
 
 def _head(facts: Mapping[str, Any]) -> tuple[str, Any]:
     return next(iter(facts.items()))
-
-
-def _columns(expr: typed.TypedExpr) -> Iterator[tuple[str, str]]:
-    """The columns that an expression reads itself; what is searched is read by the search."""
-    if isinstance(expr, typed.Column):
-        yield expr.variable, expr.name
-    elif isinstance(expr, typed.Entity):
-        yield expr.variable, typed.ID_COLUMN
-    elif not isinstance(expr, typed.TextMatch | typed.Score):
-        for part in typed.children(expr):
-            yield from _columns(part)

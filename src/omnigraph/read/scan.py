@@ -56,7 +56,7 @@ def direct(
 
     def frames() -> Iterator[Frame]:
         for batch in source.table().scan(names, pushed, limit=limit):
-            run.watch.check()
+            run.guard.check()
             report.rows += batch.num_rows
             report.bytes = max(report.bytes, batch.nbytes)
             report.storage = source.reads
@@ -98,7 +98,7 @@ def _column(
     run: Run, batches: Iterator[pa.RecordBatch], name: str, type_: pa.DataType
 ) -> pa.ChunkedArray:
     """A column of rows that are read; a query can be ended between two batches."""
-    return pa.chunked_array([batch[name] for batch in run.watch.between(batches)], type_)
+    return pa.chunked_array([batch[name] for batch in run.guard.between(batches)], type_)
 
 
 def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:

@@ -53,12 +53,12 @@ class Searches:
         variable, column = expr.field.variable, expr.field.name
         if variable in self._run.edge_types or frame.rows <= _FEW:
             texts = self._run.column(frame, variable, column)
-            found = matches(texts, expr.function, query, edits, self._run.watch.check)
+            found = matches(texts, expr.function, query, edits, self._run.guard.check)
             return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
         flags = self._sets.get(expr)
         if flags is None:
             source = self._nodes(variable)
-            check = self._run.watch.check
+            check = self._run.guard.check
             rows = match_set(source.table(), column, expr.function, query, edits, check)
             # First the numbers, then how many there are: making the index gives new ones.
             hits = source.index().numbers_of_rows(rows)
@@ -89,7 +89,7 @@ class Searches:
             vector,
             rows,
             metric=metric_of(prop),
-            check=self._run.watch.check,
+            check=self._run.guard.check,
         )
         return pa.array(found, mask=np.isnan(found))
 
@@ -171,7 +171,7 @@ class Searches:
             len(rows) if limit is None else limit,
             metric=metric_of(prop),
             candidates=rows,
-            check=self._run.watch.check,
+            check=self._run.guard.check,
         )
 
     def _scored(self, expr: typed.Bm25) -> Hits:
@@ -182,7 +182,7 @@ class Searches:
             table = self._source(expr.field.variable).table()
             known = NOTHING
             if query is not None:
-                known = bm25(table, expr.field.name, query, check=self._run.watch.check)
+                known = bm25(table, expr.field.name, query, check=self._run.guard.check)
             self._hits[expr] = known
         return known
 
@@ -202,7 +202,7 @@ class Searches:
             metric=metric_of(prop),
             condition=condition,
             ties=True,
-            check=self._run.watch.check,
+            check=self._run.guard.check,
             probes=probes_of(prop),
         )
         return source.index().numbers_of_rows(hits.row_ids)
@@ -231,17 +231,17 @@ class Searches:
         key = (expr.field.variable, expr.field.name, text)
         known = self._vectors.get(key)
         if known is None:
-            embedders = self._run.around.embedders
+            embedders = self._run.context.embedders
             if embedders is None:
                 raise EmbeddingError("a text query needs an embedding, and there is no provider")
-            left = self._run.watch.seconds_left
+            left = self._run.guard.seconds_left
             until = None if left is None else time.monotonic() + left
             kind = self._source(expr.field.variable).kind
             try:
                 found = resolve_query_vector(kind, expr.field.name, text, embedders.get(), until)
             except EmbeddingError:
                 # When the time of the query is over, that is what is wrong.
-                self._run.watch.check()
+                self._run.guard.check()
                 raise
             known = self._vectors[key] = tuple(found.tolist())
         return known

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query.checked import Direction
 from omnigraph.read.frame import Ints, Mask, Numbers
-from omnigraph.read.gate import leave
-from omnigraph.read.strategy import Choice, TraversalSettings, choose
+from omnigraph.read.gate import GATE
+from omnigraph.read.strategy import TraversalChoice, TraversalSettings, choose
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.edges import EdgeIndex
@@ -72,7 +72,7 @@ class _Source:
         self._uses: dict[str, int] = {}
 
     def table(self) -> Table:
-        leave()
+        GATE.release()
         self.reads += 1
         return self._store.table(self.pin)
 
@@ -224,7 +224,7 @@ class EdgeSource(_Source):
         starts: int,
         *,
         is_run: bool = True,
-    ) -> Choice:
+    ) -> TraversalChoice:
         """By which means to traverse; an explain does not count as a use."""
         is_held = self.held() is not None
         return choose(

@@ -13,7 +13,7 @@ from typing import Any
 _CSR_FACTOR = 1.5
 
 
-class Mode(StrEnum):
+class TraversalMode(StrEnum):
     INDEXED = "indexed"
     CSR = "csr"
 
@@ -22,16 +22,16 @@ class Mode(StrEnum):
 class TraversalSettings:
     """What the caller or the environment wants."""
 
-    mode: Mode | None = None
+    mode: TraversalMode | None = None
     max_hops: int = 6
     max_frontier: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TraversalChoice:
     """What was chosen, and the numbers behind it, for explain."""
 
-    mode: Mode
+    mode: TraversalMode
     reason: str
     frontier: int
     hops: int
@@ -60,26 +60,26 @@ def choose(
     sources: int,
     is_covered: bool,
     is_built: bool,
-) -> Choice:
+) -> TraversalChoice:
     """The cheaper way, ties to the adjacency; hops of an edge between two types count as one.
 
     >>> choose(TraversalSettings(), hops=1, frontier=1, edges=2_000_000, sources=100_000,
     ...        is_covered=True, is_built=False).mode
-    <Mode.INDEXED: 'indexed'>
+    <TraversalMode.INDEXED: 'indexed'>
     """
 
-    def chosen(mode: Mode, reason: str, *costs: float) -> Choice:
-        return Choice(mode, reason, frontier, hops, edges, *costs)
+    def chosen(mode: TraversalMode, reason: str, *costs: float) -> TraversalChoice:
+        return TraversalChoice(mode, reason, frontier, hops, edges, *costs)
 
     if settings.mode is not None:
         return chosen(settings.mode, "forced")
     if hops > settings.max_hops:
-        return chosen(Mode.CSR, "many hops")
+        return chosen(TraversalMode.CSR, "many hops")
     if frontier > settings.max_frontier:
-        return chosen(Mode.CSR, "many starts")
+        return chosen(TraversalMode.CSR, "many starts")
     per_hop = frontier * edges / max(sources, 1) if is_covered else edges
     indexed = hops * per_hop
     csr = 0.0 if is_built else _CSR_FACTOR * edges
     if indexed < csr:
-        return chosen(Mode.INDEXED, "cheaper", indexed, csr)
-    return chosen(Mode.CSR, "built already" if is_built else "cheaper", indexed, csr)
+        return chosen(TraversalMode.INDEXED, "cheaper", indexed, csr)
+    return chosen(TraversalMode.CSR, "built already" if is_built else "cheaper", indexed, csr)

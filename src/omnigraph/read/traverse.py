@@ -15,7 +15,7 @@ import numpy.typing as npt
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
-    from omnigraph.read.limits import Watch
+    from omnigraph.read.limits import ResourceGuard
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -42,7 +42,12 @@ def most_starts(nodes: int | None) -> int:
 
 
 def reach(
-    step: Step, starts: Numbers, min_hops: int, max_hops: int, nodes: int | None, watch: Watch
+    step: Step,
+    starts: Numbers,
+    min_hops: int,
+    max_hops: int,
+    nodes: int | None,
+    guard: ResourceGuard,
 ) -> Reached:
     """What different starts reach within some hops; owners come in order.
 
@@ -53,14 +58,14 @@ def reach(
     owners: list[Ints] = []
     targets: list[Numbers] = []
     count = 0
-    for first in watch.between(range(0, len(starts), block)):
+    for first in guard.between(range(0, len(starts), block)):
         some = starts[first : first + block]
         if nodes is not None and len(some) * nodes <= _MOST_FLAGS:
             found = _flagged(step, some, min_hops, max_hops, nodes)
         else:
             found = _listed(step, some, min_hops, max_hops)
         count += len(found.owners)
-        watch.hold(count * _PAIR_BYTES)
+        guard.hold(count * _PAIR_BYTES)
         owners.append(found.owners + first)
         targets.append(found.targets)
     if not owners:

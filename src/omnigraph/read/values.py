@@ -12,8 +12,8 @@ from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.plan.arrow import ArrowVisitor
 
 if TYPE_CHECKING:
+    from omnigraph.read.context import EvalContext
     from omnigraph.read.frame import Frame, Mask
-    from omnigraph.read.run import Run
 
 
 class _Values(ArrowVisitor):
@@ -21,9 +21,9 @@ class _Values(ArrowVisitor):
 
     unsupported = "has no value in a row"
 
-    def __init__(self, run: Run, frame: Frame, *, exact: bool) -> None:
+    def __init__(self, context: EvalContext, frame: Frame, *, exact: bool) -> None:
         super().__init__(exact=exact)
-        self._run = run
+        self._context = context
         self._frame = frame
 
     def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
@@ -34,46 +34,46 @@ class _Values(ArrowVisitor):
             and isinstance(left, typed.Column)
             and isinstance(right, typed.Column)
             and left.name == right.name
-            and self._run.types.get(left.variable) == self._run.types.get(right.variable)
+            and self._context.types.get(left.variable) == self._context.types.get(right.variable)
         ):
-            a, b = self._run.codes(self._frame, left), self._run.codes(self._frame, right)
+            a, b = self._context.codes(self._frame, left), self._context.codes(self._frame, right)
             if a is not None and b is not None:
                 unknown = (a.codes == a.null) | (b.codes == b.null)
                 return pa.array(a.codes == b.codes, mask=unknown if unknown.any() else None)
         return super().visit_Compare(expr)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
-        return self._run.column(self._frame, expr.variable, expr.name)
+        return self._context.column(self._frame, expr.variable, expr.name)
 
     def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
-        return self._run.column(self._frame, expr.variable, typed.ID_COLUMN)
+        return self._context.column(self._frame, expr.variable, typed.ID_COLUMN)
 
     def visit_TextMatch(self, expr: typed.TextMatch) -> Any:  # noqa: N802
-        return self._run.searches.matches(self._frame, expr, exact=self._exact)
+        return self._context.searches.matches(self._frame, expr, exact=self._exact)
 
     def visit_Nearest(self, expr: typed.Nearest) -> Any:  # noqa: N802
-        return self._run.searches.distances(self._frame, expr)
+        return self._context.searches.distances(self._frame, expr)
 
     def visit_Bm25(self, expr: typed.Bm25) -> Any:  # noqa: N802
-        return self._run.searches.scores(self._frame, expr)
+        return self._context.searches.scores(self._frame, expr)
 
     def visit_Rrf(self, expr: typed.Rrf) -> Any:  # noqa: N802
-        return self._run.searches.fused(self._frame, expr)
+        return self._context.searches.fused(self._frame, expr)
 
 
-def values_of(run: Run, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
+def values_of(context: EvalContext, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
     """The exact values of an expression, one for each row."""
     if isinstance(expr, typed.Column):
-        return run.column(frame, expr.variable, expr.name)
+        return context.column(frame, expr.variable, expr.name)
     if isinstance(expr, typed.Entity):
-        return run.column(frame, expr.variable, typed.ID_COLUMN)
-    run.fetch(frame, [expr])
-    return _whole(_Values(run, frame, exact=True).visit(expr), frame.rows, expr)
+        return context.column(frame, expr.variable, typed.ID_COLUMN)
+    context.fetch(frame, [expr])
+    return _whole(_Values(context, frame, exact=True).visit(expr), frame.rows, expr)
 
 
-def keeps(run: Run, frame: Frame, condition: typed.TypedExpr) -> Mask:
+def keeps(context: EvalContext, frame: Frame, condition: typed.TypedExpr) -> Mask:
     """For which rows a condition is true."""
-    found = _Values(run, frame, exact=False).visit(condition)
+    found = _Values(context, frame, exact=False).visit(condition)
     if isinstance(found, pa.Scalar):
         return np.full(frame.rows, found.as_py() is True)
     mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)

@@ -12,10 +12,10 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import (
     Connect,
     Expand,
-    Filter,
-    Operation,
     Plan,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
 
 
@@ -26,11 +26,11 @@ def close_cycles(plan: Plan) -> Plan:
     return replace(plan, pipeline=_close(plan.pipeline))
 
 
-def _close(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    result: list[Operation] = []
+def _close(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    result: list[PlanStep] = []
     for step in steps:
         last = result[-1] if result else None
-        if isinstance(step, Filter) and isinstance(last, Expand):
+        if isinstance(step, RowFilter) and isinstance(last, Expand):
             target = _closed_by(last, step)
             if target is not None:
                 result[-1] = Connect(
@@ -48,7 +48,7 @@ def _close(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(result)
 
 
-def _closed_by(step: Expand, following: Filter) -> str | None:
+def _closed_by(step: Expand, following: RowFilter) -> str | None:
     """The variable that a filter equates with the temporary of an expansion."""
     if step.dst_filters or not typed.is_hidden(step.dst):
         return None

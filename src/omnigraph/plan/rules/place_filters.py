@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import Filter, Operation, Plan, ReadPlan
+from omnigraph.plan.nodes import Plan, PlanStep, ReadPlan, RowFilter
 
 
 def place_filters(plan: Plan) -> Plan:
@@ -19,12 +19,12 @@ def place_filters(plan: Plan) -> Plan:
     return replace(plan, pipeline=_place(plan.pipeline))
 
 
-def _place(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    others = [step.map_inner(_place) for step in steps if not isinstance(step, Filter)]
-    filters = [step for step in steps if isinstance(step, Filter)]
+def _place(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    others = [step.map_inner(_place) for step in steps if not isinstance(step, RowFilter)]
+    filters = [step for step in steps if isinstance(step, RowFilter)]
     homes = {name: place for place, step in enumerate(others) for name in step.introduced()}
     # What is bound outside of a block is there before its first step.
-    waiting: dict[int, list[Operation]] = {}
+    waiting: dict[int, list[PlanStep]] = {}
     for step in filters:
         names = typed.variables(step.condition)
         place = max((homes.get(name, -1) for name in names), default=-1)

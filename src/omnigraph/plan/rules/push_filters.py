@@ -12,11 +12,11 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import (
     Connect,
     Expand,
-    Filter,
     NodeScan,
-    Operation,
     Plan,
+    PlanStep,
     ReadPlan,
+    RowFilter,
 )
 
 
@@ -27,19 +27,19 @@ def push_filters(plan: Plan) -> Plan:
     return replace(plan, pipeline=_push(plan.pipeline))
 
 
-def _push(steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    placed: list[Operation] = []
+def _push(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    placed: list[PlanStep] = []
     homes: dict[str, int] = {}
     moved: dict[str, list[typed.TypedExpr]] = {}
     for step in steps:
-        if isinstance(step, Filter):
+        if isinstance(step, RowFilter):
             for condition in conjuncts(step.condition):
                 names = typed.variables(condition)
                 if len(names) == 1 and names <= homes.keys():
                     (name,) = names
                     moved.setdefault(name, []).append(condition)
                 else:
-                    placed.append(Filter(condition))
+                    placed.append(RowFilter(condition))
         else:
             homes.update(dict.fromkeys(step.introduced(), len(placed)))
             placed.append(step.map_inner(_push))
@@ -54,7 +54,7 @@ def conjuncts(condition: typed.TypedExpr) -> tuple[typed.TypedExpr, ...]:
     return condition.operands if isinstance(condition, typed.And) else (condition,)
 
 
-def _filtered(step: Operation, variable: str, conditions: list[typed.TypedExpr]) -> Operation:
+def _filtered(step: PlanStep, variable: str, conditions: list[typed.TypedExpr]) -> PlanStep:
     """A step with more conditions on a variable that it brings in."""
     match step:
         case NodeScan():

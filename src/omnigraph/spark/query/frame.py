@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from omnigraph.read.limits import Watch
+    from omnigraph.read.limits import ResourceGuard
     from omnigraph.spark.session.engine import SparkEngine
 
 T = TypeVar("T")
@@ -42,14 +42,14 @@ _OVERFLOW = "ARITHMETIC_OVERFLOW"
 class Driver:
     """Spark for one query: every action can be ended by the limits of the query."""
 
-    def __init__(self, engine: SparkEngine, watch: Watch) -> None:
+    def __init__(self, engine: SparkEngine, guard: ResourceGuard) -> None:
         self.engine = engine
-        self.watch = watch
+        self.guard = guard
         self._held: list[DataFrame] = []
 
     def run(self, action: Callable[[], T]) -> T:
         try:
-            return self.engine.run(action, LABEL, check=self.watch.check)
+            return self.engine.run(action, LABEL, check=self.guard.check)
         except SparkError as error:
             if _OVERFLOW in str(error.__cause__):
                 raise LimitExceeded(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from omnigraph.plan.nodes import ReadPlan
-    from omnigraph.plan.prepared import Outline
+    from omnigraph.plan.prepared import PlanInfo
     from omnigraph.spark.query.rows import Query
     from omnigraph.spark.query.searches import DriverSearches
 
@@ -32,19 +32,19 @@ _FEW = 50_000
 class Finish:
     """The last part of a query."""
 
-    def __init__(self, driver: Driver, plan: ReadPlan, outline: Outline) -> None:
+    def __init__(self, driver: Driver, plan: ReadPlan, info: PlanInfo) -> None:
         self._driver = driver
         self._plan = plan
-        self._outline = outline
+        self._info = info
         self._end = None if plan.limit is None else plan.limit + (plan.offset or 0)
-        self._types = outline.schema.serialize().to_pybytes()
+        self._types = info.schema.serialize().to_pybytes()
 
     def batches(
         self, query: Query, rows: Rows, searches: DriverSearches
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the result from the first on; more than are wanted may come."""
         query, rows = self._ranked(query, rows, searches)
-        if self._outline.is_aggregate or self._plan.distinct:
+        if self._info.is_aggregate or self._plan.distinct:
             data = self._groups(query, rows)
         elif self._plan.order:
             data = self._sorted(query, rows)
@@ -147,7 +147,7 @@ class Finish:
     def _handed_over(self, data: DataFrame) -> Iterator[bytes]:
         """The pieces in their order: at once where they are few, else one after the other."""
         keys = [c for c in self._plan.columns if not isinstance(c.expr, typed.Aggregate)]
-        is_one = self._outline.is_aggregate and not keys
+        is_one = self._info.is_aggregate and not keys
         if is_one or (self._end is not None and self._end <= _FEW):
             for row in self._driver.run(data.collect):
                 yield bytes(row[0])

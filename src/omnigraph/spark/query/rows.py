@@ -1,14 +1,14 @@
-"""What a worker knows of the rows it was given: their numbers, and values when they are asked for.
+"""Expressions in a Spark worker: rows by their row ids, and values read on demand.
 
-The expressions are evaluated by the embedded engine's own functions: ``WorkerRun`` stands where
-its ``Run`` would. A number is a row id here.
+The embedded engine's own functions evaluate the expressions (see ``read.context.EvalContext``);
+the number of a node or an edge is its row id here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
+from omnigraph.read.context import EvalContext
 from omnigraph.read.frame import Frame, Mask
 from omnigraph.read.search.text import matches
 from omnigraph.read.search.vector import Metric, distances
 from omnigraph.read.values import keeps, values_of
-from omnigraph.spark.query.tables import ID, Reader, reader_of
+from omnigraph.spark.query.tables import Reader, reader_of
 from omnigraph.storage.tables.fragments import TableLocator
 
 Floats = npt.NDArray[np.float64]
@@ -63,8 +64,10 @@ class Query:
     findings: Findings = Findings()
 
 
-class WorkerRun:
-    """Stands for the run of the embedded engine, with as much of it as expressions need."""
+class WorkerRun(EvalContext):
+    """The context of one task of a query."""
+
+    searches: _Searches
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -87,36 +90,23 @@ class WorkerRun:
             raise InternalError(f"${variable} has rows, but its type has no table")
         return reader_of(self.query.name, at)
 
-    def column(self, frame: Frame, variable: str, name: str) -> pa.Array:
-        if (variable, name) not in frame.values:
-            self._read(frame, variable, [name])
-        return frame.values[variable, name]
-
-    def fetch(self, frame: Frame, exprs: Iterable[typed.TypedExpr]) -> None:
-        wanted: dict[str, list[str]] = {}
-        for expr in exprs:
-            for variable, name in asked_columns(expr):
-                if (variable, name) not in frame.values:
-                    wanted.setdefault(variable, []).append(name)
-        for variable, names in wanted.items():
-            self._read(frame, variable, list(dict.fromkeys(names)))
-
-    def _read(self, frame: Frame, variable: str, names: list[str]) -> None:
-        found = self.reader(variable).values(names, numbers_of(frame, variable))
-        for name in names:
-            frame.values[variable, name] = found[name]
+    def read_columns(
+        self, frame: Frame, variable: str, names: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        return self.reader(variable).values(names, numbers_of(frame, variable))
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> None:
-        """Values are compared as they are."""
+        """No codes: values are compared as they are."""
+        return
 
     def values(self, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
         """The exact values of an expression, one for each row."""
-        return values_of(cast(Any, self), frame, expr)
+        return values_of(self, frame, expr)
 
     def keeps(self, frame: Frame, condition: typed.TypedExpr) -> Mask:
         """For which rows a condition is true."""
         self.fetch(frame, [condition])
-        return keeps(cast(Any, self), frame, condition)
+        return keeps(self, frame, condition)
 
 
 def numbers_of(frame: Frame, variable: str) -> npt.NDArray[np.int64]:
@@ -124,22 +114,6 @@ def numbers_of(frame: Frame, variable: str) -> npt.NDArray[np.int64]:
     found: Any = frame.edges if variable in frame.edges else frame.nodes
     numbers: npt.NDArray[np.int64] = found[variable]
     return numbers
-
-
-def asked_columns(expr: typed.TypedExpr) -> Iterator[tuple[str, str]]:
-    """The columns that an expression reads in the workers."""
-    match expr:
-        case typed.Column():
-            yield expr.variable, expr.name
-        case typed.Entity():
-            yield expr.variable, ID
-        case typed.Score():
-            return
-        case typed.TextMatch():
-            yield expr.field.variable, expr.field.name
-        case _:
-            for part in typed.children(expr):
-                yield from asked_columns(part)
 
 
 class _Searches:

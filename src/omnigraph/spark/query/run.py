@@ -23,9 +23,9 @@ from omnigraph.spark.session.failures import ROWS_LOST, translated
 
 if TYPE_CHECKING:
     from omnigraph.plan.nodes import ReadPlan
-    from omnigraph.plan.prepared import Outline
-    from omnigraph.read.limits import Watch
-    from omnigraph.read.run import Surroundings
+    from omnigraph.plan.prepared import PlanInfo
+    from omnigraph.read.context import QueryContext
+    from omnigraph.read.limits import ResourceGuard
     from omnigraph.spark.session.engine import SparkEngine
 
 _ATTEMPTS = 4
@@ -33,7 +33,7 @@ _LIBRARIES = ("pyspark", "py4j", "grpc")
 
 
 def execute_on_spark(
-    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+    engine: SparkEngine, context: QueryContext, plan: ReadPlan, info: PlanInfo, guard: ResourceGuard
 ) -> Iterator[pa.RecordBatch]:
     """The batches of the result. The tables are those of the snapshot, resolved here, once."""
     if plan.limit == 0:
@@ -41,20 +41,20 @@ def execute_on_spark(
     start = plan.offset or 0
     end = None if plan.limit is None else start + plan.limit
     count = 0
-    for batch in _in_attempts(engine, around, plan, outline, watch):
+    for batch in _in_attempts(engine, context, plan, info, guard):
         first = max(start - count, 0)
         last = batch.num_rows if end is None else min(end - count, batch.num_rows)
-        watch.check()
+        guard.check()
         count += batch.num_rows
         if last > first:
-            watch.result(count if end is None else min(count, end) - start)
+            guard.result(count if end is None else min(count, end) - start)
             yield batch.slice(first, last - first)
         if end is not None and count >= end:
             return
 
 
 def _in_attempts(
-    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+    engine: SparkEngine, context: QueryContext, plan: ReadPlan, info: PlanInfo, guard: ResourceGuard
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan; from the beginning again where an executor died with rows it kept.
 
@@ -65,7 +65,7 @@ def _in_attempts(
     for attempt in range(1, _ATTEMPTS + 1):
         passed = given
         try:
-            for batch in _translating(_rows(engine, around, plan, outline, watch)):
+            for batch in _translating(_rows(engine, context, plan, info, guard)):
                 new = batch.slice(min(passed, batch.num_rows))
                 passed -= batch.num_rows - new.num_rows
                 given += new.num_rows
@@ -74,17 +74,17 @@ def _in_attempts(
             return
         except SparkError as error:
             is_lost = ROWS_LOST in str(error.__cause__)
-            if not is_lost or attempt == _ATTEMPTS or (given and not _has_order(plan, outline)):
+            if not is_lost or attempt == _ATTEMPTS or (given and not _has_order(plan, info)):
                 raise
 
 
-def _has_order(plan: ReadPlan, outline: Outline) -> bool:
+def _has_order(plan: ReadPlan, info: PlanInfo) -> bool:
     """Whether rows come in the same order however often they are computed."""
     if not plan.order:
         return False
     # Groups are not ordered by their lists.
-    is_grouped = outline.is_aggregate or plan.distinct
-    return not (is_grouped and any(pa.types.is_nested(field.type) for field in outline.schema))
+    is_grouped = info.is_aggregate or plan.distinct
+    return not (is_grouped and any(pa.types.is_nested(field.type) for field in info.schema))
 
 
 def _translating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -99,20 +99,20 @@ def _translating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(
-    engine: SparkEngine, around: Surroundings, plan: ReadPlan, outline: Outline, watch: Watch
+    engine: SparkEngine, context: QueryContext, plan: ReadPlan, info: PlanInfo, guard: ResourceGuard
 ) -> Iterator[pa.RecordBatch]:
-    driver = Driver(engine, watch)
+    driver = Driver(engine, guard)
     # What workers keep of tables belongs to this query.
     name = uuid.uuid4().hex
-    sources = Sources(driver, around, name, plan)
-    searches = DriverSearches(Run(around, watch, outline), plan)
-    tables, edges = sources.variables(outline), frozenset(outline.edge_types)
+    sources = Sources(driver, context, name, plan)
+    searches = DriverSearches(Run(context, guard, info), plan)
+    tables, edges = sources.variables(info), frozenset(info.edge_types)
     query = Query(name, tables, edges, searches.findings())
     steps = Steps(driver, query, sources)
     rows = _nearest(driver, plan, searches)
     if rows is None:
-        rows = steps.pipeline(plan.pipeline, outline.live, Rows(), weighted=outline.needs_counts)
-    yield from Finish(driver, plan, outline).batches(query, rows, searches)
+        rows = steps.pipeline(plan.pipeline, info.live, Rows(), weighted=info.needs_counts)
+    yield from Finish(driver, plan, info).batches(query, rows, searches)
 
 
 def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> Rows | None:

@@ -57,7 +57,7 @@ class DriverSearches:
         """The fused rankings of the plan, with how many of the nearest each takes."""
         plan = self._plan
         end = None if plan.limit is None else plan.limit + (plan.offset or 0)
-        grouped = self._run.outline.is_aggregate or plan.distinct
+        grouped = self._run.info.is_aggregate or plan.distinct
         first = plan.meaning(plan.order[0].expr) if plan.order and not grouped else None
         return {
             expr: end if expr == first else None
@@ -111,7 +111,7 @@ class DriverSearches:
             metric=metric_of(prop),
             condition=filter_expression(typed.And(step.filters)) if step.filters else None,
             ties=True,
-            check=self._run.watch.check,
+            check=self._run.guard.check,
             probes=probes_of(prop),
         )
         return hits.row_ids.astype(np.int64)
@@ -130,7 +130,7 @@ class DriverSearches:
         assert isinstance(expr.query, typed.Constant)
         if source is None or expr.query.value is None:
             return Ranking(np.empty(0, np.int64), np.empty(0))
-        check = self._run.watch.check
+        check = self._run.guard.check
         hits = bm25(source.table(), expr.field.name, str(expr.query.value), check=check)
         order = np.argsort(hits.row_ids)
         return self._sent(Ranking(hits.row_ids[order].astype(np.int64), hits.scores[order]))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Operation
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
 from omnigraph.read.scan import is_key
 from omnigraph.spark.query import edges
 from omnigraph.spark.query.edges import DST, EDGE, SRC, EdgeScan
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from omnigraph.commit.snapshot import Pin
     from omnigraph.lang.schema.catalog import EdgeType
     from omnigraph.plan.nodes import ReadPlan
-    from omnigraph.plan.prepared import Outline
-    from omnigraph.read.run import Surroundings
+    from omnigraph.plan.prepared import PlanInfo
+    from omnigraph.read.context import QueryContext
 
 # About so many rows are read by one task.
 _SHARE_ROWS = 250_000
@@ -52,9 +52,9 @@ class NodeTable:
 class Sources:
     """The tables of one query, opened once."""
 
-    def __init__(self, driver: Driver, around: Surroundings, name: str, plan: ReadPlan) -> None:
+    def __init__(self, driver: Driver, context: QueryContext, name: str, plan: ReadPlan) -> None:
         self._driver = driver
-        self._around = around
+        self._context = context
         self._name = name
         self._uses = dict(_uses(plan.pipeline))
         self._nodes: dict[str, NodeTable | None] = {}
@@ -63,7 +63,7 @@ class Sources:
     def nodes(self, type_name: str) -> NodeTable | None:
         """The nodes of a type, none when the snapshot is older than the type."""
         if type_name not in self._nodes:
-            kind = self._around.catalog.node(type_name)
+            kind = self._context.catalog.node(type_name)
             found = None if kind is None else self._table(kind.table_key)
             self._nodes[type_name] = None if found is None else NodeTable(*found)
         return self._nodes[type_name]
@@ -71,7 +71,7 @@ class Sources:
     def edges(self, type_name: str) -> EdgeTable | None:
         """The edges of a type."""
         if type_name not in self._edges:
-            kind = self._around.catalog.edge_types[type_name]
+            kind = self._context.catalog.edge_types[type_name]
             ends = self.nodes(kind.from_type), self.nodes(kind.to_type)
             found = self._table(kind.table_key)
             table = None
@@ -82,25 +82,25 @@ class Sources:
             self._edges[type_name] = table
         return self._edges[type_name]
 
-    def variables(self, outline: Outline) -> Mapping[str, TableLocator]:
+    def variables(self, info: PlanInfo) -> Mapping[str, TableLocator]:
         """The table of every variable that has one."""
         found: dict[str, TableLocator] = {}
-        for name, type_name in outline.types.items():
+        for name, type_name in info.types.items():
             node = self.nodes(type_name)
             if node is not None:
                 found[name] = node.at
-        for name, type_name in outline.edge_types.items():
+        for name, type_name in info.edge_types.items():
             edge = self.edges(type_name)
             if edge is not None:
                 found[name] = edge.at
         return found
 
     def _table(self, table_key: str) -> tuple[TableLocator, Shares] | None:
-        pin = self._around.snapshot.pin(table_key)
+        pin = self._context.snapshot.pin(table_key)
         return None if pin is None else self._placed(pin)
 
     def _placed(self, pin: Pin) -> tuple[TableLocator, Shares]:
-        store = self._around.store
+        store = self._context.store
         table = store.table(pin)
         at = locate_table(store.datasets, table, pin.row_count)
         return at, tuple(_shares(fragment_sizes(table)))
@@ -120,7 +120,7 @@ def _shares(fragments: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
         yield tuple(share)
 
 
-def _uses(steps: Sequence[Operation]) -> Iterator[tuple[str, int]]:
+def _uses(steps: Sequence[PlanStep]) -> Iterator[tuple[str, int]]:
     """How often the edges of each type are walked along."""
     counts: dict[str, int] = {}
     for step in _all(steps):
@@ -129,7 +129,7 @@ def _uses(steps: Sequence[Operation]) -> Iterator[tuple[str, int]]:
     yield from counts.items()
 
 
-def _all(steps: Sequence[Operation]) -> Iterator[Operation]:
+def _all(steps: Sequence[PlanStep]) -> Iterator[PlanStep]:
     for step in steps:
         yield step
         if isinstance(step, AntiJoin):

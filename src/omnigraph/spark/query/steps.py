@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import InternalError
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.live import live_after, used
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, Filter, NodeScan, Operation
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
 from omnigraph.spark.query.frame import Driver, Rows, near
 from omnigraph.spark.query.rows import Query
 from omnigraph.spark.query.sources import Sources
@@ -31,7 +31,7 @@ class Steps:
 
     def pipeline(
         self,
-        steps: Sequence[Operation],
+        steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
         rows: Rows,
         *,
@@ -39,7 +39,7 @@ class Steps:
     ) -> Rows:
         """Run steps one after the other; ``weighted`` is whether it matters how often rows are."""
         for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
-            self._driver.watch.check()
+            self._driver.guard.check()
             rows = self._step(step, rows)
             if place + 1 < len(steps):
                 rows = self._tidy(rows, kept, weighted)
@@ -51,7 +51,7 @@ class Steps:
     def _column(self, variable: str) -> str:
         return self._columns.setdefault(variable, f"c{len(self._columns)}")
 
-    def _step(self, step: Operation, rows: Rows) -> Rows:
+    def _step(self, step: PlanStep, rows: Rows) -> Rows:
         match step:
             case NodeScan():
                 return self._product(rows, self._scan(step))
@@ -59,7 +59,7 @@ class Steps:
                 return self._expand(step, rows)
             case Connect():
                 return self._connect(step, rows)
-            case Filter():
+            case RowFilter():
                 return rows.where([step.condition])
             case AntiJoin():
                 return self._without(step, rows)

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression
+from omnigraph.read.context import columns_read
 from omnigraph.read.frame import Frame
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
-from omnigraph.spark.query.rows import Query, WorkerRun, asked_columns, numbers_of
+from omnigraph.spark.query.rows import Query, WorkerRun, numbers_of
 from omnigraph.spark.query.tables import ID, ROW_ID
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.fragments import TableLocator
@@ -251,7 +252,7 @@ class RowWork:
         if isinstance(self.source, Given):
             return []
         exprs = (*self.filters, *self.output.exprs())
-        return sorted({name for expr in exprs for _, name in asked_columns(expr)})
+        return sorted({name for expr in exprs for _, name in columns_read(expr, searched=True)})
 
 
 # -- groups that are through ----------------------------------------------------------------------
