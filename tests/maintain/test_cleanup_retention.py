@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.rows import CommitRow
-from omnigraph.maintain.cleanup.lineage import Lineage
 from omnigraph.maintain.cleanup.retention import (
     Needs,
     Policy,
@@ -111,7 +111,7 @@ def test_a_feed_needs_its_commits_and_what_they_came_after():
 
 def lineage(*rows, gone=()):
     commits = {name: commit(name, 0, parent=p, merged=m) for name, p, m in rows}
-    return Lineage(commits, commits.keys() - set(gone))
+    return CommitGraph(commits.values(), lambda name: name not in gone)
 
 
 FORKED = (("r", None, None), ("s", "r", None), ("a", "s", None), ("b", "s", None), ("c", "r", None))
@@ -125,16 +125,16 @@ CROSSED = (
 
 
 def test_what_two_branches_came_from_is_needed():
-    assert lineage(*FORKED).bases(["a", "b"]) == {"s"}
-    assert lineage(*FORKED).bases(["a", "b", "c"]) == {"s", "r"}
-    assert lineage(*FORKED).bases(["s", "b"]) == {"s"}
-    assert lineage(*FORKED).bases(["a", "a"]) == set()
+    assert lineage(*FORKED).merge_bases(["a", "b"]) == {"s"}
+    assert lineage(*FORKED).merge_bases(["a", "b", "c"]) == {"s", "r"}
+    assert lineage(*FORKED).merge_bases(["s", "b"]) == {"s"}
+    assert lineage(*FORKED).merge_bases(["a", "a"]) == set()
 
 
 def test_crossed_merges_need_all_bases_and_what_those_came_from():
-    assert lineage(*CROSSED).bases(["ab", "ba"]) == {"a", "b", "r"}
+    assert lineage(*CROSSED).merge_bases(["ab", "ba"]) == {"a", "b", "r"}
 
 
 def test_a_base_that_is_gone_is_replaced_by_what_came_before_it():
-    assert lineage(*FORKED, gone=["s"]).bases(["a", "b"]) == {"r"}
-    assert lineage(*FORKED, gone=["s", "r"]).bases(["a", "b"]) == set()
+    assert lineage(*FORKED, gone=["s"]).merge_bases(["a", "b"]) == {"r"}
+    assert lineage(*FORKED, gone=["s", "r"]).merge_bases(["a", "b"]) == set()

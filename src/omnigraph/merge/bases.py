@@ -66,7 +66,7 @@ def _state(ancestry: Ancestry, commits: list[str]) -> State | None:
         states.append(Committed(snapshot, frozenset({commit})))
 
     def merged(one: State, other: State) -> State:
-        before = ancestry.common(sorted(one.commits), sorted(other.commits))
+        before = ancestry.common_commits(sorted(one.commits), sorted(other.commits))
         return Crossed(one, other, _state(ancestry, before), one.commits | other.commits)
 
     return reduce(merged, states) if states else None

@@ -12,7 +12,7 @@ from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.ancestry import Gap, Inherited
+from omnigraph.merge.ancestry import AncestryGap, Inherited
 from omnigraph.merge.bases import Committed, State, changes_between, table_versions
 from omnigraph.merge.changes import TableChanges, doubted
 from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
@@ -36,7 +36,7 @@ class MergePlan:
 
 
 def changed_tables(
-    catalog: Catalog, base: State, source: Snapshot, gap: Gap | None
+    catalog: Catalog, base: State, source: Snapshot, gap: AncestryGap | None
 ) -> dict[str, Kind]:
     """The types whose tables a merge may write.
 
@@ -59,7 +59,7 @@ def plan_merge(
     source: Snapshot,
     target: Snapshot,
     resolution: Resolution,
-    gap: Gap | None = None,
+    gap: AncestryGap | None = None,
 ) -> MergePlan:
     """Bring the changes from base to source onto the target; what cannot be is a conflict."""
     deltas: dict[str, TableDelta] = {}
@@ -98,7 +98,7 @@ def _unsure_ids(
     store: GraphStore,
     kind: Kind,
     base: State,
-    gap: Gap,
+    gap: AncestryGap,
     theirs: TableChanges,
     ours: TableChanges,
 ) -> pa.Array:

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
+from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches, refuse_while_schema_changes
 from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE
@@ -23,10 +24,9 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.merge.ancestry import Ancestry, Gap
+from omnigraph.merge.ancestry import Ancestry, AncestryGap
 from omnigraph.merge.bases import Committed, State, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
-from omnigraph.merge.lineage import Lineage
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
 
@@ -240,9 +240,9 @@ class _Common:
     """What two sides have in common."""
 
     state: State
-    gap: Gap | None = None
+    gap: AncestryGap | None = None
     """That there is more of it than the state says."""
-    lineage: Lineage | None = None
+    lineage: MergeLineage | None = None
     """What the source has beyond it, to be recorded."""
 
 
@@ -264,7 +264,7 @@ def _meeting(
     if ancestry.precedes(onto, head, source):
         lineage = ancestry.lineage(head, source, onto)
         return _Meeting(onto, _Common(Committed(ours), None, lineage), onto)
-    commits = ancestry.common([head], [onto])
+    commits = ancestry.common_commits([head], [onto])
     if commits == [head]:
         return _Meeting(head, _Common(Committed(theirs)), onto)
     state = common_state(ancestry, commits)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.in_use import in_use
 from omnigraph.commit.manifest import MANIFEST
@@ -20,7 +21,6 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING, FOLDER, markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, OmniGraphError, StorageMissing
-from omnigraph.maintain.cleanup.lineage import Lineage
 from omnigraph.maintain.cleanup.retention import (
     Needs,
     Policy,
@@ -223,7 +223,7 @@ class _Planning:
         commits |= self._commits
         there = {state.commit.commit_id for state in states if state.commit is not None}
         heads = [head.head.commit_id for head in self._heads.values() if head.head is not None]
-        wanted = Lineage(commits, there).bases(heads)
+        wanted = CommitGraph(commits.values(), there.__contains__).merge_bases(heads)
         wanted |= {row.commit_id or "" for row in self._store.manifest(None).tags().values()}
         for found in self._states.values():
             wanted |= told_commits(self._policy, found)

@@ -1,0 +1,222 @@
+"""The graph of commits: what came before what, and the newest commits that two sides share.
+
+The commits of a branch are deleted with it, while its merges stay. So a merge names the lines of
+commits that it brought, each by its first commit and the version up to which it has it: enough to
+see, when a branch is gone, that two other branches have merged the same or an earlier commit of it.
+What main has merged is not named: its commits are never deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from omnigraph.commit.metadata import MERGE
+from omnigraph.commit.rows import CommitRow
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLineage:
+    """The lines of commits that a merge brought."""
+
+    line: str
+    """The first commit of the branch that was merged."""
+    lines: Mapping[str, int]
+    """By the first commit of a branch, the manifest version of its newest commit."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "lines": dict(sorted(self.lines.items()))}
+
+
+def lineage_of(row: CommitRow) -> MergeLineage | None:
+    """The recorded lineage of a merge commit; none when another program made it."""
+    if row.merged_parent is None:
+        return None
+    recorded = row.extra.get(MERGE)
+    try:
+        lines = {str(line): int(version) for line, version in recorded["lines"].items()}  # type: ignore[index]
+        line = str(recorded["line"])  # type: ignore[index]
+    except (TypeError, KeyError, AttributeError, ValueError):
+        return None
+    return MergeLineage(line, lines) if line in lines else None
+
+
+@dataclass(frozen=True, slots=True)
+class CommonAncestors:
+    """What two sides have in common, and how they came to it."""
+
+    commits: list[str]
+    """The newest of them that can be read: none came before another. The nearest first."""
+    lost: set[str]
+    """Newer ones that cannot be read any more."""
+    theirs: dict[str, int]
+    ours: dict[str, int]
+    """The ancestors of each side, by how many steps back they are."""
+
+
+class CommitGraph:
+    """Commits by their ids.
+
+    A merged commit of a branch that was deleted is unknown. Its lineage stands for it: points on
+    the lines of commits of the branches. Two points of one line share the earlier one.
+    """
+
+    def __init__(
+        self,
+        commits: Iterable[CommitRow] = (),
+        is_readable: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """``is_readable`` says whether the state of a commit is still there."""
+        self.commits: dict[str, CommitRow] = {}
+        self.points: dict[str, tuple[str, int]] = {}
+        self._lines: dict[str, set[int]] = {}
+        self._parents: dict[str, tuple[str, ...]] = {}
+        self._is_readable = is_readable
+        self.add(commits)
+
+    def add(self, rows: Iterable[CommitRow]) -> None:
+        self._parents.clear()
+        for row in rows:
+            self.commits[row.commit_id] = row
+            lineage = lineage_of(row)
+            for line, version in (lineage.lines if lineage else {}).items():
+                self._lines.setdefault(line, set()).add(version)
+                self.points[_point(line, version)] = (line, version)
+
+    # -- reading more of it, where not everything was given ------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every branch was read."""
+        return True
+
+    def read_more(self) -> bool:
+        """Read the commits of another branch; whether there was one."""
+        return False
+
+    # -- ancestors -----------------------------------------------------------------------
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        if not self.is_complete:
+            return self._read_parents(commit)
+        parents = self._parents.get(commit)
+        if parents is None:
+            parents = self._parents[commit] = self._read_parents(commit)
+        return parents
+
+    def _read_parents(self, commit: str) -> tuple[str, ...]:
+        row = self.commits.get(commit)
+        if row is None:
+            return self._before_point(commit)
+        merged: Iterable[str | None] = (row.merged_parent,)
+        if row.merged_parent not in self.commits and self.is_complete:
+            lineage = lineage_of(row)
+            if lineage is not None:
+                merged = (self.at(line, version) for line, version in lineage.lines.items())
+        return tuple(filter(None, (row.parent, *merged)))
+
+    def at(self, line: str, version: int) -> str:
+        """The newest commit of a line up to a version; a point where its branch is gone."""
+        first = self.commits.get(line)
+        if first is None:
+            return _point(line, version)
+        rows = (row for row in self.commits.values() if row.branch == first.branch)
+        return max(
+            (row for row in rows if row.manifest_version <= version), key=lambda row: row.order
+        ).commit_id
+
+    def _before_point(self, point: str) -> tuple[str, ...]:
+        if point not in self.points:
+            return ()
+        line, version = self.points[point]
+        earlier = [other for other in self._lines[line] if other < version]
+        return (_point(line, max(earlier)),) if earlier else ()
+
+    def distances(self, starts: Collection[str]) -> dict[str, int]:
+        """All ancestors of some commits, these included, by how many steps back they are."""
+        steps = dict.fromkeys(starts, 0)
+        waiting = deque(steps)
+        while waiting:
+            here = waiting.popleft()
+            for parent in self.parents(here):
+                if parent not in steps:
+                    steps[parent] = steps[here] + 1
+                    waiting.append(parent)
+        return steps
+
+    # -- merge bases ---------------------------------------------------------------------
+
+    def common(self, some: Collection[str], others: Collection[str]) -> CommonAncestors:
+        """The newest commits that both sides came from.
+
+        There are several after criss-cross merges. One whose state is gone is left out, and what
+        came before it counts instead. Of several as near, the newest is the first.
+        """
+        theirs, ours = self._histories(some, others)
+        shared = ours.keys() & theirs.keys() & self.commits.keys()
+        if shared.issuperset(some):
+            # One side has all of the other.
+            return CommonAncestors(sorted(some), set(), theirs, ours)
+        lost = self._newest(ours.keys() & theirs.keys()) - self.commits.keys()
+        newest: set[str] = set()
+        while shared:
+            newest = self._newest(shared)
+            if len(newest) > 1 and self.read_more():
+                # One may have come before another by way of a branch that was not read.
+                while self.read_more():
+                    pass
+                return self.common(some, others)
+            gone = {commit for commit in newest if not self._is_readable(commit)}
+            if not gone:
+                break
+            lost |= gone
+            shared -= gone
+            newest = set()
+        nearest = sorted(newest, key=lambda key: (ours[key] + theirs[key], self._age(key)))
+        return CommonAncestors(nearest, lost, theirs, ours)
+
+    def merge_bases(self, heads: Iterable[str]) -> set[str]:
+        """Every commit that a merge of any two of these heads needs."""
+        needed: set[str] = set()
+        for one, other in combinations(sorted(set(heads)), 2):
+            self._add_bases(needed, self.common([one], [other]).commits)
+        return needed
+
+    def _add_bases(self, needed: set[str], bases: list[str]) -> None:
+        """Several bases are merged first, one after the other, from what they have in common."""
+        needed.update(bases)
+        for number in range(1, len(bases)):
+            before = self.common(sorted(bases[:number]), [bases[number]])
+            self._add_bases(needed, before.commits)
+
+    def _histories(
+        self, some: Collection[str], others: Collection[str]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Every ancestor of both sides that counts, by distance.
+
+        Other branches are read only where one side alone leads to an unknown commit: what came
+        before a commit that both have cannot be the newest that they have.
+        """
+        while True:
+            was_complete = self.is_complete
+            one, other = self.distances(some), self.distances(others)
+            alone = one.keys() ^ other.keys()
+            reached = {parent for commit in alone for parent in self.parents(commit)}
+            unknown = (reached | {*some, *others}) - self.commits.keys()
+            if not unknown or (not self.read_more() and was_complete):
+                return one, other
+
+    def _newest(self, commits: Set[str]) -> set[str]:
+        before = {parent for commit in commits for parent in self.parents(commit)}
+        return {*commits} - before
+
+    def _age(self, commit: str) -> tuple[int, str]:
+        row = self.commits[commit]
+        return -row.manifest_version, row.commit_id
+
+
+def _point(line: str, version: int) -> str:
+    return f"{line}@{version}"
