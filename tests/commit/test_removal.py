@@ -20,7 +20,7 @@ from omnigraph.commit.sidecar import HardDrop, Sidecar, WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.removed_versions import PATH, read_removed
-from omnigraph.storage.tables.cleaning import present_versions, removal_of
+from omnigraph.storage.tables.cleaning import removal_of
 from tests.commit.deaths import Died
 
 SCHEMA = "node Person { name: String @key  photo: Blob? }"
@@ -82,10 +82,10 @@ def test_only_versions_that_nothing_needs_go(graph):
     graph.load([{"type": "Person", "data": {"name": "f"}}], branch="feat")
     graph.load([{"type": "Person", "data": {"name": "g"}}])
     ref = person(graph)
-    known = sorted(present_versions(graph._store.datasets, ref))
+    known = graph._store.datasets.listed_versions(ref)
     newest, fork_point = known[-1], known[-2]
     count, size = remove(graph, known)
-    left = present_versions(graph._store.datasets, ref)
+    left = set(graph._store.datasets.listed_versions(ref))
     assert (left, count) == ({newest, fork_point}, len(known) - 2)
     assert size > 0
     assert read_removed(graph._store.objects).of(ref, None) == frozenset(known) - left
@@ -96,7 +96,7 @@ def test_only_versions_that_nothing_needs_go(graph):
 
 def test_what_is_said_to_go_goes_and_nothing_else(graph):
     ref = person(graph)
-    known = sorted(present_versions(graph._store.datasets, ref))
+    known = graph._store.datasets.listed_versions(ref)
     before = files(graph)
     removal = removal_of(graph._store.datasets, ref, known[:-1])
     remove(graph, known[:-1])
@@ -106,12 +106,12 @@ def test_what_is_said_to_go_goes_and_nothing_else(graph):
 
 def test_a_hard_drop_removes_every_version_up_to_one(graph):
     ref = person(graph)
-    newest = max(present_versions(graph._store.datasets, ref))
+    newest = max(graph._store.datasets.listed_versions(ref))
     drop = hard_drop(graph, newest - 1)
     assert not is_cleared(graph._store, drop)
     assert finish_removals(graph._store) == 1
     assert is_cleared(graph._store, drop)
-    assert present_versions(graph._store.datasets, ref) == {newest}
+    assert set(graph._store.datasets.listed_versions(ref)) == {newest}
     assert read_removed(graph._store.objects).of(ref, None) == frozenset(range(1, newest))
     assert verify_graph(graph.uri).problems == ()
     # The sidecar may be met again: nothing is left to be announced.
@@ -121,10 +121,10 @@ def test_a_hard_drop_removes_every_version_up_to_one(graph):
 
 def test_a_table_that_goes_whole_is_emptied_first(graph):
     ref = person(graph)
-    newest = max(present_versions(graph._store.datasets, ref))
+    newest = max(graph._store.datasets.listed_versions(ref))
     hard_drop(graph, newest)
     assert finish_removals(graph._store) == 1
-    assert present_versions(graph._store.datasets, ref) == {newest + 1}
+    assert set(graph._store.datasets.listed_versions(ref)) == {newest + 1}
     assert graph._store.tables.open(ref, newest + 1).count() == 0
     assert not any("/data/" in path for path in files(graph))
 
@@ -138,10 +138,10 @@ def test_copies_that_a_deleted_branch_left_go_with_a_hard_drop(graph):
     for name in ("feat-2", "feat"):
         graph._store.inline.delete_branch(MANIFEST, name)
     graph.load([{"type": "Person", "data": {"name": "z"}}])
-    newest = max(present_versions(graph._store.datasets, ref))
+    newest = max(graph._store.datasets.listed_versions(ref))
     hard_drop(graph, newest - 1)
     assert finish_removals(graph._store) == 1
-    assert present_versions(graph._store.datasets, ref) == {newest}
+    assert set(graph._store.datasets.listed_versions(ref)) == {newest}
     assert not any("/tree/" in path for path in files(graph))
 
 
@@ -151,7 +151,7 @@ def test_versions_that_a_cleanup_did_not_come_to_stay(graph):
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         remove(graph, [1, 2, 3])
     assert finish_removals(graph._store) == 1
-    assert present_versions(graph._store.datasets, ref) >= {1, 2, 3}
+    assert set(graph._store.datasets.listed_versions(ref)) >= {1, 2, 3}
     assert read_removed(graph._store.objects).of(ref, None) == frozenset()
     assert verify_graph(graph.uri).problems == ()
 
@@ -162,7 +162,7 @@ def test_versions_that_a_hard_drop_did_not_come_to_go(graph):
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         finish_removals(graph._store)
     assert finish_removals(graph._store) == 1
-    assert not present_versions(graph._store.datasets, ref) & {1, 2, 3}
+    assert not set(graph._store.datasets.listed_versions(ref)) & {1, 2, 3}
     assert read_removed(graph._store.objects).of(ref, None) == {1, 2, 3}
     assert verify_graph(graph.uri).problems == ()
 
@@ -183,15 +183,15 @@ def test_a_fork_that_is_gone_needs_no_finishing(graph):
     for name in "fgh":
         graph.load([{"type": "Person", "data": {"name": name}}], branch="feat")
     ref = person(graph, "feat")
-    old = sorted(present_versions(graph._store.datasets, ref))[:-1]
+    old = graph._store.datasets.listed_versions(ref)[:-1]
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         remove(graph, old, "feat")
     graph.branches.delete("feat")
     graph.branches.create("feat")
     graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")
-    known = present_versions(graph._store.datasets, ref)
+    known = set(graph._store.datasets.listed_versions(ref))
     assert finish_removals(graph._store) == 1
-    assert present_versions(graph._store.datasets, ref) == known
+    assert set(graph._store.datasets.listed_versions(ref)) == known
     assert intents(graph) == []
     assert verify_graph(graph.uri).problems == ()
 

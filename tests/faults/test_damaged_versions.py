@@ -11,12 +11,12 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.lance_format.manifests import (
-    _VERSION,
-    _entries,
-    _span,
+    VERSION,
     manifest_message,
+    message_span,
     parse_version,
 )
+from omnigraph.storage.lance_format.wire import read_fields
 from tests.faults.damaged_reads import DAMAGED, Case
 from tests.faults.damaged_versions import BRANCH, answers, make
 from tests.faults.test_damaged_reads import Server, made_by
@@ -104,11 +104,11 @@ def test_every_byte_of_a_version_file_with_a_flipped_bit_is_named(
 
 def version_byte(raw: bytes, name: str) -> int:
     """Where the first byte of the version number lies in a version file."""
-    at = _span(raw, name)[0]
-    for number, part, _ in _entries(manifest_message(raw, name), name):
-        if number == _VERSION:
+    at = message_span(raw, name)[0]
+    for field in read_fields(manifest_message(raw, name)):
+        if field.number == VERSION:
             return at + 1
-        at += len(part)
+        at += len(field.raw)
     raise AssertionError(f"{name} has no version")
 
 

@@ -14,9 +14,10 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.maintain.verify import ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER as CHECKSUMS
 from omnigraph.storage.checksums import fold_checksums
+from omnigraph.storage.lance_format.names import manifest_name
 from omnigraph.storage.read_back import set_aside
 from omnigraph.storage.removed_versions import PATH
-from omnigraph.storage.tables.datasets import HINT, manifest_name
+from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import Died
 

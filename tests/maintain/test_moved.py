@@ -12,11 +12,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.moved import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
-from omnigraph.storage.lance_format.manifests import (
-    GraphAddresses,
-    base_addresses,
-    replace_addresses,
-)
+from omnigraph.storage.lance_format.addresses import GraphAddresses
+from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context

@@ -10,9 +10,9 @@ from lance.fragment import write_fragments
 from obstore.store import LocalStore
 
 from omnigraph.errors import AlreadyExists, Conflict, StorageMissing
+from omnigraph.storage.lance_format.names import manifest_name
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.tables.datasets import manifest_name
 from omnigraph.storage.tables.failures import translate_lance
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}

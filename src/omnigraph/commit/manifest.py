@@ -40,6 +40,7 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.storage.lance_format.names import branch_file
 from omnigraph.storage.objects.graph_paths import is_branch
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.ledger import Ledger
@@ -376,7 +377,7 @@ class Manifests:
 
 def branch_reference(branch: str) -> str:
     """The file that makes a branch of the manifest exist."""
-    return f"{MANIFEST}/_refs/branches/{branch.replace('/', '%2F')}.json"
+    return f"{MANIFEST}/{branch_file(branch)}"
 
 
 def check_stamp(ledger: Ledger) -> None:

@@ -8,25 +8,22 @@ interrupts is gone on with at the next opening: one file is rewritten last, and 
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import digest_of
 from omnigraph.storage.first_read import damaged_file
-from omnigraph.storage.lance_format.manifests import (
-    GraphAddresses,
-    base_addresses,
-    replace_addresses,
-)
+from omnigraph.storage.lance_format.addresses import GraphAddresses
+from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses
+from omnigraph.storage.lance_format.names import manifest_name, version_number
+from omnigraph.storage.lance_format.references import parse_reference
 from omnigraph.storage.objects.copying import files_below, sync_directories, write_file
 from omnigraph.storage.objects.graph_paths import branch_of_reference
-from omnigraph.storage.tables.datasets import manifest_name
 
 _LOG = logger(__name__)
 
@@ -82,10 +79,10 @@ def _is_moved(store: GraphStore) -> bool:
 
 def _forked_at(store: GraphStore, folder: str) -> int:
     """The version of its parent that a branch begins with, which is its own first one."""
+    path = branch_reference(folder.partition(_TREE)[2])
     try:
-        told = json.loads(store.objects.read(branch_reference(folder.partition(_TREE)[2])))
-        return int(told["parentVersion"])
-    except (StorageMissing, ValueError, KeyError, TypeError, RecursionError):
+        return parse_reference(store.objects.read(path), path).parent_version
+    except (StorageMissing, StorageCorrupt):
         return 0
 
 
@@ -96,7 +93,7 @@ def _manifest_branches(store: GraphStore) -> list[str]:
 
 
 def _version_names(names: list[str]) -> list[str]:
-    return sorted(n for n in names if n.removesuffix(".manifest").isdecimal() and "." in n)
+    return sorted(name for name in names if version_number(name) is not None)
 
 
 def _by_branch(store: GraphStore) -> dict[str, list[str]]:

@@ -39,7 +39,6 @@ from omnigraph.storage.tables.cleaning import (
     Removal,
     delete_files,
     delete_versions,
-    present_versions,
     removal_of,
     unreferenced_among,
 )
@@ -163,8 +162,8 @@ def is_cleared(store: GraphStore, drop: HardDrop) -> bool:
 
 
 def _left_of(store: GraphStore, drop: HardDrop) -> tuple[int, ...]:
-    present = present_versions(store.datasets, TableRef(drop.table_path))
-    return tuple(sorted(version for version in present if version <= drop.through_version))
+    present = store.datasets.listed_versions(TableRef(drop.table_path))
+    return tuple(version for version in present if version <= drop.through_version)
 
 
 def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int]) -> None:
@@ -176,7 +175,7 @@ def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int])
     """
     ref, datasets = intent.ref, store.datasets
     _delete_forks(store, ref.location, max(intent.versions))
-    newest = max(present_versions(datasets, ref))
+    newest = max(datasets.listed_versions(ref))
     if newest in left:
         schema = store.tables.open(ref, newest).schema
         store.inline.begin_again(ref.location, schema, newest)
@@ -304,7 +303,7 @@ def _finish(store: GraphStore, intent: RemovalIntent) -> None:
         # The fork is gone with all its files, and there may be another of its name.
         store.objects.delete(intent.path)
         return
-    left = present_versions(store.datasets, ref).intersection(intent.versions)
+    left = frozenset(store.datasets.listed_versions(ref)).intersection(intent.versions)
     if intent.purpose is Purpose.DROP and left:
         _finish_drop(store, intent, left)
         return

@@ -322,10 +322,11 @@ class VersionGuard:
                 return []
             parts = [fragment.metadata for fragment in dataset.get_fragments()]
         marks = [(part.deletion_file, part.id) for part in parts if part.deletion_file]
-        homes = self._homes() if any(mark.base_id is not None for mark, _ in marks) else {}
+        is_elsewhere = any(mark.base_id is not None for mark, _ in marks)
+        homes = self._homes() if is_elsewhere else {}
         return [
             FileInTable(
-                homes.get(mark.base_id, self._ref.path),
+                self._ref.path if mark.base_id is None else homes.get(mark.base_id, self._ref.path),
                 NewFile(mark.path(number), deleted=mark.num_deleted_rows),
             )
             for mark, number in marks
@@ -344,9 +345,9 @@ class VersionGuard:
             return True
         return bool(self._reads.damaged(files))
 
-    def _homes(self) -> dict[int | None, str]:
+    def _homes(self) -> dict[int, str]:
         """The copies of the table that a version of a branch names files of."""
-        return dict(base_paths(self._raw(), self._version_path, self._ref.location))
+        return base_paths(self._raw(), self._version_path, self._ref.location)
 
     def _raw(self) -> bytes:
         try:

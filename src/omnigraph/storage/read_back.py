@@ -27,10 +27,11 @@ from omnigraph.storage.lance_format.files import (
     check_version_file,
 )
 from omnigraph.storage.lance_format.manifests import VersionFile
+from omnigraph.storage.lance_format.names import branch_file, manifest_name
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.blobs import is_stored_blob
-from omnigraph.storage.tables.datasets import HINT, Datasets, branch_file, manifest_name
+from omnigraph.storage.tables.datasets import HINT, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef
 

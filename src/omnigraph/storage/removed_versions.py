@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
-from omnigraph.storage.objects.graph_paths import is_branch, is_copy, refused
+from omnigraph.storage.lance_format.names import branch_file
+from omnigraph.storage.lance_format.references import BranchReference, parse_reference
+from omnigraph.storage.objects.graph_paths import is_copy
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.tables.cleaning import fork_reference
 from omnigraph.storage.tables.types import TableRef
 
 FOLDER = "__history"
@@ -63,30 +64,13 @@ def checked_ranges(stored: Any) -> Ranges:
     return ranges
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Where a fork of a table was made, and what tells it from a later one of the same name."""
-
-    parent: str | None
-    parent_version: int
-    life: str
-
-
-def read_fork(objects: ObjectStore, ref: TableRef) -> Fork | None:
-    """What the reference of a fork says; ``None`` when there is no such fork."""
-    path = f"{ref.location}/{fork_reference(ref.branch or '')}"
+def read_fork(objects: ObjectStore, ref: TableRef) -> BranchReference | None:
+    """The reference of a fork; ``None`` when there is no such fork."""
+    path = f"{ref.location}/{branch_file(ref.branch or '')}"
     try:
-        stored = json.loads(objects.read(path))
-        mapping = (stored.get("identifier") or {}).get("version_mapping") or [[0, ""]]
-        life = str(mapping[-1][1]) or str(stored.get("createAt"))
-        parent = stored.get("parentBranch")
-        if parent is not None and not is_branch(parent):
-            raise refused(parent, f"'{path}'")
-        return Fork(parent, int(stored["parentVersion"]), life)
+        return parse_reference(objects.read(path), path)
     except StorageMissing:
         return None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise StorageCorrupt(f"'{path}' does not describe a branch") from None
 
 
 def life_id(objects: ObjectStore, ref: TableRef) -> str | None:

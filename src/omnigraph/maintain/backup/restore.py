@@ -36,7 +36,8 @@ from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse
 from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
-from omnigraph.storage.lance_format.manifests import GraphAddresses, replace_addresses
+from omnigraph.storage.lance_format.addresses import GraphAddresses
+from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.objects.copying import (
     FileDigest,

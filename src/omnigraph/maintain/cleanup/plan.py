@@ -30,7 +30,8 @@ from omnigraph.maintain.cleanup.retention import (
     young_states,
 )
 from omnigraph.maintain.cleanup.states import GraphState, places_of, states_of
-from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, fork_reference, versions_of
+from omnigraph.storage.lance_format.names import branch_file
+from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, versions_of
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef, TableVersion
 from omnigraph.write.parts import Runner
@@ -102,7 +103,7 @@ def life_of(store: GraphStore, ref: TableRef) -> str | None:
     """What tells a copy from a later one of the same name."""
     if ref.branch is None:
         return None
-    return store.objects.identity(f"{ref.location}/{fork_reference(ref.branch)}")
+    return store.objects.identity(f"{ref.location}/{branch_file(ref.branch)}")
 
 
 class _Planning:

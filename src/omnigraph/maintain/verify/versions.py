@@ -20,18 +20,18 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
 from omnigraph.storage.checksums import ChecksumRecords
+from omnigraph.storage.lance_format.names import version_number
+from omnigraph.storage.lance_format.references import BranchReference
 from omnigraph.storage.objects.graph_paths import branch_of_reference
 from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
     PATH,
-    Fork,
     RemovedVersions,
     life_id,
     read_fork,
     read_removed,
     to_ranges,
 )
-from omnigraph.storage.tables.cleaning import version_number
 from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.types import TableRef, split_file
 from omnigraph.storage.tables.verification import transactions_of_versions
@@ -133,10 +133,10 @@ def _copies(ground: Ground, records: ChecksumRecords) -> Iterator[_Copy]:
         yield copy
 
 
-def _forks(ground: Ground, locations: Iterable[str]) -> Mapping[TableRef, Fork]:
+def _forks(ground: Ground, locations: Iterable[str]) -> Mapping[TableRef, BranchReference]:
     """Every fork of some tables whose reference can be read."""
     wanted = set(locations)
-    found: dict[TableRef, Fork] = {}
+    found: dict[TableRef, BranchReference] = {}
     for path in ground.files:
         location, middle, name = path.partition(f"/{_REFS}")
         if middle and location in wanted and name.endswith(".json"):

@@ -1,1 +1,1 @@
-"""Files of Lance parsed by hand, where its Python API does not show what they hold."""
+"""Lance files and messages parsed by hand where its Python API does not expose their content."""

@@ -1,45 +1,44 @@
-"""The places that the version files of Lance name, read and replaced.
+"""The version files of Lance, called manifests there: what they say, and their addresses replaced.
 
-The file of a version of a branch says where the table lies that it was forked from, as a whole
-address. A graph that was moved or copied has such files that name the place it came from: they
-lead nowhere, or, which is worse, to the original. Here the address is replaced and every other
-byte of a file stays what it is.
-
-A version file is: sections that are found by their positions, the message with its length in
-front, and a footer of sixteen bytes with the position of the message.
+A version file consists of sections that are found by their positions, the message with its length
+in front, and a footer of sixteen bytes with the position of the message. Where an address is
+replaced, every other byte of the file stays what it is.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import struct
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 
-from omnigraph.errors import InputError, StorageCorrupt
-from omnigraph.storage.lance_format.fields import _varint, _written
-from omnigraph.storage.objects.graph_paths import is_copy, refused
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.lance_format.addresses import parse_table_address
+from omnigraph.storage.lance_format.names import manifest_name
+from omnigraph.storage.lance_format.wire import (
+    WireError,
+    WireField,
+    read_fields,
+    read_packed,
+    skip_fields,
+    write_field,
+)
 
 Replace: TypeAlias = Callable[[str], str]
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
-_BASES, _BASE_ID, _BASE_PATH = 18, 1, 4
-_INDEXES = 6
-_INDEX_UUID, _INDEX_FIELDS, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 2, 3, 9, 10
-_VERSION, _TRANSACTION_FILE, _TRANSACTION_SECTION = 3, 12, 23
-_UUID = 2
-_LONG_FIELDS = frozenset({1 << 3 | 2, 2 << 3 | 2})
-"""How the columns and the fragments of a version begin in its message, before all other fields."""
+_COLUMNS, _FRAGMENTS = 1, 2
+"""The fields of a message that come before all others, and are most of it."""
+VERSION, _INDEXES, _TRANSACTION_FILE, _BASES, _TRANSACTION_SECTION = 3, 6, 12, 18, 23
 _SECTIONS = (_INDEXES, 21, _TRANSACTION_SECTION)
 """The fields of a message that are positions in its file: of indexes, of the transaction."""
-_NUMBER, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
-_TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)", re.DOTALL)
+_BASE_ID, _BASE_PATH = 1, 4
+_INDEX_UUID, _INDEX_FIELDS, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 2, 3, 9, 10
+_FILE_PATH, _FILE_SIZE = 1, 2
+_TRANSACTION_UUID = 2
 
 
 class VersionFile(NamedTuple):
@@ -54,157 +53,169 @@ class VersionFile(NamedTuple):
     @property
     def files(self) -> list[str]:
         """The version file and the transaction file, relative to the table."""
-        return [f"_versions/{2**64 - 1 - self.version:020d}.manifest"] + (
+        return [f"_versions/{manifest_name(self.version)}"] + (
             [] if self.transaction_file is None else [f"_transactions/{self.transaction_file}"]
         )
 
     @property
     def transaction_id(self) -> str | None:
-        """The id of the write that made the version, if that is said."""
+        """The id of the write that made the version, if the file names it."""
         if self.transaction_file is None:
             return None
         return self.transaction_file.partition("-")[2].removesuffix(".txn")
 
 
 class IndexEntry(NamedTuple):
-    """What a version file says of one segment of an index."""
+    """One segment of an index in a version file."""
 
     name: str
     uuid: str
     fields: tuple[int, ...]
-    """The numbers of the columns that it is on."""
+    """The numbers of the indexed columns."""
     files: tuple[tuple[str, int | None], ...]
     """Its files with their sizes, if they are listed."""
     base: int | None
-    """Which of the named places it lies in, if not beside the version."""
+    """The number of the base path that it lies in, if not beside the version."""
 
 
-class GraphAddresses:
-    """Where a graph is, to tell an address under it from one at another place."""
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-        self._known: dict[str, bool] = {root.uri: True}
-
-    def localize(self, address: str, location: str) -> str:
-        """The address of a table or branch as it is here; itself if it is of this place.
-
-        ``location`` is that of the table whose file says so. ``StorageCorrupt`` for an address
-        that is not that of a table: Lance would read whatever lies there.
-        """
-        root, path = parse_table_address(address, location)
-        if self._is_here(root) and ".." not in address.split("/"):
-            return address
-        return self._root.path(path)
-
-    def _is_here(self, place: str) -> bool:
-        known = self._known.get(place)
-        if known is None:
-            known = self._known[place] = self._same_directory(place)
-        return known
-
-    def _same_directory(self, place: str) -> bool:
-        """A directory has several names when there are links to it or above it."""
-        if not self._root.is_local or place.startswith("s3://"):
-            return False
-        try:
-            return os.path.samefile(place, self._root.uri)
-        except OSError:
-            return False
-
-
-def split_address(address: str, location: str) -> tuple[str, str] | None:
-    """The root of a graph and what is below it, of the address of a table in it."""
-    try:
-        uri = parse_root(address).uri
-    except InputError:
-        return None
-    if uri.endswith(f"/{location}"):
-        return uri.removesuffix(f"/{location}"), location
-    root, middle, branch = uri.rpartition(f"/{location}/tree/")
-    if middle:
-        return root, f"{location}/tree/{branch}"
-    found = _TABLE.fullmatch(uri)
-    return None if found is None else (found[1], found[2])
-
-
-def parse_table_address(address: str, location: str) -> tuple[str, str]:
-    """The root and the path of a table in a graph; ``StorageCorrupt`` for any other address."""
-    found = split_address(address, location)
-    if found is None or not (is_copy(found[1]) or found[1] == location):
-        raise refused(address, f"a version file of '{location}'")
-    return found
-
-
-def base_addresses(raw: bytes, name: str) -> list[str]:
-    """The addresses that a version file names."""
-    return [
-        address
-        for number, _, value in _entries(manifest_message(raw, name), name)
-        if number == _BASES and isinstance(value, bytes)
-        for address in _addresses(value, name)
-    ]
+# -- reading --------------------------------------------------------------------------------------
 
 
 def parse_version(raw: bytes, name: str) -> VersionFile:
-    """Read a version file; ``StorageCorrupt`` when it is not all of one."""
-    start, end = _span(raw, name)
-    # Most of a version file are its fragments: they are stepped over, not taken apart.
-    at = _after_fragments(raw, start, end, name)
+    """Read a version file; ``StorageCorrupt`` when it is incomplete."""
+    start, end = message_span(raw, name)
     version, file, transaction = 0, None, None
-    for number, _, value in _entries(raw[at:end], name):
-        if number == _VERSION and isinstance(value, int):
-            version = value
-        elif number == _TRANSACTION_FILE and isinstance(value, bytes):
-            file = _text(value, name)
-        elif number == _TRANSACTION_SECTION and isinstance(value, int):
-            transaction = _section(raw, value)
+    with _parsing(name):
+        at = skip_fields(raw, start, end, (_COLUMNS, _FRAGMENTS))
+        for number, value, _ in read_fields(raw[at:end]):
+            if number == VERSION and isinstance(value, int):
+                version = value
+            elif number == _TRANSACTION_FILE and isinstance(value, bytes):
+                file = value.decode()
+            elif number == _TRANSACTION_SECTION and isinstance(value, int):
+                transaction = _section(raw, value)
     if transaction is not None and (file is None or parse_transaction(transaction) not in file):
-        # A copy that is not where it is said to be is no copy.
+        # The position does not lead to a copy of the transaction.
         transaction = None
     return VersionFile(version, file, transaction)
 
 
-def _after_fragments(raw: bytes, at: int, end: int, name: str) -> int:
-    """Where the fields of a message go on behind its columns and fragments."""
-    try:
-        while at < end and raw[at] in _LONG_FIELDS:
-            length, shift, at = 0, 0, at + 1
-            while True:
-                byte = raw[at]
-                at += 1
-                length |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-            at += length
-    except IndexError:
-        raise _unknown_form(name) from None
-    if at > end:
-        raise _unknown_form(name)
-    return at
-
-
 def parse_transaction(raw: bytes) -> str:
-    """The id of a transaction, or nothing when it is not the message of one."""
-    found = ""
+    """The id in the message of a transaction; empty when it is not such a message."""
     try:
-        for number, _, value in _entries(raw, ""):
-            if number == _UUID and isinstance(value, bytes):
-                found = _text(value, "")
-    except StorageCorrupt:
+        return _get_text(raw, _TRANSACTION_UUID) or ""
+    except ValueError:
         return ""
-    return found
 
 
 def index_entries(raw: bytes, name: str) -> list[IndexEntry]:
     """The indexes that a version file lists."""
-    for number, _, value in _entries(manifest_message(raw, name), name) if raw else ():
-        section = _section(raw, value) if number == _INDEXES and isinstance(value, int) else None
-        if section is not None:
-            entries = _entries(section, name)
-            return [_index_entry(v, name) for _, _, v in entries if isinstance(v, bytes)]
+    with _parsing(name):
+        for number, value, _ in read_fields(manifest_message(raw, name)) if raw else ():
+            if number == _INDEXES and isinstance(value, int):
+                section = _section(raw, value)
+                if section is not None:
+                    return [_index_entry(entry) for entry in _messages(section)]
     return []
+
+
+def _index_entry(raw: bytes) -> IndexEntry:
+    name, segment, base = "", "", None
+    fields: list[int] = []
+    files: list[tuple[str, int | None]] = []
+    for number, value, _ in read_fields(raw):
+        if number == _INDEX_BASE and isinstance(value, int):
+            base = value
+        elif number == _INDEX_FIELDS:
+            fields += [value] if isinstance(value, int) else read_packed(value)
+        elif not isinstance(value, bytes):
+            continue
+        elif number == _INDEX_NAME:
+            name = value.decode()
+        elif number == _INDEX_UUID:
+            segment = next((str(uuid.UUID(bytes=u)) for u in _messages(value)), "")
+        elif number == _INDEX_FILES:
+            path, size = _get_text(value, _FILE_PATH), _get(value, _FILE_SIZE)
+            if path is not None:
+                files.append((path, size if isinstance(size, int) else None))
+    return IndexEntry(name, segment, tuple(fields), tuple(files), base)
+
+
+def base_addresses(raw: bytes, name: str) -> list[str]:
+    """The addresses that a version file names."""
+    with _parsing(name):
+        addresses = [_get_text(base, _BASE_PATH) for base in _bases(raw, name)]
+    return [address for address in addresses if address is not None]
+
+
+def base_paths(raw: bytes, name: str, location: str) -> dict[int, str]:
+    """The copies of tables that a version file names, by number, relative to the root."""
+    paths = {}
+    with _parsing(name):
+        for base in _bases(raw, name) if raw else ():
+            address, number = _get_text(base, _BASE_PATH), _get(base, _BASE_ID) or 0
+            if address is not None and isinstance(number, int):
+                paths[number] = parse_table_address(address, location)[1]
+    return paths
+
+
+def _bases(raw: bytes, name: str) -> list[bytes]:
+    fields = read_fields(manifest_message(raw, name))
+    return [v for number, v, _ in fields if number == _BASES and isinstance(v, bytes)]
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def without_indexes(raw: bytes, name: str) -> bytes:
+    """The message of a version without its indexes, and otherwise the same."""
+    with _parsing(name):
+        return b"".join(field.raw for field in read_fields(raw) if field.number != _INDEXES)
+
+
+def replace_addresses(raw: bytes, name: str, replace: Replace) -> bytes:
+    """A version file in which every address is what ``replace`` makes of it."""
+    start, end = message_span(raw, name)
+    at = start - _LENGTH.size
+    out = bytearray()
+    with _parsing(name):
+        for field in read_fields(raw[start:end]):
+            if field.number in _SECTIONS and isinstance(field.value, int) and field.value >= at:
+                # Sections behind the message would move away from the positions it names.
+                raise WireError("a section follows the message")
+            out += _with_address(field, replace) if field.number == _BASES else field.raw
+    return raw[:at] + _LENGTH.pack(len(out)) + bytes(out) + raw[end:]
+
+
+def _with_address(base: WireField, replace: Replace) -> bytes:
+    if not isinstance(base.value, bytes):
+        return base.raw
+    out = bytearray()
+    for field in read_fields(base.value):
+        if field.number == _BASE_PATH and isinstance(field.value, bytes):
+            field = write_field(_BASE_PATH, replace(field.value.decode()).encode())
+        out += field.raw
+    return write_field(base.number, bytes(out)).raw
+
+
+# -- the parts of a file --------------------------------------------------------------------------
+
+
+def manifest_message(raw: bytes, name: str) -> bytes:
+    """The message of a version file, without sections and footer."""
+    start, end = message_span(raw, name)
+    return raw[start:end]
+
+
+def message_span(raw: bytes, name: str) -> tuple[int, int]:
+    """Where the message of a version file begins and ends."""
+    with suppress(struct.error, OverflowError):
+        position, _, _, magic = _FOOTER.unpack(raw[-_FOOTER.size :])
+        (length,) = _LENGTH.unpack_from(raw, position)
+        start = position + _LENGTH.size
+        if magic == _MAGIC and start + length <= len(raw) - _FOOTER.size:
+            return start, start + length
+    raise _unknown_format(name)
 
 
 def _section(raw: bytes, at: int) -> bytes | None:
@@ -216,153 +227,33 @@ def _section(raw: bytes, at: int) -> bytes | None:
     return None
 
 
-def _text(raw: bytes, name: str) -> str:
+def _messages(raw: bytes) -> Iterator[bytes]:
+    return (value for _, value, _ in read_fields(raw) if isinstance(value, bytes))
+
+
+def _get(raw: bytes, number: int) -> int | bytes | None:
+    """The last value of a field."""
+    values = [field.value for field in read_fields(raw) if field.number == number]
+    return values[-1] if values else None
+
+
+def _get_text(raw: bytes, number: int) -> str | None:
+    value = _get(raw, number)
+    return value.decode() if isinstance(value, bytes) else None
+
+
+@contextmanager
+def _parsing(name: str) -> Iterator[None]:
+    """Report bytes that are not the expected message as damage of a file."""
     try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise _unknown_form(name) from None
+        yield
+    except ValueError:
+        raise _unknown_format(name) from None
 
 
-def _index_entry(raw: bytes, file: str) -> IndexEntry:
-    name, number, base = "", "", None
-    fields: list[int] = []
-    files: list[tuple[str, int | None]] = []
-    for field, _, value in _entries(raw, file):
-        if field == _INDEX_BASE and isinstance(value, int):
-            base = value
-        elif field == _INDEX_FIELDS and isinstance(value, int):
-            fields.append(value)
-        elif not isinstance(value, bytes):
-            continue
-        elif field == _INDEX_FIELDS:
-            fields += _numbers(value, file)
-        elif field == _INDEX_NAME:
-            name = _text(value, file)
-        elif field == _INDEX_UUID:
-            number = _uuid_text(value, file)
-        elif field == _INDEX_FILES:
-            known = {inner: v for inner, _, v in _entries(value, file)}
-            path, size = known.get(1), known.get(2)
-            if isinstance(path, bytes):
-                files.append((_text(path, file), size if isinstance(size, int) else None))
-    return IndexEntry(name, number, tuple(fields), tuple(files), base)
-
-
-def _uuid_text(raw: bytes, name: str) -> str:
-    for _, _, value in _entries(raw, name):
-        if isinstance(value, bytes):
-            try:
-                return str(uuid.UUID(bytes=value))
-            except ValueError:
-                raise _unknown_form(name) from None
-    return ""
-
-
-def _numbers(raw: bytes, name: str) -> list[int]:
-    numbers, at = [], 0
-    try:
-        while at < len(raw):
-            number, at = _varint(raw, at)
-            numbers.append(number)
-    except IndexError:
-        raise _unknown_form(name) from None
-    return numbers
-
-
-def base_paths(raw: bytes, name: str, location: str) -> Iterator[tuple[int, str]]:
-    """The copies of tables that a version file names, by number, relative to the root."""
-    for number, _, value in _entries(manifest_message(raw, name), name) if raw else ():
-        if number == _BASES and isinstance(value, bytes):
-            known = {inner: v for inner, _, v in _entries(value, name)}
-            address, base = known.get(_BASE_PATH), known.get(_BASE_ID, 0)
-            if isinstance(address, bytes) and isinstance(base, int):
-                yield base, parse_table_address(_text(address, name), location)[1]
-
-
-def without_indexes(raw: bytes, name: str) -> bytes:
-    """The message of a version that has no indexes, and is the same otherwise."""
-    return b"".join(part for number, part, _ in _entries(raw, name) if number != _INDEXES)
-
-
-def manifest_message(raw: bytes, name: str) -> bytes:
-    """What a version file says, without its sections and its footer."""
-    start, end = _span(raw, name)
-    return raw[start:end]
-
-
-def replace_addresses(raw: bytes, name: str, replace: Replace) -> bytes:
-    """A version file in which every address is what ``replace`` makes of it."""
-    start, end = _span(raw, name)
-    at = start - _LENGTH.size
-    out = bytearray()
-    for number, part, value in _entries(raw[start:end], name):
-        if number in _SECTIONS and isinstance(value, int) and value >= at:
-            # What follows the message would not be where the message says any more.
-            raise _unknown_form(name)
-        if number == _BASES and isinstance(value, bytes):
-            out += _written(_BASES, _with_address(value, name, replace))
-        else:
-            out += part
-    return raw[:at] + _LENGTH.pack(len(out)) + bytes(out) + raw[end:]
-
-
-def _with_address(raw: bytes, name: str, replace: Replace) -> bytes:
-    out = bytearray()
-    for number, part, value in _entries(raw, name):
-        if number == _BASE_PATH and isinstance(value, bytes):
-            out += _written(_BASE_PATH, replace(_text(value, name)).encode())
-        else:
-            out += part
-    return bytes(out)
-
-
-def _addresses(raw: bytes, name: str) -> Iterator[str]:
-    for number, _, value in _entries(raw, name):
-        if number == _BASE_PATH and isinstance(value, bytes):
-            yield _text(value, name)
-
-
-def _span(raw: bytes, name: str) -> tuple[int, int]:
-    """Where the message begins and ends."""
-    with suppress(struct.error, OverflowError):
-        position, _, _, magic = _FOOTER.unpack(raw[-_FOOTER.size :])
-        (length,) = _LENGTH.unpack_from(raw, position)
-        start = position + _LENGTH.size
-        if magic == _MAGIC and start + length <= len(raw) - _FOOTER.size:
-            return start, start + length
-    raise _unknown_form(name)
-
-
-def _entries(raw: bytes, name: str) -> Iterator[tuple[int, bytes, int | bytes]]:
-    """The fields of a message in a file: number, all bytes of it, and its value."""
-    at = 0
-    try:
-        while at < len(raw):
-            start = at
-            tag, at = _varint(raw, at)
-            form, value = tag & 7, b""
-            if form == _NUMBER:
-                number, at = _varint(raw, at)
-                yield tag >> 3, raw[start:at], number
-                continue
-            if form == _BYTES:
-                length, at = _varint(raw, at)
-            elif form in (_EIGHT, _FOUR):
-                length = 8 if form == _EIGHT else 4
-            else:
-                raise ValueError
-            value = raw[at : at + length]
-            if len(value) != length:
-                raise ValueError
-            at += length
-            yield tag >> 3, raw[start:at], value
-    except (IndexError, ValueError):
-        raise _unknown_form(name) from None
-
-
-def _unknown_form(name: str) -> StorageCorrupt:
+def _unknown_format(name: str) -> StorageCorrupt:
     return StorageCorrupt(
-        f"'{name}' is not a version file of Lance as this program knows them",
-        hint="look whether the file is damaged",
+        f"'{name}' is not a Lance version file in a format known to this program",
+        hint="check whether the file is damaged",
         details={"path": name},
     )

@@ -121,24 +121,6 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
     return Removal(ref, (), (), (), 0)
 
 
-def present_versions(datasets: Datasets, ref: TableRef) -> frozenset[int]:
-    """The versions of a copy that have a file, by one listing."""
-    names = datasets.objects.list(f"{ref.path}/_versions")
-    return frozenset(v for v in map(version_number, names) if v is not None)
-
-
-def version_number(name: str) -> int | None:
-    """The version that a file in ``_versions`` is; ``None`` for a detached one and for others.
-
-    >>> version_number("18446744073709551609.manifest")
-    6
-    """
-    number = name.removesuffix(".manifest")
-    if number == name or len(number) != 20 or not number.isdecimal():
-        return None
-    return 2**64 - 1 - int(number)
-
-
 def delete_versions(datasets: Datasets, ref: TableRef, versions: Iterable[int]) -> None:
     """Remove version files, oldest first; they are gone for good when this returns."""
     datasets.objects.delete_all(datasets.version_path(ref, version) for version in sorted(versions))
@@ -163,11 +145,6 @@ def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) 
         if inside and name_in_versions(inside.split("/")) not in named:
             found.append(path)
     return found
-
-
-def fork_reference(branch: str) -> str:
-    """The file that makes a fork of a table exist, below the table."""
-    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
 
 
 def is_empty(datasets: Datasets, ref: TableRef) -> bool:

@@ -30,12 +30,18 @@ from omnigraph.errors import (
 from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
 from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
+from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import (
-    GraphAddresses,
     base_addresses,
     manifest_message,
     replace_addresses,
     without_indexes,
+)
+from omnigraph.storage.lance_format.names import (
+    branch_file,
+    manifest_name,
+    transaction_file,
+    version_number,
 )
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.graph_paths import is_file_in_copy, refused
@@ -299,8 +305,7 @@ class Datasets:
     def listed_versions(self, ref: TableRef) -> list[int]:
         """Every version that has a file, oldest first; whether it can be read is not looked at."""
         names = self.objects.list(f"{ref.path}/{_VERSIONS}")
-        numbers = [n.removesuffix(".manifest") for n in names if n.endswith(".manifest")]
-        return sorted(2**64 - 1 - int(number) for number in numbers if number.isdecimal())
+        return sorted(v for v in map(version_number, names) if v is not None)
 
     def _last_listed(self, ref: TableRef) -> int | None:
         return max(self.listed_versions(ref), default=None)
@@ -414,17 +419,7 @@ def _session(size: int | None = None) -> Any:
 
 
 def _transaction_name(made_by: Transaction) -> str:
-    name = f"_transactions/{made_by.read_version}-{made_by.uuid}.txn"
+    name = transaction_file(made_by.read_version, made_by.uuid)
     if not is_file_in_copy(name):
         raise refused(name, "a transaction of Lance")
     return name
-
-
-def branch_file(branch: str) -> str:
-    """The file that makes a branch of a dataset exist, relative to the dataset."""
-    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
-
-
-def manifest_name(version: int) -> str:
-    """How Lance calls the manifest of a version: newest first in a listing."""
-    return f"{2**64 - 1 - version:020d}.manifest"

@@ -31,11 +31,12 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.manifests import manifest_message, without_indexes
+from omnigraph.storage.lance_format.names import manifest_name
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.blobs import is_blob, is_stored_blob, stored_data, stored_schema
-from omnigraph.storage.tables.datasets import Datasets, manifest_name
+from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
 from omnigraph.storage.tables.table import Table

@@ -25,6 +25,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.lance_format.files import Damaged
+from omnigraph.storage.lance_format.names import branch_file, transaction_file
 from omnigraph.storage.objects.graph_paths import is_branch, refused
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore
@@ -36,7 +37,7 @@ from omnigraph.storage.read_back import (
 )
 from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.cleaning import delete_files, delete_versions, removal_of
-from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets, branch_file
+from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
 from omnigraph.storage.tables.ledger import check_added, withdraw
@@ -381,4 +382,4 @@ def _forget_detached(place: TableLocator, made: LanceDataset) -> None:
         by = made.read_transaction(made.version)
         objects.delete(f"_versions/d{made.version}.manifest")
         if by is not None:
-            objects.delete(f"_transactions/{by.read_version}-{by.uuid}.txn")
+            objects.delete(transaction_file(by.read_version, by.uuid))

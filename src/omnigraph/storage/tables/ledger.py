@@ -22,6 +22,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.lance_format.files import Damage, Damaged, NewFile
+from omnigraph.storage.lance_format.names import branch_file
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.read_back import (
     check_added_files,
@@ -31,7 +32,7 @@ from omnigraph.storage.read_back import (
     set_aside,
 )
 from omnigraph.storage.tables.blobs import is_stored_blob
-from omnigraph.storage.tables.datasets import Datasets, branch_file
+from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, is_blob_folder, new_files
 from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef

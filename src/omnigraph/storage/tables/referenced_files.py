@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omnigraph.storage.lance_format.manifests import parse_table_address
+from omnigraph.storage.lance_format.addresses import parse_table_address
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call

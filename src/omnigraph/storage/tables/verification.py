@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.storage.lance_format.manifests import parse_table_address
+from omnigraph.storage.lance_format.addresses import parse_table_address
 from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
