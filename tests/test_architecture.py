@@ -11,6 +11,8 @@ from tests.architecture_rules import Module
 
 SRC = Path(__file__).parent.parent / "src"
 MODULES = rules.modules_under(SRC)
+# One process parses the package once.
+pytestmark = pytest.mark.xdist_group("architecture")
 
 
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)

@@ -17,9 +17,9 @@ from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
 Get = Callable[[Scenario], Ready]
-BOUNDARIES = 10
+BOUNDARIES = 7
 """At the boundaries of so many scenarios a quick run dies, ..."""
-STEPS = 4
+STEPS = 3
 """... and at some steps of so many: others each day."""
 STRIDE = 61
 """The bounded run dies at each step of so many."""

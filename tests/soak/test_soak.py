@@ -38,7 +38,7 @@ from tests.soak.model import (
 )
 from tests.soak.parts import TURNS
 
-SHORT = (16.0, 8.0)
+SHORT = (10.0, 5.0)
 LONG = (20 * 60.0, 60.0)
 """How long it goes on, and the age at which cleanup removes what nobody needs, in seconds."""
 READERS = ("r0", "r1", "r2", "r3")

@@ -32,9 +32,9 @@ ENGINES = ("classic", "connect")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A quick run takes half of the tests that need Spark, and one way to reach it for each.
+    """A quick run takes a third of the tests that need Spark, and one way to reach it for each.
 
-    The next day it takes the other half, two days later the other way; the slow tests take all.
+    The next days it takes the other thirds, then the other way; the slow tests take all.
     """
     for item in items:
         needs_spark = {"spark", "engine"} & set(getattr(item, "fixturenames", ()))
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
         name = item.nodeid.replace(chosen, "") if chosen in ENGINES else item.nodeid
         turn = zlib.crc32(name.encode()) + rotation()
-        if turn % 2 or (chosen in ENGINES and ENGINES[turn // 2 % 2] != chosen):
+        if turn % 3 or (chosen in ENGINES and ENGINES[turn // 3 % 2] != chosen):
             item.add_marker(pytest.mark.slow)
 
 
