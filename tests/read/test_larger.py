@@ -143,8 +143,8 @@ def test_a_column_that_is_too_wide_is_not_held(ring, monkeypatch):
     monkeypatch.setattr(sources, "_WIDEST", 64)
     text = "match { $p: P } return { $p.text } limit 1"
     assert [ask(ring, text) for _ in range(3)] == [[{"p.text": "a fox"}]] * 3
-    index = ring._topology.held_nodes(sources.table_id(_pin(ring)))
-    assert index is None or not index.held.has("text")
+    index = ring._topology.cached_nodes(sources.table_id(_pin(ring)))
+    assert index is None or not index.cache.has("text")
 
 
 def _pin(graph):

@@ -646,4 +646,4 @@ def test_only_the_edges_that_a_query_names_are_built(crowd, monkeypatch):
 
 def _is_held(graph, key):
     pin = graph._store.manifest(None).current().pin(key)
-    return graph._topology.held_edges(table_id(pin)) is not None
+    return graph._topology.cached_edges(table_id(pin)) is not None

@@ -18,7 +18,7 @@ from omnigraph.maintain.optimize.run import refuse_unsettled
 from omnigraph.storage.tables import inline
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.topology.held import HeldTable
+from omnigraph.topology.cache import TableCache
 
 SCHEMA = """
 node Person { name: String @key }
@@ -133,7 +133,7 @@ def test_a_branch_that_goes_while_cleanup_looks_is_no_failure(graph):
 
 
 def test_a_column_that_comes_while_memory_is_counted_is_no_failure(graph):
-    held = HeldTable(graph._store.table(graph._store.manifest(None).current().pins["node:Person"]))
+    held = TableCache(graph._store.table(graph._store.manifest(None).current().pins["node:Person"]))
 
     class Counted:
         """A column during the count of which another query reads one."""

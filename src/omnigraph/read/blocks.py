@@ -21,7 +21,7 @@ from omnigraph.read.frame import Frame, Ints, Mask, Numbers
 from omnigraph.read.strategy import TraversalMode
 from omnigraph.read.traverse import most_starts
 from omnigraph.read.values import keeps
-from omnigraph.topology.held import one_array
+from omnigraph.topology.cache import one_array
 from omnigraph.topology.sets import distinct
 
 if TYPE_CHECKING:
@@ -115,15 +115,15 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
         return 1
     if source.hops(step) > 1:
         return _most_reached(run, step, source, frame)
-    held = source.held()
-    if held is None:
+    index = source.cached_index()
+    if index is None:
         if frame.rows <= _FEW_STARTS or run.context.traversal.mode is TraversalMode.INDEXED:
             return 1
-        held = source.index()
+        index = source.index()
     numbers, direction = run.numbers(frame, step.src), str(step.direction)
     if step.edge_variable is not None:
-        return held.edge_adjacency(direction).degrees(numbers)
-    return held.adjacency(direction).degrees(numbers)
+        return index.edge_adjacency(direction).degrees(numbers)
+    return index.adjacency(direction).degrees(numbers)
 
 
 def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: Frame) -> int:

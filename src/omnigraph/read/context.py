@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore
     from omnigraph.embed import Embedders
     from omnigraph.lang.schema.catalog import Catalog
-    from omnigraph.topology.held import Codes
+    from omnigraph.topology.cache import Codes
     from omnigraph.topology.store import Topology
 
 

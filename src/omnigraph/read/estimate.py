@@ -58,7 +58,7 @@ def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]
     count = 0 if source is None else source.rows
     by_key = source is not None and any(_names_one(each) for each in step.filters)
     expected = min(1.0, count) if by_key else count * _KEPT ** min(len(step.filters), 2)
-    held = source is not None and source.held() is not None
+    held = source is not None and source.cached_index() is not None
     note = {
         "step": f"scan ${step.variable}",
         "by": "key" if by_key else "memory" if held else "storage",

@@ -43,13 +43,13 @@ class Walk:
             run.note(self._choice.to_json())
 
     @property
-    def is_held(self) -> bool:
+    def is_cached(self) -> bool:
         return self._choice.mode is TraversalMode.CSR
 
     @property
     def nodes(self) -> int | None:
         """One more than the greatest number there can be; an index may meet new ids."""
-        return len(self.near.ids) if self.is_held else None
+        return len(self.near.ids) if self.is_cached else None
 
     @property
     def is_empty(self) -> bool:
@@ -57,7 +57,7 @@ class Walk:
 
     def neighbours(self, sources: Sources) -> tuple[Ints, Numbers]:
         """Different neighbours of numbers."""
-        if self.is_held:
+        if self.is_cached:
             adjacency = self.source.index().adjacency(self.direction)
             # Before the neighbours are there, it is clear how many they are.
             self._guard.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
@@ -69,7 +69,7 @@ class Walk:
 
     def hop(self) -> Step:
         """Different neighbours of numbers, of so many at a time that they are a block."""
-        if not self.is_held:
+        if not self.is_cached:
             return lambda sources: [self.neighbours(sources)]
         adjacency = self.source.index().adjacency(self.direction)
 
@@ -83,7 +83,7 @@ class Walk:
 
     def edges(self) -> Edges:
         """Every edge of numbers."""
-        if self.is_held:
+        if self.is_cached:
             adjacency = self.source.index().edge_adjacency(self.direction)
 
             def walked(sources: Sources) -> tuple[Ints, Numbers, Ints]:
@@ -106,7 +106,7 @@ class Walk:
 
     def degrees(self, sources: Numbers) -> Ints | None:
         """How many neighbours numbers have, where that is known without looking at them."""
-        if not self.is_held or self.max_hops > 1 or not self.source.is_complete():
+        if not self.is_cached or self.max_hops > 1 or not self.source.is_complete():
             return None
         return self.source.index().adjacency(self.direction).degrees(sources)
 
@@ -177,7 +177,7 @@ def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | No
     """Which targets are there and pass the filters of the step; none when all do."""
     nodes = run.nodes(step.dst_type)
     assert nodes is not None
-    is_complete = walk.is_held and walk.source.is_complete()
+    is_complete = walk.is_cached and walk.source.is_complete()
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
 
@@ -232,7 +232,7 @@ def connect(run: Run, step: Connect, frame: Frame) -> Frame:
         for condition in step.edge_filters:
             found = found.where(keeps(run, found, condition))
         return found
-    if walk.max_hops == 1 and walk.is_held:
+    if walk.max_hops == 1 and walk.is_cached:
         adjacency = source.index().adjacency(walk.direction)
         return frame.where(adjacency.contains(src, dst))
     return frame.where(_joined(run, walk, src, dst))

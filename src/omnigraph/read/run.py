@@ -32,7 +32,7 @@ from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo
-    from omnigraph.topology.held import Codes
+    from omnigraph.topology.cache import Codes
 
 # Fewer rows than this are not worth merging.
 _FEW = 256

@@ -75,10 +75,10 @@ def _found(
     if keys:
         run.note({"by": "key"})
         return _by_key(run, name, source, keys, wanted)
-    index = source.usual() if filters or is_live else source.held()
+    index = source.usual() if filters or is_live else source.cached_index()
     if index is not None and all(_is_cheap(source, each) for each in filters):
         run.note({"by": "memory"})
-        frame = Frame(index.held.rows, {name: index.numbers})
+        frame = Frame(index.cache.rows, {name: index.numbers})
         for condition in filters:
             frame = kept_rows(run, frame, condition)
         return frame
@@ -103,11 +103,11 @@ def _column(
 
 def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:
     """Whether the columns of a condition are in memory, or should be."""
-    index = source.held()
+    index = source.cached_index()
     assert index is not None
     names = {part.name for part in typed.walk(condition) if isinstance(part, typed.Column)}
     return all(
-        name == ID or index.held.has(name) or source.is_worth_holding(name, 0) for name in names
+        name == ID or index.cache.has(name) or source.is_worth_caching(name, 0) for name in names
     )
 
 
@@ -148,7 +148,7 @@ def _by_key(
     texts = sorted(frozenset.intersection(*map(_named, keys)))
     index = source.usual(len(texts))
     if index is not None:
-        numbers = index.ids.known(texts)
+        numbers = index.ids.numbers_of(texts)
         there: Mask = index.positions(numbers) >= 0
         frame = Frame(len(numbers), {name: numbers}).where(there)
     else:

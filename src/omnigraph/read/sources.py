@@ -20,8 +20,8 @@ from omnigraph.read.gate import GATE
 from omnigraph.read.strategy import TraversalChoice, TraversalSettings, choose
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
+from omnigraph.topology.cache import Codes, one_array
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.held import Codes, one_array
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
 
@@ -112,9 +112,9 @@ class NodeSource(_Source):
 
     # -- in memory -----------------------------------------------------------------------
 
-    def held(self) -> NodeIndex | None:
+    def cached_index(self) -> NodeIndex | None:
         """The index if it is in memory."""
-        return self._topology.held_nodes(self.identity)
+        return self._topology.cached_nodes(self.identity)
 
     def index(self) -> NodeIndex:
         """The index, made now if need be."""
@@ -122,7 +122,7 @@ class NodeSource(_Source):
 
     def usual(self, lookups: int = 1) -> NodeIndex | None:
         """The index where holding it pays: the table is small, or asked for again."""
-        found = self.held()
+        found = self.cached_index()
         if found is not None:
             return found
         if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self.is_asked_again():
@@ -142,13 +142,13 @@ class NodeSource(_Source):
         index = self.usual(len(numbers))
         if index is None:
             return found | self._looked_up(wanted, numbers)
-        held = [n for n in wanted if index.held.has(n) or self.is_worth_holding(n, len(numbers))]
-        for name in held:
+        cached = [n for n in wanted if index.cache.has(n) or self.is_worth_caching(n, len(numbers))]
+        for name in cached:
             found[name] = index.values(name, numbers)
-        rest = [name for name in wanted if name not in held]
+        rest = [name for name in wanted if name not in cached]
         return found | self._taken(index, rest, numbers) if rest else found
 
-    def is_worth_holding(self, name: str, count: int) -> bool:
+    def is_worth_caching(self, name: str, count: int) -> bool:
         """Whether a column should be read whole for the sake of some rows, and fits."""
         is_much = self.rows <= _SMALL or count * _SHARE > self.rows
         return (is_much or self.is_asked_again(name)) and self.fits(name, self.index)
@@ -161,7 +161,7 @@ class NodeSource(_Source):
         index = self.usual(len(numbers))
         if index is None or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
             return None
-        if not index.held.has(name) and not self.is_worth_holding(name, len(numbers)):
+        if not index.cache.has(name) and not self.is_worth_caching(name, len(numbers)):
             return None
         return index.codes(name, numbers)
 
@@ -226,19 +226,19 @@ class EdgeSource(_Source):
         is_run: bool = True,
     ) -> TraversalChoice:
         """By which means to traverse; an explain does not count as a use."""
-        is_held = self.held() is not None
+        is_cached = self.cached_index() is not None
         return choose(
             settings,
             hops=self.hops(step),
             frontier=starts,
             edges=self.rows,
             sources=self.near(step.direction).rows,
-            is_covered=not is_held and self.is_covered(step.direction),
-            is_built=is_held or (is_run and self.is_asked_again()),
+            is_covered=not is_cached and self.is_covered(step.direction),
+            is_built=is_cached or (is_run and self.is_asked_again()),
         )
 
-    def held(self) -> EdgeIndex | None:
-        return self._topology.held_edges(self.identity)
+    def cached_index(self) -> EdgeIndex | None:
+        return self._topology.cached_edges(self.identity)
 
     def index(self) -> EdgeIndex:
         ends = (self.ends[0].pin.location, self.ends[1].pin.location)
@@ -286,14 +286,14 @@ class EdgeSource(_Source):
 
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
         """Columns of some edges, by their rows."""
-        held = self.held()
+        index = self.cached_index()
         found: dict[str, pa.Array] = {}
         rest = list(names)
-        if held is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
-            places = held.held.positions(row_ids)
+        if index is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
+            places = index.cache.positions(row_ids)
             for name in names:
                 if self.fits(name, self.index):
-                    found[name] = held.held.column(name).take(pa.array(places))
+                    found[name] = index.cache.column(name).take(pa.array(places))
                     rest.remove(name)
         if rest:
             unique, inverse = np.unique(row_ids, return_inverse=True)
@@ -304,10 +304,10 @@ class EdgeSource(_Source):
 
 def row_width(source: NodeSource | EdgeSource, names: Sequence[str]) -> int:
     """About how many bytes a row of some columns takes; a guess where nothing is held."""
-    held = source.held()
-    if held is None:
+    index = source.cached_index()
+    if index is None:
         return sum(_width(source._types.field(name).type) for name in names)
-    return sum(source._width(name, lambda: held) for name in names)
+    return sum(source._width(name, lambda: index) for name in names)
 
 
 def _varies(kind: pa.DataType) -> bool:
@@ -315,7 +315,7 @@ def _varies(kind: pa.DataType) -> bool:
 
 
 def _mean_width(table: Table, name: str, index: NodeIndex | EdgeIndex) -> int:
-    rows = index.held.row_ids()
+    rows = index.cache.row_ids()
     if not len(rows):
         return 1
     some = rows[:: max(len(rows) // _SAMPLE, 1)][:_SAMPLE]

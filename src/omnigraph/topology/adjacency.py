@@ -1,7 +1,7 @@
-"""Neighbours by number: sorted targets, and for each source where its own begin.
+"""Adjacency lists in CSR form: sorted targets, and the offset of each source's first target.
 
-The targets of one source are different from each other: parallel edges are one neighbour. What
-needs the edges themselves uses ``EdgeAdjacency``, which keeps every one of them.
+The targets of one source are distinct: parallel edges are one neighbour. ``EdgeAdjacency`` keeps
+every edge, for queries that bind the edge itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from omnigraph.topology.sets import among, without_repeats
 
 Ints = npt.NDArray[np.int64]
 _LOW = np.int64(0xFFFFFFFF)
-# With no more neighbours than this at any source, each of them is looked at.
+# With at most this many neighbours at any source, all of them are compared.
 _FEW_NEIGHBOURS = 4
-# Up to so many pairs of nodes, one bit is kept for each.
+# Up to this many pairs of nodes, a bitmap with one bit for each pair is used.
 _MOST_BITS = 1 << 28
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """For ranges given by start and length: whose range each place belongs to, and the place."""
+    """Expand ranges given by start and length: the owner of each index, and the index."""
     total = int(counts.sum())
     owners = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
-    places = np.arange(total) + np.repeat(starts - first, counts)
-    return owners, places
+    indices = np.arange(total) + np.repeat(starts - first, counts)
+    return owners, indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Adjacency:
 
     offsets: Ints
     targets: Numbers
-    _kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
@@ -55,7 +55,7 @@ class Adjacency:
         return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
 
     def with_edges(self, src: Numbers, dst: Numbers) -> Adjacency:
-        """The same with more edges: the new ones are sorted, the old ones only merged."""
+        """A copy with more edges: the new ones are sorted and merged into the old ones."""
         new = (src.astype(np.int64) << 32) | dst
         new.sort()
         both = np.concatenate([self._pairs(), new])
@@ -70,26 +70,26 @@ class Adjacency:
     @property
     def nbytes(self) -> int:
         # A list of them: a query in another thread may add one meanwhile.
-        kept = list(self._kept.values())
-        made = sum(each.nbytes for each in kept if isinstance(each, np.ndarray))
+        derived = list(self._derived.values())
+        made = sum(array.nbytes for array in derived if isinstance(array, np.ndarray))
         return self.offsets.nbytes + self.targets.nbytes + made
 
     def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:
         """How many neighbours each source has."""
-        known = np.minimum(sources, len(self.offsets) - 2)
-        counts: Ints = self.offsets[known + 1] - self.offsets[known]
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
         return counts
 
     def neighbours(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers]:
-        """Every neighbour of each source, with the place of its source in the list."""
-        known = np.minimum(sources, len(self.offsets) - 2)
-        starts, ends = self.offsets[known], self.offsets[known + 1]
+        """Every neighbour of each source, with the index of its source in the list."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        starts, ends = self.offsets[clipped], self.offsets[clipped + 1]
         if len(starts) and bool((starts[1:] == ends[:-1]).all()):
             # Sources that follow each other, such as all of them: so do their neighbours.
             owners = np.repeat(np.arange(len(starts)), ends - starts)
             return owners, self.targets[starts[0] : ends[-1]]
-        owners, places = spread(starts, ends - starts)
-        return owners, self.targets[places]
+        owners, indices = spread(starts, ends - starts)
+        return owners, self.targets[indices]
 
     def contains(
         self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
@@ -109,17 +109,17 @@ class Adjacency:
         self, src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer]
     ) -> npt.NDArray[np.bool_]:
         slots = self._once("slots", self._slots)
-        found: npt.NDArray[np.bool_] = slots[0].take(src, mode="clip") == dst
+        joined: npt.NDArray[np.bool_] = slots[0].take(src, mode="clip") == dst
         for slot in slots[1:]:
-            found |= slot.take(src, mode="clip") == dst
-        return found
+            joined |= slot.take(src, mode="clip") == dst
+        return joined
 
     def _slots(self) -> npt.NDArray[np.int32]:
         """The first, second, ... neighbour of each source, -1 where there is none."""
         counts = np.diff(self.offsets)
-        owners, places = spread(self.offsets[:-1], counts)
+        owners, indices = spread(self.offsets[:-1], counts)
         slots = np.full((int(counts.max()), len(counts)), -1, np.int32)
-        slots[places - self.offsets[owners], owners] = self.targets
+        slots[indices - self.offsets[owners], owners] = self.targets
         return slots
 
     def _nodes(self) -> int:
@@ -132,29 +132,31 @@ class Adjacency:
         sources: int,
         nodes: int,
     ) -> npt.NDArray[np.bool_]:
-        """One bit for each pair there could be."""
+        """Look pairs up in a bitmap of all possible pairs."""
 
         def make() -> npt.NDArray[np.uint8]:
             pairs = self._pairs()
-            places = (pairs >> 32) * nodes + (pairs & _LOW)
-            homes, values = places >> 3, (1 << (places & 7)).astype(np.uint8)
-            first = np.flatnonzero(np.concatenate([[True], homes[1:] != homes[:-1]]))
+            positions = (pairs >> 32) * nodes + (pairs & _LOW)
+            words, values = positions >> 3, (1 << (positions & 7)).astype(np.uint8)
+            first = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
             bits = np.zeros(sources * nodes // 8 + 1, np.uint8)
-            bits[homes[first]] = np.add.reduceat(values, first)
+            bits[words[first]] = np.add.reduceat(values, first)
             return bits
 
         bits = self._once("bits", make)
         inside = (src < sources) & (dst < nodes)
-        places = np.where(inside, src.astype(np.int64) * nodes + dst, 0)
-        found: npt.NDArray[np.bool_] = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1 == 1
-        return found & inside
+        positions = np.where(inside, src.astype(np.int64) * nodes + dst, 0)
+        is_set: npt.NDArray[np.bool_] = (
+            bits[positions >> 3] >> (positions & 7).astype(np.uint8)
+        ) & 1 == 1
+        return is_set & inside
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Something that is computed when it is first needed."""
-        found = self._kept.get(name)
-        if found is None:
-            found = self._kept[name] = make()
-        return found
+        """A structure that is computed on first use."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make()
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +179,20 @@ class EdgeAdjacency:
 
     def degrees(self, sources: npt.NDArray[np.integer]) -> Ints:
         """How many edges each source has."""
-        known = np.minimum(sources, len(self.offsets) - 2)
-        counts: Ints = self.offsets[known + 1] - self.offsets[known]
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
         return counts
 
     def edges(self, sources: npt.NDArray[np.integer]) -> tuple[Ints, Numbers, Ints]:
-        """Every edge of each source: the place of the source, the target, the row."""
-        known = np.minimum(sources, len(self.offsets) - 2)
-        starts = self.offsets[known]
-        owners, places = spread(starts, self.offsets[known + 1] - starts)
-        return owners, self.targets[places], self.rows[places]
+        """Every edge of each source: the index of the source, the target, the row."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        starts = self.offsets[clipped]
+        owners, indices = spread(starts, self.offsets[clipped + 1] - starts)
+        return owners, self.targets[indices], self.rows[indices]
 
 
 def _offsets(sources: Numbers) -> Ints:
-    """Where the range of each source begins; the last number stands for all that have none."""
+    """Where the range of each source begins; the last entry serves all numbers without edges."""
     count = int(sources[-1]) + 1 if len(sources) else 0
     counts = np.bincount(sources, minlength=count) if len(sources) else np.zeros(0, np.int64)
     offsets = np.zeros(count + 2, np.int64)

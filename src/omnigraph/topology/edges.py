@@ -1,4 +1,4 @@
-"""The edges of one version of a table, as adjacencies that are made when first asked for."""
+"""The edges of one version of a table, as adjacencies built on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import ref
 import numpy as np
 
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
-from omnigraph.topology.held import HeldTable
+from omnigraph.topology.cache import TableCache
 from omnigraph.topology.ids import Ids, Numbers
 from omnigraph.topology.nodes import NodeIndex
 
@@ -20,27 +20,27 @@ class EdgeIndex:
     """Adjacencies by direction: along the edges, against them, or either way."""
 
     def __init__(
-        self, held: HeldTable, src_ids: Ids, dst_ids: Ids, before: EdgeIndex | None = None
+        self, cache: TableCache, src_ids: Ids, dst_ids: Ids, before: EdgeIndex | None = None
     ) -> None:
-        self.held = held
-        self.src = held.numbers(_SRC, src_ids)
-        self.dst = held.numbers(_DST, dst_ids)
+        self.cache = cache
+        self.src = cache.numbers(_SRC, src_ids)
+        self.dst = cache.numbers(_DST, dst_ids)
         self._lock = threading.Lock()
         self._plain: dict[str, Adjacency] = {}
         self._edges: dict[str, EdgeAdjacency] = {}
-        self._answers: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
+        self._complete: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
             self._extend(before)
 
     def _extend(self, before: EdgeIndex) -> None:
-        """Where edges were only added, what was sorted stays sorted."""
-        old = before.held.parts
-        if self.held.parts[: len(old)] != old:
+        """Reuse the adjacencies of an older version if edges were only appended since."""
+        old = before.cache.entries
+        if self.cache.entries[: len(old)] != old:
             return
         start = len(before.src)
-        for direction, known in before._plain.items():
+        for direction, adjacency in before._plain.items():
             src, dst = self._ends(direction, start)
-            self._plain[direction] = known.with_edges(src, dst) if len(src) else known
+            self._plain[direction] = adjacency.with_edges(src, dst) if len(src) else adjacency
 
     @property
     def count(self) -> int:
@@ -48,51 +48,51 @@ class EdgeIndex:
 
     @property
     def nbytes(self) -> int:
-        # Lists of them: a query in another thread may add one meanwhile.
-        plain = sum(each.nbytes for each in list(self._plain.values()))
-        edges = sum(each.nbytes for each in list(self._edges.values()))
-        return self.held.nbytes() + plain + edges
+        # Copies: a query in another thread may add one meanwhile.
+        plain = sum(adjacency.nbytes for adjacency in list(self._plain.values()))
+        edges = sum(adjacency.nbytes for adjacency in list(self._edges.values()))
+        return self.cache.nbytes() + plain + edges
 
     def directions(self) -> tuple[str, ...]:
-        """The directions that are made already."""
+        """The directions whose adjacency is built."""
         return tuple(self._plain)
 
     def is_complete(self, src: NodeIndex, dst: NodeIndex) -> bool:
-        """Whether every edge ends at nodes that are there; looked at once."""
-        for known_src, known_dst, answer in self._answers:
-            if known_src() is src and known_dst() is dst:
-                return answer
-        answer = bool((src.positions(self.src) >= 0).all())
-        answer = answer and bool((dst.positions(self.dst) >= 0).all())
-        # Only as long as the nodes are held elsewhere, and for the newest of them.
-        self._answers = [(ref(src), ref(dst), answer), *self._answers[:3]]
-        return answer
+        """Whether both ends of every edge exist; computed once for a pair of node indexes."""
+        for src_ref, dst_ref, is_complete in self._complete:
+            if src_ref() is src and dst_ref() is dst:
+                return is_complete
+        is_complete = bool((src.positions(self.src) >= 0).all())
+        is_complete = is_complete and bool((dst.positions(self.dst) >= 0).all())
+        # Weak references, and only the newest: the node indexes belong to the topology.
+        self._complete = [(ref(src), ref(dst), is_complete), *self._complete[:3]]
+        return is_complete
 
     def adopt(self, direction: str, adjacency: Adjacency) -> None:
-        """Take over an adjacency that was stored."""
+        """Install a stored adjacency."""
         self._plain[direction] = adjacency
 
     def adjacency(self, direction: str) -> Adjacency:
-        found = self._plain.get(direction)
-        if found is None:
+        adjacency = self._plain.get(direction)
+        if adjacency is None:
             with self._lock:
-                found = self._plain.get(direction)
-                if found is None:
-                    found = self._plain[direction] = Adjacency.of(*self._ends(direction))
-        return found
+                adjacency = self._plain.get(direction)
+                if adjacency is None:
+                    adjacency = self._plain[direction] = Adjacency.of(*self._ends(direction))
+        return adjacency
 
     def edge_adjacency(self, direction: str) -> EdgeAdjacency:
-        found = self._edges.get(direction)
-        if found is None:
+        adjacency = self._edges.get(direction)
+        if adjacency is None:
             with self._lock:
-                found = self._edges.get(direction)
-                if found is None:
-                    found = self._edges[direction] = self._every_edge(direction)
-        return found
+                adjacency = self._edges.get(direction)
+                if adjacency is None:
+                    adjacency = self._edges[direction] = self._every_edge(direction)
+        return adjacency
 
     def _every_edge(self, direction: str) -> EdgeAdjacency:
         src, dst = self._ends(direction)
-        rows = self.held.row_ids()
+        rows = self.cache.row_ids()
         if direction == BOTH:
             # A self-loop is one edge, not two.
             loops = self.src == self.dst

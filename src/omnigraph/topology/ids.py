@@ -1,8 +1,8 @@
-"""Numbers for the ids of one node type.
+"""The numbering of the ids of one node type.
 
-An id gets the next number when it is first seen and keeps it, whatever becomes of its node, so
-everything that was computed with the numbers stays right on every version and branch. Edges hold
-ids, not places in a table: that is what makes an adjacency independent of how its nodes lie on
+An id is assigned the next number when it is first seen and keeps it, even after its node is
+deleted, so everything computed with the numbers stays valid on every version and branch. Edges
+refer to ids, not to rows of a table, so an adjacency does not depend on the layout of its nodes on
 disk.
 """
 
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int32]
 
-# So many are looked up one by one rather than all at once.
+# Up to this many ids are looked up one by one.
 _FEW = 256
-# Ids that came after the index of hashes was made; beyond, it is made again.
+# Most ids added after the hash index was built; beyond, it is rebuilt.
 _MOST_RECENT = 65_536
 
 
 class _Hashes(NamedTuple):
-    """Hashes of the first ids in order, and whose they are."""
+    """Sorted hashes, and the number of the id of each."""
 
     hashes: npt.NDArray[np.int64]
     numbers: Numbers
@@ -48,50 +48,50 @@ class Ids:
 
     def number(self, value: str) -> int | None:
         """The number of one id, if it has one."""
-        found = self._recent.get(value)
-        if found is not None:
-            return found
-        known = self._hashed()
+        recent = self._recent.get(value)
+        if recent is not None:
+            return recent
+        hashed = self._hashed()
         wanted = hash(value)
-        start = int(np.searchsorted(known.hashes, wanted))
+        start = int(np.searchsorted(hashed.hashes, wanted))
         ids = self._ids
-        while start < len(known.hashes) and known.hashes[start] == wanted:
-            number = int(known.numbers[start])
+        while start < len(hashed.hashes) and hashed.hashes[start] == wanted:
+            number = int(hashed.numbers[start])
             if ids[number].as_py() == value:
                 return number
             start += 1
-        # Another thread may have made the hashes anew in between.
+        # Another thread may have rebuilt the hashes in between.
         return self._recent.get(value)
 
-    def known(self, values: Sequence[str]) -> Numbers:
-        """The numbers of those ids that have one, in the order of the ids."""
+    def numbers_of(self, values: Sequence[str]) -> Numbers:
+        """The numbers of the ids that have one, in the order of the ids."""
         if len(values) <= _FEW:
             one_by_one = map(self.number, values)
             return np.array([n for n in one_by_one if n is not None], np.int32)
-        found = pc.index_in(pa.array(values, pa.string()), value_set=self.array())
-        numbers: Numbers = found.drop_null().to_numpy()
+        indices = pc.index_in(pa.array(values, pa.string()), value_set=self.array())
+        numbers: Numbers = indices.drop_null().to_numpy()
         return numbers
 
     def numbers(self, ids: pa.Array | pa.ChunkedArray) -> Numbers:
-        """The numbers of ids; new ones for those that were not seen yet."""
+        """The numbers of ids; ids not seen before are assigned new ones."""
         if isinstance(ids, pa.ChunkedArray):
             ids = ids.combine_chunks()
         if not len(ids):
             return np.empty(0, np.int32)
         with self._lock:
-            found = self._look_up(ids)
-            missing = found < 0
+            numbers = self._look_up(ids)
+            missing = numbers < 0
             if missing.any():
                 self._add(pc.unique(ids.filter(pa.array(missing))))
-                found = self._look_up(ids)
-        return found
+                numbers = self._look_up(ids)
+        return numbers
 
     def _look_up(self, ids: pa.Array) -> Numbers:
         if self._hashes is not None and len(ids) <= _FEW:
             one_by_one = (self.number(value) for value in ids.to_pylist())
             return np.fromiter((-1 if n is None else n for n in one_by_one), np.int32, len(ids))
-        found = pc.index_in(ids, value_set=self.array())
-        numbers: Numbers = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+        indices = pc.index_in(ids, value_set=self.array())
+        numbers: Numbers = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False)
         return numbers
 
     def _add(self, new: pa.Array) -> None:
@@ -103,15 +103,15 @@ class Ids:
             self._hashes, self._recent = None, {}
 
     def _hashed(self) -> _Hashes:
-        known = self._hashes
-        if known is None:
+        hashed = self._hashes
+        if hashed is None:
             with self._lock:
                 values = self.array().to_pylist()
                 hashes = np.fromiter(map(hash, values), np.int64, len(values))
                 order = np.argsort(hashes, kind="stable")
-                known = self._hashes = _Hashes(hashes[order], order.astype(np.int32))
+                hashed = self._hashes = _Hashes(hashes[order], order.astype(np.int32))
                 self._recent = {}
-        return known
+        return hashed
 
     def array(self) -> pa.Array:
         """All ids in the order of their numbers."""

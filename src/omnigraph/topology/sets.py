@@ -27,11 +27,13 @@ def without_repeats(ordered: Ints) -> Ints:
     return ordered if kept.all() else ordered[kept]
 
 
-def among(values: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+def among(
+    values: npt.NDArray[np.integer], ordered: npt.NDArray[np.integer]
+) -> npt.NDArray[np.bool_]:
     """Which values are in a sorted array."""
-    if not len(known):
+    if not len(ordered):
         return np.zeros(len(values), bool)
-    places = np.searchsorted(known, values)
-    places[places == len(known)] = 0
-    found: npt.NDArray[np.bool_] = known[places] == values
-    return found
+    indices = np.searchsorted(ordered, values)
+    indices[indices == len(ordered)] = 0
+    present: npt.NDArray[np.bool_] = ordered[indices] == values
+    return present

@@ -1,8 +1,8 @@
-"""What is held of a graph in memory, and for how long.
+"""The in-memory indexes of a graph, and when they are evicted.
 
-Everything is found by what identifies a table's version physically, so branches that share a
-version share what is held of it, and nothing of a deleted branch is ever used for a new one of
-its name. The least recently used goes when the memory set aside is full.
+Entries are keyed by the physical identity of a table version, so branches that share a version
+share its index, and the index of a deleted branch is never used for a new branch of the same name.
+The least recently used entry is evicted when the memory limit is reached.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.storage.tables.types import TableVersion
+from omnigraph.topology.cache import TableCache
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.held import HeldTable
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
 from omnigraph.topology.persisted import Persisted
@@ -38,128 +38,125 @@ class Topology:
         self._building: dict[TableVersion, threading.Lock] = {}
         self._ids: dict[str, Ids] = {}
         self._uses: dict[str, int] = {}
-        self._asked = 0
+        self._use_count = 0
         self._widths: dict[str, int] = {}
-        self._held: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
+        self._indexes: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
 
     def forget(self) -> None:
-        """Drop everything but the numberings: whoever runs still counts by them."""
+        """Drop all indexes. The numberings stay: running queries use them."""
         with self._lock:
-            self._held.clear()
+            self._indexes.clear()
 
     def ids(self, location: str) -> Ids:
         """The numbering of the node type whose table lies there."""
         with self._lock:
-            found = self._ids.get(location)
-            if found is None:
-                found = self._ids[location] = self._persisted.read_ids(location)
-            return found
+            ids = self._ids.get(location)
+            if ids is None:
+                ids = self._ids[location] = self._persisted.read_ids(location)
+            return ids
 
-    def held_nodes(self, identity: TableVersion) -> NodeIndex | None:
+    def cached_nodes(self, identity: TableVersion) -> NodeIndex | None:
         """The index of a node table if it is in memory."""
         return self._get(identity, NodeIndex)
 
-    def held_edges(self, identity: TableVersion) -> EdgeIndex | None:
+    def cached_edges(self, identity: TableVersion) -> EdgeIndex | None:
         """The index of an edge table if it is in memory."""
         return self._get(identity, EdgeIndex)
 
     def nodes(self, identity: TableVersion, open_table: Callable[[], Table]) -> NodeIndex:
-        """The index of a node table, made now if need be."""
+        """The index of a node table, built if necessary."""
 
-        def make() -> NodeIndex:
+        def build() -> NodeIndex:
             before = self._latest(identity.location, NodeIndex)
-            held = HeldTable(open_table(), None if before is None else before.held)
+            cache = TableCache(open_table(), None if before is None else before.cache)
             ids = self.ids(identity.location)
             if before is None:
-                self._persisted.fill_nodes(identity, held, ids)
-            index = NodeIndex(held, ids)
-            self._persisted.keep_nodes(identity, index)
+                self._persisted.fill_nodes(identity, cache, ids)
+            index = NodeIndex(cache, ids)
+            self._persisted.store_nodes(identity, index)
             return index
 
-        return self._made(identity, NodeIndex, make)
+        return self._get_or_build(identity, NodeIndex, build)
 
     def edges(
         self, identity: TableVersion, ends: tuple[str, str], open_table: Callable[[], Table]
     ) -> EdgeIndex:
         """The index of an edge table between the node tables at two locations."""
 
-        def make() -> EdgeIndex:
+        def build() -> EdgeIndex:
             before = self._latest(identity.location, EdgeIndex)
-            held = HeldTable(open_table(), None if before is None else before.held)
+            cache = TableCache(open_table(), None if before is None else before.cache)
             src, dst = self.ids(ends[0]), self.ids(ends[1])
             stored = {}
             if before is None:
-                stored = self._persisted.fill_edges(identity, held, src, dst)
-            index = EdgeIndex(held, src, dst, before)
+                stored = self._persisted.fill_edges(identity, cache, src, dst)
+            index = EdgeIndex(cache, src, dst, before)
             for direction, adjacency in stored.items():
                 index.adopt(direction, adjacency)
-            self._persisted.keep_edges(identity, ends, index, src, dst)
+            self._persisted.store_edges(identity, ends, index, src, dst)
             return index
 
-        return self._made(identity, EdgeIndex, make)
+        return self._get_or_build(identity, EdgeIndex, build)
 
     def uses(self, what: str) -> int:
-        """How often something was asked for, this time included."""
+        """How often something was used, this time included."""
         with self._lock:
             self._uses[what] = self._uses.get(what, 0) + 1
-            self._asked += 1
-            if self._asked % _LOOK_EVERY == 0:
-                # Columns were added to what is held.
+            self._use_count += 1
+            if self._use_count % _LOOK_EVERY == 0:
+                # Queries add columns to existing entries.
                 self._shrink()
             return self._uses[what]
 
     def width(self, what: str, measure: Callable[[], int]) -> int:
-        """About how many bytes a value of a column takes; measured once."""
-        found = self._widths.get(what)
-        if found is None:
-            found = self._widths[what] = measure()
-        return found
+        """The approximate size in bytes of a value of a column; measured once."""
+        width = self._widths.get(what)
+        if width is None:
+            width = self._widths[what] = measure()
+        return width
 
-    # -- the memory ----------------------------------------------------------------------
-
-    def _made(self, identity: TableVersion, kind: type[_I], make: Callable[[], _I]) -> _I:
-        found = self._get(identity, kind)
-        if found is not None:
-            return found
+    def _get_or_build(
+        self, identity: TableVersion, index_type: type[_I], build: Callable[[], _I]
+    ) -> _I:
+        index = self._get(identity, index_type)
+        if index is not None:
+            return index
         # One builder at a time for each version; others wait for it instead of building too.
         with self._lock:
-            alone = self._building.setdefault(identity, threading.Lock())
-        with alone:
-            found = self._get(identity, kind)
-            if found is None:
-                found = make()
-                self._put(identity, found)
+            building = self._building.setdefault(identity, threading.Lock())
+        with building:
+            index = self._get(identity, index_type)
+            if index is None:
+                index = build()
+                with self._lock:
+                    self._indexes[identity] = index
+                    self._shrink()
         with self._lock:
             self._building.pop(identity, None)
-        return found
+        return index
 
-    def _get(self, identity: TableVersion, kind: type[_I]) -> _I | None:
+    def _get(self, identity: TableVersion, index_type: type[_I]) -> _I | None:
         with self._lock:
-            found = self._held.get(identity)
-            if not isinstance(found, kind):
+            index = self._indexes.get(identity)
+            if not isinstance(index, index_type):
                 return None
-            self._held.move_to_end(identity)
-            return found
-
-    def _put(self, identity: TableVersion, index: NodeIndex | EdgeIndex) -> None:
-        with self._lock:
-            self._held[identity] = index
-            self._shrink()
+            self._indexes.move_to_end(identity)
+            return index
 
     def _shrink(self) -> None:
-        taken = sum(each.nbytes for each in self._held.values())
-        while len(self._held) > 1 and (taken > self._memory or len(self._held) > _MOST):
-            _, gone = self._held.popitem(last=False)
-            taken -= gone.nbytes
-        if taken > self._memory:
-            for index in self._held.values():
-                index.held.drop_columns()
+        size = sum(index.nbytes for index in self._indexes.values())
+        while len(self._indexes) > 1 and (size > self._memory or len(self._indexes) > _MOST):
+            _, evicted = self._indexes.popitem(last=False)
+            size -= evicted.nbytes
+        if size > self._memory:
+            for index in self._indexes.values():
+                index.cache.drop_columns()
 
-    def _latest(self, location: str, kind: type[_I]) -> _I | None:
-        """What was used last of the same table, in another version or on another branch."""
+    def _latest(self, location: str, index_type: type[_I]) -> _I | None:
+        """The last used index of the same table, of another version or branch."""
         with self._lock:
-            for identity in reversed(self._held):
-                found = self._held[identity]
-                if identity.location == location and isinstance(found, kind):
-                    return found
+            for identity in reversed(self._indexes):
+                index = self._indexes[identity]
+                if identity.location == location and isinstance(index, index_type):
+                    return index
         return None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.spark.query.tables import ROW_ID, reader_of
 from omnigraph.storage.tables.fragments import TableLocator
-from omnigraph.topology.held import one_array
+from omnigraph.topology.cache import one_array
 
 SRC, DST, EDGE = "s", "d", "e"
 MOST_IDS = 2_000_000

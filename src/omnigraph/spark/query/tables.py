@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.table import Table
-from omnigraph.topology.held import one_array
+from omnigraph.topology.cache import one_array
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,12 +1,12 @@
-"""What is held of a table: shared between versions and branches, read once."""
+"""What is cache of a table: shared between versions and branches, read once."""
 
 from __future__ import annotations
 
 import pytest
 
 from omnigraph.storage.tables.table import Table
+from omnigraph.topology.cache import TableCache
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.held import HeldTable
 from omnigraph.topology.ids import Ids
 from omnigraph.topology.nodes import NodeIndex
 from tests.topology.conftest import add, join, table
@@ -30,19 +30,19 @@ def read(monkeypatch):
 
 def test_a_column_is_read_once(graph, read):
     add(graph, "Ada", "Bob")
-    held = HeldTable(table(graph, PERSON))
-    assert held.column("name").to_pylist() == ["Ada", "Bob"]
-    assert held.column("name").to_pylist() == ["Ada", "Bob"]
-    assert len(held.row_ids()) == held.rows == 2
+    cache = TableCache(table(graph, PERSON))
+    assert cache.column("name").to_pylist() == ["Ada", "Bob"]
+    assert cache.column("name").to_pylist() == ["Ada", "Bob"]
+    assert len(cache.row_ids()) == cache.rows == 2
     assert read == [(1, ["name"])]
 
 
 def test_after_a_commit_that_added_rows_only_those_are_read(graph, read):
     add(graph, "Ada", "Bob")
-    before = HeldTable(table(graph, PERSON))
+    before = TableCache(table(graph, PERSON))
     before.column("name")
     add(graph, "Eve")
-    after = HeldTable(table(graph, PERSON), before)
+    after = TableCache(table(graph, PERSON), before)
     assert after.column("name").to_pylist() == ["Ada", "Bob", "Eve"]
     assert before.column("name").to_pylist() == ["Ada", "Bob"]
     assert read == [(1, ["name"]), (1, ["name"])]
@@ -52,9 +52,9 @@ def test_a_branch_shares_what_it_inherited(graph, read):
     add(graph, "Ada", "Bob")
     graph.branches.create("b")
     add(graph, "Cy", branch="b")
-    main = HeldTable(table(graph, PERSON))
+    main = TableCache(table(graph, PERSON))
     main.column("name")
-    branch = HeldTable(table(graph, PERSON, "b"), main)
+    branch = TableCache(table(graph, PERSON, "b"), main)
     assert branch.column("name").to_pylist() == ["Ada", "Bob", "Cy"]
     assert read == [(1, ["name"]), (1, ["name"])]
 
@@ -62,12 +62,12 @@ def test_a_branch_shares_what_it_inherited(graph, read):
 def test_rows_that_were_changed_or_deleted_are_read_again(graph):
     add(graph, "Ada", "Bob", "Eve")
     ids = Ids()
-    before = NodeIndex(HeldTable(table(graph, PERSON)), ids)
+    before = NodeIndex(TableCache(table(graph, PERSON)), ids)
     before.values("age", before.numbers)
     text = """query q() { update Person set { age: 7 } where name = "Bob" }"""
     graph.mutate(text)
     graph.mutate("""query q() { delete Person where name = "Ada" }""")
-    after = NodeIndex(HeldTable(table(graph, PERSON), before.held), ids)
+    after = NodeIndex(TableCache(table(graph, PERSON), before.cache), ids)
     assert after.positions(before.numbers).tolist()[0] == -1
     assert after.values("age", before.numbers).to_pylist() == [None, 7, None]
     assert before.values("age", before.numbers).to_pylist() == [None, None, None]
@@ -80,12 +80,12 @@ def test_an_adjacency_is_extended_by_new_edges(graph, direction):
     add(graph, "a", "b", "c")
     join(graph, ("a", "b"), ("b", "c"), ("a", "a"))
     ids = Ids()
-    before = EdgeIndex(HeldTable(table(graph, KNOWS)), ids, ids)
+    before = EdgeIndex(TableCache(table(graph, KNOWS)), ids, ids)
     before.adjacency(direction)
     join(graph, ("c", "a"), ("a", "b"))
-    after = EdgeIndex(HeldTable(table(graph, KNOWS), before.held), ids, ids, before)
+    after = EdgeIndex(TableCache(table(graph, KNOWS), before.cache), ids, ids, before)
     assert direction in after.directions()
-    whole = EdgeIndex(HeldTable(table(graph, KNOWS)), ids, ids)
+    whole = EdgeIndex(TableCache(table(graph, KNOWS)), ids, ids)
     assert (
         after.adjacency(direction).targets.tolist() == whole.adjacency(direction).targets.tolist()
     )
@@ -99,9 +99,9 @@ def test_an_adjacency_is_made_anew_when_edges_went_away(graph):
     add(graph, "a", "b")
     join(graph, ("a", "b"), ("b", "a"))
     ids = Ids()
-    before = EdgeIndex(HeldTable(table(graph, KNOWS)), ids, ids)
+    before = EdgeIndex(TableCache(table(graph, KNOWS)), ids, ids)
     before.adjacency("out")
     graph.mutate("""query q() { delete Knows where from = "a" }""")
-    after = EdgeIndex(HeldTable(table(graph, KNOWS), before.held), ids, ids, before)
+    after = EdgeIndex(TableCache(table(graph, KNOWS), before.cache), ids, ids, before)
     assert after.directions() == ()
     assert after.adjacency("out").targets.tolist() == [ids.number("a")]
