@@ -263,7 +263,7 @@ profiles:
         ((*QUERY, "--server", "lab", "--graph", ""), ["'' is no id of a graph"]),
         ((*QUERY, "--server", "lab", "--graph", ".."), ["'..' is no id of a graph"]),
         ((*QUERY, "--server", "lab", "--graph", "\udcff"), ["not there yet"]),
-        ((*QUERY, "--server", "s3://b/x"), ["'s3://b/x' is no address of a server"]),
+        ((*QUERY, "--server", "s3://b/x"), ["invalid server address 's3://b/x'"]),
         ((*QUERY, "--profile", "ops"), ["not valid for graph data commands"]),
         ((*QUERY, "--profile", "graph"), ["does not apply to a store scope"]),
         ((*QUERY, "--profile", "mine", "--graph", "x"), ["does not apply to a store scope"]),

@@ -50,7 +50,7 @@ def vectors(graph: Graph, type_name: str = "Doc", prop: str = "vec", branch: str
 
 
 def mock_vector(text: str, dimension: int = 4) -> list[float]:
-    return MockEmbedder().embed([text], dimension)[0].tolist()
+    return MockEmbedder().embed([text], dimension).vectors[0].tolist()
 
 
 KEY = "sk-very-secret-5b1e"

@@ -28,7 +28,7 @@ class Noted:
         self.turns = 0
         self.pauses: list[tuple[float, bool]] = []
 
-    def turn(self) -> None:
+    def acquire(self) -> None:
         self.turns += 1
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
@@ -51,16 +51,16 @@ def unit(values):
 def test_openai_gets_all_texts_in_one_request_and_its_order_is_put_right():
     texts = ["x" * (number + 1) for number in range(200)]
     with provider(openai(letters)) as server:
-        found = embedder(server.url).embed_batch(texts, 2)
+        found = embedder(server.url).embed(texts, 2)
     assert len(server.requests) == 1
     assert np.allclose(found.vectors, [unit(letters(text, 2)) for text in texts])
     assert found.tokens == sum(map(len, texts))
-    assert found.pointless == ()
+    assert found.without_direction == ()
 
 
 def test_gemini_is_asked_for_a_batch_of_documents():
     with provider(gemini_batch(letters)) as server:
-        found = embedder(server.url, "gemini").embed_batch(["abc", "d"], 3)
+        found = embedder(server.url, "gemini").embed(["abc", "d"], 3)
     ((path, headers, body),) = server.requests
     assert path == "/models/m:batchEmbedContents"
     assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
@@ -74,7 +74,8 @@ def test_gemini_is_asked_for_a_batch_of_documents():
 def test_the_mock_gives_the_same_one_by_one_and_together():
     texts = ["a", "b", "c"]
     assert np.array_equal(
-        MockEmbedder().embed_batch(texts, 4).vectors, MockEmbedder().embed(texts, 4)
+        MockEmbedder().embed(texts, 4).vectors,
+        [MockEmbedder().embed([text], 4).vectors[0] for text in texts],
     )
 
 
@@ -84,67 +85,67 @@ def test_a_vector_without_direction_does_not_spoil_the_others(bad):
         return bad if text == "bad" else letters(text, size)
 
     with provider(openai(vector)) as server:
-        found = embedder(server.url).embed_batch(["abc", "bad", "d"], 2)
-    assert found.pointless == (1,)
+        found = embedder(server.url).embed(["abc", "bad", "d"], 2)
+    assert found.without_direction == (1,)
     assert np.allclose(found.vectors[[0, 2]], [unit([3, 4]), unit([1, 2])])
 
 
 @pytest.mark.parametrize(
     ("kind", "answer", "message"),
     [
-        ("openai", {"data": [{"index": 0, "embedding": [1, 2]}]}, "not understood"),
-        ("openai", openai(lambda _, size: ["1"] * size), "not understood"),
-        ("openai", openai(lambda _, size: [True] * size), "not understood"),
+        ("openai", {"data": [{"index": 0, "embedding": [1, 2]}]}, "unexpected response"),
+        ("openai", openai(lambda _, size: ["1"] * size), "unexpected response"),
+        ("openai", openai(lambda _, size: [True] * size), "unexpected response"),
         ("openai", openai(lambda _, size: [1.0] * (size + 1)), "expected 2, got 3"),
-        ("gemini", {"embeddings": [{"values": [1, 2]}]}, "not understood"),
-        ("gemini", {"embeddings": 7}, "not understood"),
+        ("gemini", {"embeddings": [{"values": [1, 2]}]}, "unexpected response"),
+        ("gemini", {"embeddings": 7}, "unexpected response"),
         ("gemini", gemini_batch(lambda _, size: [1.0] * (size - 1)), "expected 2, got 1"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_a_typed_error(kind, answer, message):
     with provider(answer) as server, pytest.raises(EmbeddingError, match=message):
-        embedder(server.url, kind).embed_batch(["abc", "d"], 2)
+        embedder(server.url, kind).embed(["abc", "d"], 2)
 
 
 def test_every_attempt_takes_a_turn():
-    waiting = Noted()
+    throttle = Noted()
     with provider((500, {}), Drop(), openai(letters)) as server:
-        embedder(server.url).embed_batch(["abc"], 2, waiting=waiting)
-    assert waiting.turns == 3
-    assert waiting.pauses == [(0.001, False), (0.002, False)]
+        embedder(server.url).embed(["abc"], 2, throttle=throttle)
+    assert throttle.turns == 3
+    assert throttle.pauses == [(0.001, False), (0.002, False)]
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_the_pause_that_a_provider_asks_for_is_made_by_everybody(status):
-    waiting = Noted()
+    throttle = Noted()
     with provider((status, {}, {"Retry-After": "7"}), openai(letters)) as server:
-        embedder(server.url).embed_batch(["abc"], 2, waiting=waiting)
-    assert waiting.pauses == [(7.0, True)]
+        embedder(server.url).embed(["abc"], 2, throttle=throttle)
+    assert throttle.pauses == [(7.0, True)]
 
 
 def test_a_pause_may_be_asked_for_as_a_moment():
-    waiting = Noted()
+    throttle = Noted()
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     with provider((429, {}, {"Retry-After": then}), openai(letters)) as server:
-        embedder(server.url).embed_batch(["abc"], 2, waiting=waiting)
-    ((seconds, everyone),) = waiting.pauses
+        embedder(server.url).embed(["abc"], 2, throttle=throttle)
+    ((seconds, everyone),) = throttle.pauses
     assert 0 < seconds <= 30
     assert everyone
 
 
 def test_a_pause_that_nobody_understands_is_the_usual_one():
-    waiting = Noted()
+    throttle = Noted()
     with provider((429, {}, {"Retry-After": "later"}), openai(letters)) as server:
-        embedder(server.url).embed_batch(["abc"], 2, waiting=waiting)
-    assert waiting.pauses == [(0.001, False)]
+        embedder(server.url).embed(["abc"], 2, throttle=throttle)
+    assert throttle.pauses == [(0.001, False)]
 
 
 def test_a_pause_beyond_the_deadline_is_not_begun():
-    waiting = Noted()
+    throttle = Noted()
     with (
         provider((429, {}, {"Retry-After": "3600"})) as server,
         pytest.raises(EmbeddingError, match="embedding deadline exceeded"),
     ):
-        embedder(server.url).embed_batch(["abc"], 2, waiting=waiting)
-    assert waiting.pauses == []
+        embedder(server.url).embed(["abc"], 2, throttle=throttle)
+    assert throttle.pauses == []
     assert len(server.requests) == 1

@@ -31,9 +31,8 @@ def offline(monkeypatch):
 @pytest.mark.parametrize("size", [64, 256])
 def test_words_of_one_meaning_are_near(offline, size):
     embedder = make_embedder(EmbeddingConfig("local"))
-    dog, puppy, market = embedder.embed(
-        ["a dog runs", "the puppy is running", "the stock market fell"], size
-    )
+    texts = ["a dog runs", "the puppy is running", "the stock market fell"]
+    dog, puppy, market = embedder.embed(texts, size).require_all()
     assert dog @ puppy > 0.5 > abs(dog @ market)
     assert np.allclose(np.linalg.norm([dog, puppy, market], axis=1), 1)
     assert embedder.model == LOCAL_MODEL
@@ -42,7 +41,7 @@ def test_words_of_one_meaning_are_near(offline, size):
 @installed
 def test_a_text_without_words_has_no_vector():
     with pytest.raises(EmbeddingError, match="no direction"):
-        make_embedder(EmbeddingConfig("local")).embed([""], 8)
+        make_embedder(EmbeddingConfig("local")).embed([""], 8).require_all()
 
 
 def test_it_has_a_largest_size():

@@ -185,7 +185,7 @@ def reference(text, size):
 
 @pytest.mark.parametrize("text", ["", "hello", "Größe 日本", "x" * 1000])
 def test_the_mock_gives_the_vectors_of_the_reference(text):
-    found = MockEmbedder().embed([text, "other"], 5)
+    found = MockEmbedder().embed([text, "other"], 5).vectors
     assert found[0].tolist() == reference(text, 5)
     assert found.dtype == np.float32
     assert np.allclose(np.linalg.norm(found, axis=1), 1)
@@ -193,9 +193,9 @@ def test_the_mock_gives_the_vectors_of_the_reference(text):
 
 def test_the_mock_is_pinned():
     """So that a change of arithmetic is seen."""
-    (found,) = MockEmbedder().embed(["hello"], 3)
+    (found,) = MockEmbedder().embed(["hello"], 3).vectors
     assert found.tolist() == pytest.approx(reference("hello", 3))
-    assert MockEmbedder().embed([], 3).shape == (0, 3)
+    assert MockEmbedder().embed([], 3).vectors.shape == (0, 3)
 
 
 # -- a text as a query ----------------------------------------------------------------------------

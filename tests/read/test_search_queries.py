@@ -509,7 +509,7 @@ ABOUT = "match { $n: Note } return { $n.slug } order { nearest($n.%s, $q) } limi
 def notes(tmp_path_factory):
     """The place of a graph with mock embeddings of three words."""
     words = ["apple", "brick", "cloud"]
-    vectors = make_embedder(EmbeddingConfig("mock")).embed(words, 8)
+    vectors = make_embedder(EmbeddingConfig("mock")).embed(words, 8).vectors
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)
     place = tmp_path_factory.mktemp("notes") / "g.omni"
     with Graph.init(place, EMBEDDED, durability="os") as graph:
@@ -530,7 +530,7 @@ def bare(monkeypatch):
 
 def test_a_text_is_searched_as_its_vector(notes, bare):
     bare.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
-    vector = make_embedder(EmbeddingConfig("mock")).embed(["brick"], 8)[0].tolist()
+    vector = make_embedder(EmbeddingConfig("mock")).embed(["brick"], 8).vectors[0].tolist()
     with Graph.open(notes, "r") as graph:
         by_vector = found(graph, ABOUT % "free", {"q": ("Vector(8)", vector)})
         assert by_vector[0] == "brick"

@@ -13,7 +13,7 @@ from omnigraph.cli.scopes import Server
 from omnigraph.errors import InputError, OmniGraphError
 
 if TYPE_CHECKING:
-    from omnigraph.client import Connection
+    from omnigraph.client.server import Connection
 
 _READ = {"query_name": str, "target": dict, "row_count": int, "rows": list}
 _CHANGE = {"branch": str, "query_name": str, "affected_nodes": int, "affected_edges": int}
@@ -21,7 +21,7 @@ _CHANGE = {"branch": str, "query_name": str, "affected_nodes": int, "affected_ed
 
 def connect(server: Server, operator: Operator) -> Connection:
     """A server, or a graph of it, with the token that the operator has for it."""
-    from omnigraph.client import Connection
+    from omnigraph.client.server import Connection
 
     return Connection(server.url, token_for(server.url, operator))
 
@@ -107,6 +107,6 @@ def _check(answer: Any, shape: Mapping[str, type], server: Server) -> None:
 
 
 def _odd(server: Server) -> OmniGraphError:
-    from omnigraph.client.http import not_understood
+    from omnigraph.client.server import unexpected_response
 
-    return not_understood(server.base)
+    return unexpected_response(server.base)

@@ -158,7 +158,7 @@ def server_at(target: str, graph: str | None, operator: Operator) -> Server:
     if url is None:
         known = ", ".join(operator.servers) or "none"
         raise InputError(f"unknown server '{target}'; defined: {known}")
-    from omnigraph.client.http import check_address
+    from omnigraph.client.server import check_address
 
     check_address(url)
     if graph in ("", ".", ".."):

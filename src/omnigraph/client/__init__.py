@@ -1,5 +1,1 @@
-"""Talking to an OmniGraph server over HTTP."""
-
-from omnigraph.client.http import Connection
-
-__all__ = ["Connection"]
+"""HTTP: single requests, and the client of an OmniGraph server on top of them."""

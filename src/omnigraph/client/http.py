@@ -1,8 +1,7 @@
-"""One request to a server, and what its answer means.
+"""One HTTP request and its response: no retries, no redirects, the proxies of the system.
 
-There are no attempts after the first and no time limits; proxies are those of the system. A
-redirect is never followed, for it could carry the token to another host. No text that leaves this
-module holds the token, nor words of the library below.
+A redirect is returned like any other status, for following it could carry a key to another host.
+No text of the library below leaves this module.
 """
 
 from __future__ import annotations
@@ -12,212 +11,137 @@ import http.client
 import json
 import socket
 import ssl
-import urllib.error
+import time
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
 
-from omnigraph.errors import (
-    Conflict,
-    InputError,
-    NotFound,
-    OmniGraphError,
-    OutcomePending,
-    PolicyDenied,
-    PreconditionFailed,
-    ServerError,
-    ServerUnavailable,
-)
-
-_CLASSES: Mapping[int, type[OmniGraphError]] = {
-    400: InputError,
-    403: PolicyDenied,
-    404: NotFound,
-    409: Conflict,
-    412: PreconditionFailed,
-}
-_MOST_SHOWN = 4000
-_MOST_BYTES = 1 << 20
-"""Of an answer that is an error; nobody reads more."""
+_CHUNK = 1 << 16
 _NEVER_SENT = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.ENETDOWN)
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
+class Failure(Enum):
+    """Why a request has no response."""
+
+    UNTRUSTED = auto()
+    """The certificate of the server is not trusted."""
+    UNREACHABLE = auto()
+    """The request certainly never reached the server."""
+    TIMEOUT = auto()
+    BROKEN = auto()
+    """The connection broke; the server may have received the request."""
+
+
+class NoResponse(Exception):
+    """A request without a usable response."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.name)
+        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """A server, or one graph of it, and the token that says who asks.
+class Response:
+    """A response of any status, redirects included."""
 
-    >>> Connection("http://127.0.0.1:8080/").url("branches", "feature/x")
-    'http://127.0.0.1:8080/branches/feature%2Fx'
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """The body as plain data; raises ``ValueError`` if it is not JSON."""
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("too deeply nested") from None
+
+
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """Hands out every response as it is; so no handler follows a redirect either."""
+
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+def send(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: Mapping[str, Any] | None = None,
+    *,
+    timeout: float | None = None,
+    max_bytes: int | None = None,
+    max_error_bytes: int = 1 << 20,
+) -> Response:
+    """Send one request, with a JSON body if there is one.
+
+    ``timeout`` limits the whole response, in seconds; so does ``max_bytes`` its size. Of a
+    response that is an error at most ``max_error_bytes`` are read, and as much as arrives.
     """
-
-    base: str
-    token: str = field(default="", repr=False)
-
-    def url(self, *segments: str, query: Mapping[str, str] | None = None) -> str:
-        """The address of something: each segment is one, whatever it holds."""
-        path = "".join(f"/{_segment(name)}" for name in segments)
-        found = f"{self.base.rstrip('/')}{path}"
-        return f"{found}?{urlencode(query)}" if query else found
-
-    def get(self, *segments: str, query: Mapping[str, str] | None = None) -> Any:
-        """What the server has there, as plain data."""
-        return self._asked(self._request("GET", self.url(*segments, query=query), None), False)
-
-    def post(self, *segments: str, body: Mapping[str, Any], changes: bool = False) -> Any:
-        """What the server answers to a JSON document.
-
-        When a request that ``changes`` something gets no answer, nobody knows what became of it,
-        and the error says so.
-        """
-        data = json.dumps(body).encode("utf-8")
-        return self._asked(self._request("POST", self.url(*segments), data), changes)
-
-    # -- the request ---------------------------------------------------------------------
-
-    def _request(self, method: str, url: str, data: bytes | None) -> urllib.request.Request:
-        check_address(self.base)
-        headers = {"Accept": "application/json"}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
-        if self.token:
-            if not self.token.isascii() or not self.token.isprintable():
-                raise InputError(
-                    "the token for the server holds characters that cannot be sent",
-                    hint="store it again with `omnigraph login`",
-                )
-            headers["Authorization"] = f"Bearer {self.token}"
-        return urllib.request.Request(url, data, headers, method=method)
-
-    def _asked(self, request: urllib.request.Request, changes: bool) -> Any:
-        try:
-            # Made anew each time: a proxy may have been set since.
-            opener = urllib.request.build_opener(_NoRedirects)
-            with opener.open(request) as answer:
-                data = answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(error.code, _start_of(error)) from None
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
-            raise self._lost(error, changes) from None
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
-            raise not_understood(self.base) from None
-
-    # -- what went wrong -----------------------------------------------------------------
-
-    def _refused(self, status: int, data: bytes) -> OmniGraphError:
-        text = data.decode("utf-8", "replace").strip()
-        details: dict[str, Any] = {"status": status}
-        message = f"server returned {status}: {text}"
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError):
-            body = None
-        if isinstance(body, dict) and isinstance(body.get("error"), str):
-            message = body["error"]
-            details |= {key: value for key, value in body.items() if key != "error"}
-        kind = _CLASSES.get(status, ServerError)
-        return kind(self._shown(message), hint=_hint(status), details=details)
-
-    def _shown(self, text: str) -> str:
-        """A server's text without the token, and without what would steer a terminal."""
-        plain = text.replace(self.token, "***") if self.token else text
-        plain = "".join(sign if sign.isprintable() or sign in "\n\t" else " " for sign in plain)
-        return plain if len(plain) <= _MOST_SHOWN else f"{plain[:_MOST_SHOWN]}…"
-
-    def _lost(self, error: Exception, changes: bool) -> OmniGraphError:
-        reason = getattr(error, "reason", None)
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return ServerUnavailable(
-                f"the certificate of the server at {self.base} is not trusted",
-                hint="check the address, and the certificates of this system",
-            )
-        if _is_unsent(error):
-            return ServerUnavailable(
-                f"the server at {self.base} cannot be reached",
-                hint="check the address, and whether the server runs",
-            )
-        if changes:
-            return OutcomePending(
-                f"the connection to {self.base} broke before the server answered",
-                hint="look whether the change is there before you repeat it",
-            )
-        return ServerUnavailable(
-            f"the connection to {self.base} broke before the server answered",
-            hint="repeat after a moment",
-        )
-
-
-def check_address(base: str) -> None:
-    """Refuse what is no address of a server, or has a secret in it.
-
-    >>> check_address("ftp://h")
-    Traceback (most recent call last):
-    omnigraph.errors.InputError: 'ftp://h' is no address of a server
-    """
-    hint = "write it as http://host:port or https://host"
+    data = None if body is None else json.dumps(body).encode("utf-8")
+    if data is not None:
+        headers = {"Content-Type": "application/json", **headers}
+    until = None if timeout is None else time.monotonic() + timeout
     try:
-        parts = urlsplit(base)
-        is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        raise InputError("the address of the server cannot be read", hint=hint) from None
-    if parts.username is not None or parts.password is not None:
-        raise InputError(
-            f"the address of the server at '{parts.hostname}' has a user or a password in it",
-            hint="leave them out; `omnigraph login` keeps a token",
-        )
-    if not is_server:
-        raise InputError(f"'{base}' is no address of a server", hint=hint)
-    is_plain = base.isascii() and base.isprintable() and not {*base} & {*" ?#"}
-    if not is_plain:
-        raise InputError(f"{base!a} is no address of a server", hint=hint)
+        request = urllib.request.Request(url, data, dict(headers), method=method)
+        # Built for every request: a proxy may have been configured since.
+        with urllib.request.build_opener(_EveryStatus).open(request, timeout=timeout) as answer:
+            response = Response(answer.status, answer.headers, b"")
+            if response.is_ok:
+                content = _read(answer, until, max_bytes)
+            else:
+                content = _read_error(answer, until, max_error_bytes)
+            return Response(response.status, response.headers, content)
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise NoResponse(_failure(error)) from None
 
 
-def _is_unsent(error: Exception) -> bool:
-    """Whether a request surely never reached the server."""
-    reason = getattr(error, "reason", None)
-    # A name that cannot be one of a host is no matter of the network.
-    is_no_host = isinstance(error, http.client.InvalidURL | UnicodeError)
-    return (
-        is_no_host
-        or isinstance(reason, _NEVER_SENT)
-        or (isinstance(reason, OSError) and reason.errno in _UNREACHABLE)
-    )
+def _read(answer: http.client.HTTPResponse, until: float | None, most: int | None) -> bytes:
+    """The whole body. One that trickles in does not outlast the request."""
+    if until is None and most is None:
+        return answer.read()
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := answer.read1(_CHUNK):
+        chunks.append(chunk)
+        size += len(chunk)
+        if (most is not None and size > most) or (until is not None and time.monotonic() > until):
+            raise TimeoutError
+    return b"".join(chunks)
 
 
-def _segment(name: str) -> str:
-    if name in ("", ".", ".."):
-        raise InputError(f"'{name}' is no name that a server could have", hint="check the name")
-    return quote(name, safe="", errors="surrogateescape")
-
-
-def not_understood(base: str) -> ServerError:
-    return ServerError(
-        f"the answer of the server at {base} was not understood",
-        hint="check that there is an OmniGraph server at this address",
-    )
-
-
-def _start_of(error: urllib.error.HTTPError) -> bytes:
+def _read_error(answer: http.client.HTTPResponse, until: float | None, most: int) -> bytes:
+    chunks: list[bytes] = []
     try:
-        return error.read(_MOST_BYTES)
+        while most > 0 and (until is None or time.monotonic() <= until):
+            chunk = answer.read1(min(most, _CHUNK))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            most -= len(chunk)
     except (OSError, http.client.HTTPException):
-        return b""
+        pass
+    return b"".join(chunks)
 
 
-def _hint(status: int) -> str | None:
-    if status == 401:
-        return "store a token for this server with `omnigraph login NAME`"
-    if 300 <= status < 400:
-        return "the server has another address: use that one; redirects are not followed"
-    return None
+def _failure(error: Exception) -> Failure:
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return Failure.UNTRUSTED
+    if isinstance(error, TimeoutError) or isinstance(reason, TimeoutError):
+        return Failure.TIMEOUT
+    # A malformed host name never reaches the network.
+    is_malformed = isinstance(error, http.client.InvalidURL | UnicodeError)
+    is_unsent = isinstance(reason, _NEVER_SENT) or (
+        isinstance(reason, OSError) and reason.errno in _UNREACHABLE
+    )
+    return Failure.UNREACHABLE if is_malformed or is_unsent else Failure.BROKEN

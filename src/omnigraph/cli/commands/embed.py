@@ -151,18 +151,18 @@ class _Provider:
     def embed(self, wanted: Sequence[Wanted]) -> list[list[float]]:
         embedder = self._embedders.get()
         found: list[list[float]] = []
-        for start in range(0, len(wanted), embedder.most_texts):
-            piece = wanted[start : start + embedder.most_texts]
+        for start in range(0, len(wanted), embedder.max_texts):
+            piece = wanted[start : start + embedder.max_texts]
             try:
-                batch = embedder.embed_batch([each.text for each in piece], self._dimension)
+                batch = embedder.embed([each.text for each in piece], self._dimension)
             except EmbeddingError as error:
                 raise EmbeddingError(
                     f"{self._place(piece)}: {error.message}", hint=error.hint, details=error.details
                 ) from None
-            if batch.pointless:
+            if batch.without_direction:
+                failed = [piece[at] for at in batch.without_direction]
                 raise EmbeddingError(
-                    f"{self._place([piece[at] for at in batch.pointless])}: the embedding is zero "
-                    "or not finite",
+                    f"{self._place(failed)}: the embedding is zero or not finite",
                     hint="give the row words that the model knows",
                 )
             # The shortest spelling that means the same number of 32 bits.

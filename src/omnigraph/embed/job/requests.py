@@ -17,7 +17,7 @@ import numpy as np
 
 from omnigraph.embed.job.pace import Pace, guessed_tokens
 from omnigraph.embed.job.spool import Spool
-from omnigraph.embed.providers.embedder import BatchEmbedder, Role
+from omnigraph.embed.providers.embedder import Embedder, Role
 from omnigraph.errors import EmbeddingError, OmniGraphError
 
 _OF_ONE_TEXT = frozenset({400, 413, 422})
@@ -69,14 +69,14 @@ class _Stopped(Exception):
     """Another request has failed for good; nobody looks at this one any more."""
 
 
-class _Turn:
-    """The turns of one request, all its attempts counted."""
+class _RequestThrottle:
+    """The throttle of one request; counts its attempts."""
 
     def __init__(self, asking: Asking, tokens: int) -> None:
         self._asking = asking
         self._tokens = tokens
 
-    def turn(self) -> None:
+    def acquire(self) -> None:
         self._asking.pace.turn(self._tokens, self._asking.stop)
         self._asking.count_request()
 
@@ -89,7 +89,7 @@ class Asking:
 
     def __init__(
         self,
-        embedder: BatchEmbedder,
+        embedder: Embedder,
         dimension: int,
         label: tuple[str, str],
         spool: Spool,
@@ -106,7 +106,7 @@ class Asking:
         self._label = label
         self._spool = spool
         self.pace = pace
-        self._texts = min(batching.texts, embedder.most_texts)
+        self._texts = min(batching.texts, embedder.max_texts)
         self._characters = batching.characters
         self._max_refusals = max_refusals
         self._check = check
@@ -180,11 +180,11 @@ class Asking:
         self.stop()
         guess = guessed_tokens(sum(len(each.text) for each in texts))
         try:
-            batch = self._embedder.embed_batch(
+            batch = self._embedder.embed(
                 [each.text for each in texts],
                 self._dimension,
                 role=Role.DOCUMENT,
-                waiting=_Turn(self, guess),
+                throttle=_RequestThrottle(self, guess),
             )
         except EmbeddingError as error:
             if error.details.get("status") not in _OF_ONE_TEXT:
@@ -198,13 +198,13 @@ class Asking:
             return
         if batch.tokens is not None:
             self.pace.make_good(batch.tokens - guess)
-        good = np.setdiff1d(np.arange(len(texts)), np.array(batch.pointless, np.int64))
+        good = np.setdiff1d(np.arange(len(texts)), np.array(batch.without_direction, np.int64))
         self._spool.keep([texts[position].key for position in good], batch.vectors[good])
         with self._lock:
             self.spent.texts += len(good)
             if batch.tokens is not None:
                 self.spent.tokens = (self.spent.tokens or 0) + batch.tokens
-        for position in batch.pointless:
+        for position in batch.without_direction:
             self._refuse(texts[position], "its embedding is zero or not finite")
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, Spool, is_seen, key_of
 from omnigraph.embed.job.targets import Target
 from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import EmbeddingConfig
-from omnigraph.embed.providers.embedder import BatchEmbedder
+from omnigraph.embed.providers.embedder import Embedder
 from omnigraph.errors import InputError
 from omnigraph.storage.tables.columns import (
     ADDRESS,
@@ -105,7 +105,7 @@ class Tools:
     def __init__(
         self,
         setup: Setup,
-        embedder: BatchEmbedder | None = None,
+        embedder: Embedder | None = None,
         check: Callable[[], None] = nothing,
         tell: Callable[[Spent], None] = lambda _: None,
     ) -> None:

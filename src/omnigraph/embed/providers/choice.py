@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.embed.providers.config import GEMINI, KEY_VARIABLES, LOCAL, MOCK, EmbeddingConfig
-from omnigraph.embed.providers.embedder import BatchEmbedder, Embedder, Role
+from omnigraph.embed.providers.embedder import Embedder, Role
 from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 
 
-def make_embedder(config: EmbeddingConfig) -> BatchEmbedder:
+def make_embedder(config: EmbeddingConfig) -> Embedder:
     """The provider that a configuration names; an error names the variables of a missing key."""
     full = config.completed()
     if full.provider == MOCK:
@@ -41,10 +41,10 @@ class Embedders:
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self.config = config
-        self._made: BatchEmbedder | None = None
+        self._made: Embedder | None = None
         self._making = threading.Lock()
 
-    def get(self) -> BatchEmbedder:
+    def get(self) -> Embedder:
         with self._making:
             if self._made is None:
                 self._made = make_embedder(self.config)
@@ -67,8 +67,8 @@ def resolve_query_vector(
     refuse_other_model(f"{kind.name}.{prop}", None if embed is None else embed.model, embedder)
     dimension = kind.properties[prop].type.dimension
     assert dimension is not None
-    vectors = embedder.embed([text], dimension, role=Role.QUERY, deadline=deadline)
-    return vectors.reshape(dimension)
+    batch = embedder.embed([text], dimension, role=Role.QUERY, deadline=deadline)
+    return batch.require_all().reshape(dimension)
 
 
 def refuse_other_model(prop: str, recorded: str | None, embedder: Embedder) -> None:

@@ -1,4 +1,4 @@
-"""What every provider of embeddings does, and what its vectors have to be."""
+"""The interface of the embedding providers, and the checks of their vectors."""
 
 from __future__ import annotations
 
@@ -15,114 +15,100 @@ from omnigraph.errors import EmbeddingError
 
 
 class Role(StrEnum):
-    """What a text is embedded for; some models tell the two apart."""
+    """What a text is embedded for; some models distinguish the two."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
-class Embedder(Protocol):
-    """Turns texts into vectors of length 1."""
+class Throttle(Protocol):
+    """Limits the requests to a provider."""
 
-    @property
-    def model(self) -> str:
-        """The name of the model, as a property records it."""
-
-    def embed(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
-        role: Role = Role.QUERY,
-        deadline: float | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """One row for each text. ``deadline`` is a moment of ``time.monotonic``."""
-
-
-class Waiting(Protocol):
-    """How a request waits for its turn, and after a failure."""
-
-    def turn(self) -> None:
-        """Called before each attempt; comes back when it may be made."""
+    def acquire(self) -> None:
+        """Called before each attempt; returns when it may be made."""
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
-        """Wait after a failure; with ``everyone`` the provider asked for it."""
+        """Wait after a failure; with ``everyone`` at the request of the provider."""
 
 
-class Plain:
-    """Nobody else asks, so only failures are waited for."""
+class Unthrottled:
+    """No limit: only failures are waited for."""
 
-    def turn(self) -> None:
+    def acquire(self) -> None:
         return None
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
         time.sleep(seconds)
 
 
-PLAIN = Plain()
+UNTHROTTLED = Unthrottled()
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one request gave: a vector for each text, in their order."""
+class EmbeddingBatch:
+    """The result of one request: a vector for each text, in their order."""
 
     vectors: npt.NDArray[np.float32]
-    """Of length 1; what a text without direction has there means nothing."""
-    pointless: tuple[int, ...] = ()
-    """The positions of texts whose vectors have no direction."""
+    """Unit vectors; the row of a text without direction is meaningless."""
+    without_direction: tuple[int, ...] = ()
+    """The positions of texts whose vector is zero or not finite."""
     tokens: int | None = None
-    """What the request took, when the provider says so."""
+    """The tokens charged, if the provider reports them."""
+
+    def require_all(self) -> npt.NDArray[np.float32]:
+        """The vectors, if every text has one."""
+        if self.without_direction:
+            raise EmbeddingError(
+                "the embedding of a text has no direction: it is zero or not finite",
+                hint="embed a text with words in it",
+            )
+        return self.vectors
 
 
-class BatchEmbedder(Embedder, Protocol):
-    """An embedder that takes many texts in one request."""
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
 
     @property
-    def most_texts(self) -> int:
-        """How many texts one request may have."""
+    def model(self) -> str:
+        """The name of the model, as a property records it."""
 
-    def embed_batch(
+    @property
+    def max_texts(self) -> int:
+        """The most texts in one request."""
+
+    def embed(
         self,
         texts: Sequence[str],
         dimension: int,
         *,
         role: Role = Role.DOCUMENT,
-        waiting: Waiting = PLAIN,
-    ) -> Batch:
-        """One request, tried again while its failure may pass."""
+        deadline: float | None = None,
+        throttle: Throttle = UNTHROTTLED,
+    ) -> EmbeddingBatch:
+        """One request, retried after transient failures until ``deadline`` (``time.monotonic``)."""
 
 
-Vectors = Sequence[Sequence[float]] | npt.NDArray[np.float32]
+def unit_batch(
+    vectors: Sequence[Sequence[float]] | npt.NDArray[np.float32],
+    dimension: int,
+    tokens: int | None = None,
+) -> EmbeddingBatch:
+    """Vectors of the requested dimension, scaled to length 1.
 
-
-def unit_vectors(vectors: Vectors, dimension: int) -> npt.NDArray[np.float32]:
-    """What a provider gave, if it has the size that was asked for, scaled to length 1.
-
-    >>> unit_vectors([[3.0, 4.0]], 2).tolist()
+    >>> unit_batch([[3.0, 4.0]], 2).vectors.tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    found = unit_batch(vectors, dimension)
-    if found.pointless:
-        raise EmbeddingError(
-            "the embedding of a text has no direction: it is zero or not finite",
-            hint="embed a text with words in it",
-        )
-    return found.vectors
-
-
-def unit_batch(vectors: Vectors, dimension: int, tokens: int | None = None) -> Batch:
-    """The same for many texts: one without direction does not spoil the others."""
     for vector in vectors:
         if len(vector) != dimension:
             raise EmbeddingError(
                 f"embedding dimension mismatch: expected {dimension}, got {len(vector)}",
-                hint="choose a model that gives vectors of the property's size",
+                hint="choose a model that returns vectors of the property's dimension",
                 details={"expected": dimension, "actual": len(vector)},
             )
-    # Numbers that are too large become infinite, and are found so.
+    # Values out of range become infinite, and are rejected as such.
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.asarray(vectors, np.float32).reshape(-1, dimension)
-        norms = np.sqrt(np.square(found.astype(np.float64)).sum(axis=1)).astype(np.float32)
+        rows = np.asarray(vectors, np.float32).reshape(-1, dimension)
+        norms = np.sqrt(np.square(rows.astype(np.float64)).sum(axis=1)).astype(np.float32)
         good = np.isfinite(norms) & (norms > np.finfo(np.float32).eps)
-        scaled = found / np.where(good, norms, 1)[:, None]
-    return Batch(scaled.astype(np.float32), tuple(np.flatnonzero(~good).tolist()), tokens)
+        scaled = rows / np.where(good, norms, 1)[:, None]
+    return EmbeddingBatch(scaled.astype(np.float32), tuple(np.flatnonzero(~good).tolist()), tokens)

@@ -1,7 +1,7 @@
-"""Embeddings on this machine, by the small model that the package ``wordllama`` ships.
+"""Embeddings on this machine, by the small model in the package ``wordllama``.
 
 The vector of a text is the mean of the vectors of its tokens. Only the files of the package are
-read: it would set up logging for the whole program when imported, and look for a network.
+read: importing it would configure logging for the whole program and access the network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.embed.providers.config import LOCAL_MODEL
-from omnigraph.embed.providers.embedder import PLAIN, Batch, Role, Waiting, unit_batch, unit_vectors
+from omnigraph.embed.providers.embedder import (
+    UNTHROTTLED,
+    EmbeddingBatch,
+    Role,
+    Throttle,
+    unit_batch,
+)
 from omnigraph.errors import EmbeddingError, PackageMissing
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -28,7 +34,7 @@ class LocalEmbedder:
     """Needs no key and no network. The model is loaded with the first text."""
 
     model = LOCAL_MODEL
-    most_texts = 2048
+    max_texts = 2048
 
     def __init__(self) -> None:
         self._loaded: tuple[Any, npt.NDArray[np.float32]] | None = None
@@ -39,38 +45,25 @@ class LocalEmbedder:
         texts: Sequence[str],
         dimension: int,
         *,
-        role: Role = Role.QUERY,
-        deadline: float | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """One row for each text; of the 256 numbers of the model the first ``dimension``."""
-        return unit_vectors(self._means(texts, dimension), dimension)
-
-    def embed_batch(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
         role: Role = Role.DOCUMENT,
-        waiting: Waiting = PLAIN,
-    ) -> Batch:
-        """All of the texts; one that has no words known to the model is told apart."""
-        waiting.turn()
-        return unit_batch(self._means(texts, dimension), dimension)
-
-    def _means(self, texts: Sequence[str], dimension: int) -> npt.NDArray[np.float32]:
+        deadline: float | None = None,
+        throttle: Throttle = UNTHROTTLED,
+    ) -> EmbeddingBatch:
+        """The first ``dimension`` of the model's 256 numbers; the role makes no difference."""
+        throttle.acquire()
         if dimension > _SIZE:
             raise EmbeddingError(
                 f"embedding dimension mismatch: expected {dimension}, got {_SIZE}",
-                hint=f"the local model gives at most {_SIZE} numbers; declare Vector({_SIZE})",
+                hint=f"the local model has at most {_SIZE} dimensions; declare Vector({_SIZE})",
                 details={"expected": dimension, "actual": _SIZE},
             )
         tokens, weights = self._model()
-        found = np.zeros((len(texts), dimension), np.float32)
+        means = np.zeros((len(texts), dimension), np.float32)
         for position, text in enumerate(texts):
             ids = tokens.encode(text, add_special_tokens=False).ids
             if ids:
-                found[position] = weights[ids, :dimension].mean(axis=0)
-        return found
+                means[position] = weights[ids, :dimension].mean(axis=0)
+        return unit_batch(means, dimension)
 
     def _model(self) -> tuple[Any, npt.NDArray[np.float32]]:
         with self._loading:

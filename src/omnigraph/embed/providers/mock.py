@@ -1,7 +1,6 @@
-"""Vectors made from the letters of a text: the same everywhere, and without any meaning.
+"""Deterministic vectors computed from the characters of a text, without any meaning.
 
-The numbers are those of the reference implementation, so that what one program embedded for a
-test the other finds.
+The numbers are those of the reference implementation, so the two programs can share test data.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.embed.providers.embedder import PLAIN, Batch, Role, Waiting
+from omnigraph.embed.providers.embedder import UNTHROTTLED, EmbeddingBatch, Role, Throttle
 from omnigraph.lang.fnv import fnv1a_64
 
 _MASK = 2**64 - 1
@@ -20,7 +19,7 @@ _MASK = 2**64 - 1
 class MockEmbedder:
     """For tests and trials: no key, no network."""
 
-    most_texts = 2048
+    max_texts = 2048
 
     def __init__(self, model: str = "") -> None:
         self.model = model
@@ -30,26 +29,15 @@ class MockEmbedder:
         texts: Sequence[str],
         dimension: int,
         *,
-        role: Role = Role.QUERY,
-        deadline: float | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """One row for each text, the same for queries and documents."""
-        found = np.empty((len(texts), dimension), np.float32)
-        for position, text in enumerate(texts):
-            found[position] = _vector(text, dimension)
-        return found
-
-    def embed_batch(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
         role: Role = Role.DOCUMENT,
-        waiting: Waiting = PLAIN,
-    ) -> Batch:
-        """All of the texts; a turn is taken as if somebody were asked."""
-        waiting.turn()
-        return Batch(self.embed(texts, dimension, role=role))
+        deadline: float | None = None,
+        throttle: Throttle = UNTHROTTLED,
+    ) -> EmbeddingBatch:
+        throttle.acquire()
+        vectors = np.empty((len(texts), dimension), np.float32)
+        for position, text in enumerate(texts):
+            vectors[position] = _vector(text, dimension)
+        return EmbeddingBatch(vectors)
 
 
 def _vector(text: str, dimension: int) -> npt.NDArray[np.float32]:

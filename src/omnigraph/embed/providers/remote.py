@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP: those that speak like OpenAI, and Gemini."""
+"""Providers over HTTP: those compatible with OpenAI, and Gemini."""
 
 from __future__ import annotations
 
@@ -6,154 +6,109 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-import numpy.typing as npt
-
 from omnigraph.embed.providers.config import EmbeddingConfig
-from omnigraph.embed.providers.embedder import PLAIN, Batch, Role, Waiting, unit_batch, unit_vectors
-from omnigraph.embed.providers.http import Patience, not_understood, post_json
+from omnigraph.embed.providers.embedder import (
+    UNTHROTTLED,
+    EmbeddingBatch,
+    Role,
+    Throttle,
+    unit_batch,
+)
+from omnigraph.embed.providers.http import post_json, unexpected_response
 
-_TEXTS_PER_REQUEST = 128
 _TASKS = {Role.QUERY: "RETRIEVAL_QUERY", Role.DOCUMENT: "RETRIEVAL_DOCUMENT"}
 
 
-class _Remote:
-    """What is reached over HTTP has a configuration, and its model from there."""
+class RemoteEmbedder:
+    """A provider over HTTP; subclasses define its requests and responses."""
+
+    max_texts = 2048
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._config = config
         self.model = config.model
 
-
-class OpenAIEmbedder(_Remote):
-    """``POST {base}/embeddings`` with a bearer key."""
-
-    most_texts = 2048
-
     def embed(
         self,
         texts: Sequence[str],
         dimension: int,
         *,
-        role: Role = Role.QUERY,
-        deadline: float | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """One row for each text; the role makes no difference to these models."""
-        patience = Patience.of(self._config, deadline)
-        found: list[list[float]] = []
-        for start in range(0, len(texts), _TEXTS_PER_REQUEST):
-            piece = texts[start : start + _TEXTS_PER_REQUEST]
-            answer = self._ask(piece, dimension, patience, PLAIN)
-            found.extend(self._vectors(answer, len(piece)))
-        return unit_vectors(found, dimension)
-
-    def embed_batch(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
         role: Role = Role.DOCUMENT,
-        waiting: Waiting = PLAIN,
-    ) -> Batch:
+        deadline: float | None = None,
+        throttle: Throttle = UNTHROTTLED,
+    ) -> EmbeddingBatch:
         """All of the texts in one request."""
-        answer = self._ask(texts, dimension, Patience.of(self._config, None), waiting)
-        return unit_batch(self._vectors(answer, len(texts)), dimension, _tokens(answer))
-
-    def _ask(
-        self, texts: Sequence[str], dimension: int, patience: Patience, waiting: Waiting
-    ) -> Any:
-        return post_json(
-            self._config,
-            "/embeddings",
-            {"Authorization": f"Bearer {self._config.api_key}"},
-            {"model": self.model, "input": list(texts), "dimensions": dimension},
-            patience,
-            waiting,
-        )
-
-    def _vectors(self, answer: Any, count: int) -> list[list[float]]:
-        """The vectors in the order of the texts, whatever order they came in."""
+        path, headers, body = self.request(texts, dimension, role)
+        answer = post_json(self._config, path, headers, body, deadline, throttle)
         try:
-            by_text = {int(item["index"]): _numbers(item["embedding"]) for item in answer["data"]}
-            return [by_text[position] for position in range(count)]
+            vectors = self.vectors(answer, len(texts))
         except (KeyError, TypeError, ValueError):
-            raise not_understood(self._config) from None
+            raise unexpected_response(self._config) from None
+        return unit_batch(vectors, dimension, _tokens(answer))
+
+    def request(
+        self, texts: Sequence[str], dimension: int, role: Role
+    ) -> tuple[str, dict[str, str], dict[str, object]]:
+        """The path, the headers and the body of a request."""
+        raise NotImplementedError
+
+    def vectors(self, answer: Any, count: int) -> list[list[float]]:
+        """The vectors in the order of the texts."""
+        raise NotImplementedError
 
 
-class GeminiEmbedder(_Remote):
-    """``POST {base}/models/{model}:embedContent``, or ``:batchEmbedContents`` for many texts."""
+class OpenAIEmbedder(RemoteEmbedder):
+    """``POST {base}/embeddings`` with a bearer key; the role makes no difference."""
 
-    most_texts = 100
+    def request(
+        self, texts: Sequence[str], dimension: int, role: Role
+    ) -> tuple[str, dict[str, str], dict[str, object]]:
+        body = {"model": self.model, "input": list(texts), "dimensions": dimension}
+        return "/embeddings", {"Authorization": f"Bearer {self._config.api_key}"}, body
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
-        role: Role = Role.QUERY,
-        deadline: float | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """One row for each text; the model is told what the text is for."""
-        patience = Patience.of(self._config, deadline)
-        found = []
-        for text in texts:
-            request = self._request(text, dimension, role)
-            answer = self._ask("embedContent", request, patience, PLAIN)
-            try:
-                found.append(_numbers(answer["embedding"]["values"]))
-            except (KeyError, TypeError, ValueError):
-                raise not_understood(self._config) from None
-        return unit_vectors(found, dimension)
+    def vectors(self, answer: Any, count: int) -> list[list[float]]:
+        by_index = {int(item["index"]): _numbers(item["embedding"]) for item in answer["data"]}
+        return [by_index[index] for index in range(count)]
 
-    def embed_batch(
-        self,
-        texts: Sequence[str],
-        dimension: int,
-        *,
-        role: Role = Role.DOCUMENT,
-        waiting: Waiting = PLAIN,
-    ) -> Batch:
-        """All of the texts in one request; the answer has their order."""
-        requests = [self._request(text, dimension, role) for text in texts]
-        patience = Patience.of(self._config, None)
-        answer = self._ask("batchEmbedContents", {"requests": requests}, patience, waiting)
-        try:
-            found = [_numbers(each["values"]) for each in answer["embeddings"]]
-        except (KeyError, TypeError, ValueError):
-            raise not_understood(self._config) from None
-        if len(found) != len(texts):
-            raise not_understood(self._config)
-        return unit_batch(found, dimension)
 
-    def _request(self, text: str, dimension: int, role: Role) -> dict[str, object]:
-        return {
-            "model": f"models/{self.model}",
-            "content": {"parts": [{"text": text}]},
-            "taskType": _TASKS[role],
-            "outputDimensionality": dimension,
-        }
+class GeminiEmbedder(RemoteEmbedder):
+    """``POST {base}/models/{model}:embedContent``, or ``:batchEmbedContents`` for several texts."""
 
-    def _ask(
-        self, method: str, body: dict[str, object], patience: Patience, waiting: Waiting
-    ) -> Any:
-        return post_json(
-            self._config,
-            f"/models/{quote(self.model, safe='')}:{method}",
-            {"x-goog-api-key": self._config.api_key},
-            body,
-            patience,
-            waiting,
-        )
+    max_texts = 100
+
+    def request(
+        self, texts: Sequence[str], dimension: int, role: Role
+    ) -> tuple[str, dict[str, str], dict[str, object]]:
+        requests: list[dict[str, object]] = [
+            {
+                "model": f"models/{self.model}",
+                "content": {"parts": [{"text": text}]},
+                "taskType": _TASKS[role],
+                "outputDimensionality": dimension,
+            }
+            for text in texts
+        ]
+        is_single = len(requests) == 1
+        method = "embedContent" if is_single else "batchEmbedContents"
+        path = f"/models/{quote(self.model, safe='')}:{method}"
+        body: dict[str, object] = requests[0] if is_single else {"requests": requests}
+        return path, {"x-goog-api-key": self._config.api_key}, body
+
+    def vectors(self, answer: Any, count: int) -> list[list[float]]:
+        embeddings = [answer["embedding"]] if count == 1 else answer["embeddings"]
+        if len(embeddings) != count:
+            raise ValueError("one embedding per text is expected")
+        return [_numbers(embedding["values"]) for embedding in embeddings]
 
 
 def _tokens(answer: Any) -> int | None:
-    """What a request took, if the answer says so."""
+    """The tokens charged, if the response reports them."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
-    found = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
 
 
 def _numbers(values: Any) -> list[float]:
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
-        raise TypeError("no list of numbers")
+        raise TypeError("a list of numbers is expected")
     return [float(value) for value in values]
