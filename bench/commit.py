@@ -22,11 +22,12 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
 from omnigraph import Graph
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import _MOST_PARTS
 from omnigraph.commit.rows import CommitRow, HeadRow, VersionRow, to_arrow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 WARM_UP = 16
@@ -91,8 +92,8 @@ class Bench:
     def _write(self, table: int, row: pa.Table) -> None:
         key = f"node:N{table}"
 
-        def prepare(view: WriteView) -> Prepared:
-            return Prepared({key: (view.stage.stage_append(view.table(key), row),)})
+        def prepare(view: WriteView) -> PreparedWrite:
+            return PreparedWrite({key: (view.stage.stage_append(view.table(key), row),)})
 
         commit_write(
             self.graph._store, WriteRequest(WriterKind.LOAD, None, frozenset({key}), prepare)

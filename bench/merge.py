@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from omnigraph import Graph
 from omnigraph.merge.ancestry import Ancestry
-from omnigraph.merge.bases import Committed, changes_between, common_state
+from omnigraph.merge.bases import CommitState, changes_between, common_state
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 SMALL, LARGE, CHANGED = 10_000, 1_000_000, 1_000
@@ -93,7 +93,7 @@ class Side:
         base = common_state(ancestry, commits)
         kind = self.graph.catalog.node("P")
         for side in (theirs, ours):
-            changes_between(store, kind, base, Committed(side))
+            changes_between(store, kind, base, CommitState(side))
 
     def upsert(self, rows: pa.Table) -> None:
         """What Lance alone needs to get the rows into the table."""

@@ -13,11 +13,12 @@ from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.pins import version_row
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     BranchExists,
     BranchInUse,
@@ -280,7 +281,7 @@ def test_a_delete_that_touches_two_tables_forks_both(graph, path):
     store = graph._store
 
     def prepare(view):
-        return Prepared(
+        return PreparedWrite(
             {
                 "node:Person": (
                     view.stage.stage_delete(view.table("node:Person"), pc.field("id") == "bo"),
@@ -769,7 +770,7 @@ def test_an_open_snapshot_of_a_deleted_branch_says_that_it_is_gone(graph, other)
 
 def test_a_delete_waits_for_the_writers_of_the_branch(graph, path):
     """Otherwise they would publish into the next branch of that name."""
-    impatient = store_at(path, Patience(lease=0.0))
+    impatient = store_at(path, Timeouts(lease=0.0))
     graph.branches.create("b")
 
     def refused():

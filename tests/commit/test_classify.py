@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from omnigraph.commit.classify import (
     Classification,
+    ClassifyMode,
     Decision,
-    Mode,
     classify,
     classify_exact,
     decide,
@@ -27,7 +27,7 @@ MULTI = Classification.UNEXPECTED_MULTISTEP
 PART = Classification.INCOMPLETE_PHASE_B
 BROKEN = Classification.INVARIANT_VIOLATION
 
-STRICT, LOOSE, CONFIRMED = Mode.STRICT, Mode.LOOSE, Mode.CONFIRMED
+STRICT, LOOSE, CONFIRMED = ClassifyMode.STRICT, ClassifyMode.LOOSE, ClassifyMode.CONFIRMED
 
 
 def pin_of(
@@ -109,7 +109,9 @@ def test_versions_alone_are_judged_by_the_table(
 VERSIONS = st.integers(0, 6)
 
 
-def rows_of_the_table(h: int, p: int, e: int, q: int, c: int | None, mode: Mode) -> list[object]:
+def rows_of_the_table(
+    h: int, p: int, e: int, q: int, c: int | None, mode: ClassifyMode
+) -> list[object]:
     """The table once more, as conditions that stand side by side instead of one after another."""
     up, off, one = h > p, e != p, h == p + 1
     planned = one and q == h
@@ -136,7 +138,7 @@ def rows_of_the_table(h: int, p: int, e: int, q: int, c: int | None, mode: Mode)
     return [found for found, cells in conditions.items() for cell in cells if cell]
 
 
-@given(VERSIONS, VERSIONS, VERSIONS, VERSIONS, st.none() | VERSIONS, st.sampled_from(Mode))
+@given(VERSIONS, VERSIONS, VERSIONS, VERSIONS, st.none() | VERSIONS, st.sampled_from(ClassifyMode))
 def test_every_input_has_exactly_one_class(head, pin, expected, post, confirmed, mode):
     cells = rows_of_the_table(head, pin, expected, post, confirmed, mode)
     assert cells == [classify(head, pin, pin_of(expected, post, confirmed), mode)]

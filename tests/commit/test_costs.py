@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from tests.commit.file_calls import CallCounter, Cost
 from tests.commit.world import COMPANY, SCHEMA, manifest_of
 
@@ -41,8 +42,8 @@ def writing(graph: Graph, kind: str, name: str) -> Callable[[], object]:
     values = {"id": [name], "name": [name], "age": [36]}
     row = pa.table({column: values[column] for column in schema.names}, schema)
 
-    def prepare(view: WriteView) -> Prepared:
-        return Prepared({key: (view.stage.stage_append(view.table(key), row),)})
+    def prepare(view: WriteView) -> PreparedWrite:
+        return PreparedWrite({key: (view.stage.stage_append(view.table(key), row),)})
 
     request = WriteRequest(WriterKind.LOAD, None, frozenset({key}), prepare)
     return lambda: commit_write(graph._store, request)

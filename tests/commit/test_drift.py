@@ -8,9 +8,10 @@ import pytest
 
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.names import table_lease
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError, StorageUnavailable
 from omnigraph.storage.objects.store import ObjectStore
 from tests.commit.deaths import die, head, leave_sidecar, left, move, pin, pinned
@@ -169,11 +170,11 @@ def test_who_needs_the_other_table_waits_for_the_living_writer(graph, other, pat
 
 
 def test_who_waited_long_enough_is_told_to_come_back(half_held, graph, path):
-    impatient = store_at(path, Patience(lease=0.2))
+    impatient = store_at(path, Timeouts(lease=0.2))
 
     def prepare(view):
         table = view.table(PERSON)
-        return Prepared({PERSON: (view.stage.stage_append(table, table.read()),)})
+        return PreparedWrite({PERSON: (view.stage.stage_append(table, table.read()),)})
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({PERSON}), prepare)
     with pytest.raises(Conflict, match="a writer that lives keeps it") as told:

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.metadata import CommitMetadata, Group, SchemaEvent
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.rows import CommitRow, from_arrow, to_arrow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import ManifestState
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import StorageCorrupt
 from tests.commit.deaths import Died
 from tests.commit.world import SCHEMA, at, manifest_rows, people, raising
@@ -282,7 +283,7 @@ def test_a_commit_says_what_the_last_attempt_to_prepare_it_found(graph):
         if "merge" in extra:
             graph.append(people(Between=1))
         staged = view.stage.stage_append(table, row)
-        return Prepared({"node:Person": (staged,)}, extra=extra)
+        return PreparedWrite({"node:Person": (staged,)}, extra=extra)
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
     before = {each.name: getattr(request, each.name) for each in fields(request)}

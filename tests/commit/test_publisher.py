@@ -13,7 +13,7 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.history import History
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.rows import TableRow, TagRow, TombstoneRow, VersionRow
-from omnigraph.commit.store import GraphStore, Patience
+from omnigraph.commit.store import GraphStore, Timeouts
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
     Conflict,
@@ -461,7 +461,7 @@ def test_contention_ends_when_retries_and_time_are_used_up(graph, path, monkeypa
     """3.3"""
     monkeypatch.setattr(publishing, "_pause", lambda attempt: None)
     root = parse_root(str(path))
-    store = GraphStore(root, Durability.OS, Patience(publish=0.0))
+    store = GraphStore(root, Durability.OS, Timeouts(publish=0.0))
     attempts = []
 
     def hook(point):

@@ -9,8 +9,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     CommitNotFound,
     FormatRefused,
@@ -208,7 +209,7 @@ def write(graph, rows, **conditions):
 
 def remove_everybody(view):
     table = view.table(PERSON)
-    return Prepared({PERSON: (view.stage.stage_overwrite(table, table.schema.empty_table()),)})
+    return PreparedWrite({PERSON: (view.stage.stage_overwrite(table, table.schema.empty_table()),)})
 
 
 def test_a_write_is_not_finished_when_what_it_relied_on_has_changed(graph, path):

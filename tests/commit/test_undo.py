@@ -12,9 +12,10 @@ from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.classify import Decision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.sidecar import SidecarStore, WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     Conflict,
     OutcomePending,
@@ -51,7 +52,7 @@ def append_both(view, consulted=None):
             [{"id": "Grace", "name": "Grace"}], schema=table.schema
         )
         staged[key] = (view.stage.stage_append(table, row),)
-    return Prepared(staged, consulted or {})
+    return PreparedWrite(staged, consulted or {})
 
 
 def relying_on_what_is_not_so(view):

@@ -55,9 +55,9 @@ def names(graph, branch="main", **at):
 # -- the parts below the handle ---------------------------------------------------------------
 
 
-def store_at(path, patience=None):
+def store_at(path, timeouts=None):
     """What a handle is made of, for another process that has nothing warm."""
-    return GraphStore(parse_root(str(path)), Durability.OS, patience)
+    return GraphStore(parse_root(str(path)), Durability.OS, timeouts)
 
 
 def state_of(manifest):

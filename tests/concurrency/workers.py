@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import Conflict, InputError, IntegrityError, NotFound, OmniGraphError
 
 Result = dict[str, Any]
@@ -104,11 +105,11 @@ def increment(uri: str, options: dict[str, str], times: int) -> Result:
     tally: Result = {"done": 0}
     wait_for_go()
 
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         table = view.table("node:Counter")
         value = table.read()["value"][0].as_py()
         rows = pa.table({"id": ["c"], "name": ["c"], "value": pa.array([value + 1], pa.int64())})
-        return Prepared({"node:Counter": (view.stage.stage_upsert(table, rows),)})
+        return PreparedWrite({"node:Counter": (view.stage.stage_upsert(table, rows),)})
 
     request = WriteRequest(
         WriterKind.MUTATION, None, frozenset({"node:Counter"}), prepare, strict=True
@@ -169,7 +170,7 @@ def delete_people(uri: str, options: dict[str, str], people: list[str]) -> Resul
     return tally
 
 
-def _deletion(graph: Graph, person: str) -> Callable[[WriteView], Prepared]:
+def _deletion(graph: Graph, person: str) -> Callable[[WriteView], PreparedWrite]:
     def check(snapshot: Snapshot) -> dict[str, int]:
         pin = snapshot.pins["edge:Knows"]
         used = (pc.field("src") == person) | (pc.field("dst") == person)
@@ -177,11 +178,11 @@ def _deletion(graph: Graph, person: str) -> Callable[[WriteView], Prepared]:
             raise IntegrityError(f"{person} has edges")
         return {pin.table_key: pin.version}
 
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         consulted = check(view.snapshot)
         table = view.table("node:Person")
         staged = view.stage.stage_delete_keys(table, pa.array([person]))
-        return Prepared({} if staged is None else {"node:Person": (staged,)}, consulted, check)
+        return PreparedWrite({} if staged is None else {"node:Person": (staged,)}, consulted, check)
 
     return prepare
 

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import Graph, MaintenancePolicy, prune_backup
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch
 from omnigraph.spark.load.run import shared_reading
 from omnigraph.write.load import spool
@@ -244,36 +245,38 @@ def lose_the_publish(root: Path, durability: str = "disk") -> Iterator[None]:
     raise AssertionError("the publish went through")
 
 
-def _write(graph: Graph, prepare: Callable[[WriteView], Prepared], strict: bool = False) -> None:
+def _write(
+    graph: Graph, prepare: Callable[[WriteView], PreparedWrite], strict: bool = False
+) -> None:
     touched = frozenset({"node:Person", "edge:Knows"})
     commit_write(
         graph._store, WriteRequest(WriterKind.MUTATION, None, touched, prepare, strict, "ana")
     )
 
 
-def _delete(view: WriteView) -> Prepared:
+def _delete(view: WriteView) -> PreparedWrite:
     gone = {"node:Person": ["Bob"], "edge:Knows": ["k1"]}
     staged = {
         key: view.stage.stage_delete_keys(view.table(key), pa.array(ids))
         for key, ids in gone.items()
     }
-    return Prepared({key: (step,) for key, step in staged.items() if step is not None})
+    return PreparedWrite({key: (step,) for key, step in staged.items() if step is not None})
 
 
-def _upsert(view: WriteView) -> Prepared:
+def _upsert(view: WriteView) -> PreparedWrite:
     return _staged(view, view.stage.stage_upsert)
 
 
-def _overwrite(view: WriteView) -> Prepared:
+def _overwrite(view: WriteView) -> PreparedWrite:
     return _staged(view, view.stage.stage_overwrite)
 
 
-def _stale(view: WriteView) -> Prepared:
+def _stale(view: WriteView) -> PreparedWrite:
     staged = _staged(view, view.stage.stage_append).tables
-    return Prepared(staged, {"node:Company": 99})
+    return PreparedWrite(staged, {"node:Company": 99})
 
 
-def _staged(view: WriteView, stage: Callable[..., Any]) -> Prepared:
+def _staged(view: WriteView, stage: Callable[..., Any]) -> PreparedWrite:
     people = {"id": ["Ada", "Grace"], "name": ["Ada", "Grace"], "age": [50, None]}
     edges = {"id": ["k1", "k2"], "src": ["Ada", "Ada"], "dst": ["Grace", "Ada"]}
     content: Mapping[str, Mapping[str, Any]] = {"node:Person": people, "edge:Knows": edges}
@@ -282,7 +285,7 @@ def _staged(view: WriteView, stage: Callable[..., Any]) -> Prepared:
         table = view.table(key)
         data = pa.Table.from_pydict(dict(columns), schema=table.schema)
         staged[key] = (stage(table, data),)
-    return Prepared(staged)
+    return PreparedWrite(staged)
 
 
 # -- branches that come together ------------------------------------------------------------------

@@ -12,9 +12,8 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import _MOST_PARTS, CommitIntent, Publication
-from omnigraph.commit.rows import TableRow
+from omnigraph.commit.rows import TableRow, VersionRow
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.store import GraphStore
@@ -301,7 +300,7 @@ def staged_without_a_sidecar(root: Path, crash: Harness) -> None:
         store.manifest(None),
         Publication(
             {},
-            [version_row(_CITY.table_key, created)],
+            [VersionRow.of(_CITY.table_key, created)],
             [TableRow(_CITY.table_key, location)],
             commit=CommitIntent(new_ulid(), None, now_micros()),
         ),

@@ -15,7 +15,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
 from omnigraph.errors import Conflict
 from tests.crash.operations import SCHEMA, rows
 from tests.crash.survival import check_tidy
@@ -33,7 +33,7 @@ each_point = pytest.mark.parametrize("point", POINTS)
 def graph(tmp_path: Path) -> Iterator[Graph]:
     with Graph.init(tmp_path / "graph", SCHEMA, durability="os") as graph:
         graph.append(rows("Person", "Ada") | rows("Company", "Acme"))
-        graph._store.patience = Patience(lease=0.1)
+        graph._store.timeouts = Timeouts(lease=0.1)
         yield graph
 
 

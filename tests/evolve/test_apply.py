@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK
-from omnigraph.commit.schema.lock import MARK, alone_with_the_schema
+from omnigraph.commit.schema.lock import MARK, lock_schema
 from omnigraph.errors import (
     HistoryGone,
     InputError,
@@ -355,7 +355,7 @@ def test_an_index_never_answers_for_another_property_of_its_name(graph):
 
 
 def test_d90_nobody_writes_while_a_schema_is_applied(graph, other):
-    with alone_with_the_schema(other._store):
+    with lock_schema(other._store):
         for act, said in (
             (lambda: graph.mutate('query m() { insert Person { name: "Eve" } }'), "write"),
             (lambda: graph.branches.create("feat"), "write"),

@@ -7,12 +7,13 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.pins import version_row
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.schema.lock import MARK, is_locked
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable, VersionMismatch
 from omnigraph.maintain.verify import ProblemCode
 from tests.commit.world import at, raising, store_at
@@ -119,7 +120,7 @@ def test_who_publishes_without_our_leases_makes_the_apply_go_back(graph, path):
         row = pa.Table.from_pylist([{"id": "Beta", "name": "Beta"}], schema=table.schema)
         done = store.tables.commit_staged(store.tables.stage_append(table, row))
         commit = CommitIntent(new_ulid(), None, now_micros())
-        rows = [version_row(pin.table_key, done)]
+        rows = [VersionRow.of(pin.table_key, done)]
         store.publisher.publish(store.manifest(None), Publication({}, rows, commit=commit))
 
     with at(Failpoint.SCHEMA_AFTER_STAGING, publish), pytest.raises(VersionMismatch):
@@ -136,7 +137,7 @@ def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
     def prepare(view):
         table = view.table("node:Person")
         rows = pa.Table.from_pylist([{"id": "X", "name": "X"}], schema=table.schema)
-        return Prepared({"node:Person": (view.stage.stage_append(table, rows),)})
+        return PreparedWrite({"node:Person": (view.stage.stage_append(table, rows),)})
 
     touched = frozenset({"node:Person"})
     request = WriteRequest(WriterKind.LOAD, None, touched, prepare, schema_hash=known)

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     CardinalityViolation,
     IntegrityError,
@@ -68,7 +69,7 @@ def test_only_what_is_new_is_judged(graph):
             WriterKind.LOAD,
             None,
             frozenset({"node:Person"}),
-            lambda view: Prepared({"node:Person": (staged,)}),
+            lambda view: PreparedWrite({"node:Person": (staged,)}),
         ),
     )
     checked = ranged.replace("@range(", '@check(name, "^[A-Z]") @range(')

@@ -1,4 +1,4 @@
-"""A graph on S3 that can be put back to what it was, and handles on it that lose patience early."""
+"""A graph on S3 that can be put back to what it was, and handles on it that lose timeouts early."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from obstore.store import S3Store
 from omnigraph.api.graph import Graph
 from omnigraph.commit.lifecycle import init_graph
 from omnigraph.commit.opening import open_contract
-from omnigraph.commit.store import GraphStore, Patience
+from omnigraph.commit.store import GraphStore, Timeouts
 from omnigraph.storage.objects.roots import Root
 from tests.crash.operations import SCHEMA
 
-IMPATIENT = Patience(lease=15.0, publish=3.0, lease_ttl=0.6)
+IMPATIENT = Timeouts(lease=15.0, publish=3.0, lease_ttl=0.6)
 """For handles that meet faults: a lease that one of them leaves behind soon expires."""
 
 
-def open_graph(root: Root, patience: Patience | None = None) -> Graph:
-    """As ``Graph.open`` does, with another patience."""
-    store = GraphStore(root, patience=patience)
+def open_graph(root: Root, timeouts: Timeouts | None = None) -> Graph:
+    """As ``Graph.open`` does, with another timeouts."""
+    store = GraphStore(root, timeouts=timeouts)
     contract, recovered = open_contract(store, writable=True)
     graph = Graph(store, contract, "rw", "ana")
     graph.recovered = tuple(recovered)
     return graph
 
 
-def new_graph(root: Root, patience: Patience | None = None, *, force: bool = False) -> Graph:
-    """As ``Graph.init`` does, with another patience."""
-    store = GraphStore(root, patience=patience, create=True)
+def new_graph(root: Root, timeouts: Timeouts | None = None, *, force: bool = False) -> Graph:
+    """As ``Graph.init`` does, with another timeouts."""
+    store = GraphStore(root, timeouts=timeouts, create=True)
     return Graph(store, init_graph(store, SCHEMA, force=force), "rw", "ana")
 
 

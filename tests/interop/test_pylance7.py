@@ -8,11 +8,12 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.metadata import CommitMetadata, Group
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.rows import TombstoneRow, VoidRow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import HistoryGone, VersionMismatch
 
 pytestmark = pytest.mark.slow
@@ -38,10 +39,10 @@ def names(graph, branch="main"):
 
 
 def delete_people(graph, *ids, branch=None):
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         staged = view.stage.stage_delete_keys(view.table("node:Person"), pa.array(ids))
         assert staged is not None
-        return Prepared({"node:Person": (staged,)})
+        return PreparedWrite({"node:Person": (staged,)})
 
     touched = frozenset({"node:Person"})
     commit_write(
@@ -157,10 +158,10 @@ def recorded(tmp_path):
 def lose(graph):
     """A write that moves a table and cannot be published."""
 
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         staged = view.stage.stage_delete_keys(view.table("node:Person"), pa.array(["Ada"]))
         assert staged is not None
-        return Prepared({"node:Person": (staged,)}, {"edge:Knows": 99})
+        return PreparedWrite({"node:Person": (staged,)}, {"edge:Knows": 99})
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
     with pytest.raises(VersionMismatch):

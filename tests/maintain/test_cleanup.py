@@ -17,7 +17,7 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.manifest import LISTS_AFTER
 from omnigraph.commit.names import table_lease
 from omnigraph.commit.staging import marked
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
 from omnigraph.errors import (
     BranchNotFound,
     HistoryGone,
@@ -634,7 +634,7 @@ def test_a_fork_that_is_being_made_is_left_to_its_maker(graph, tmp_path):
     write(graph, "a")
     fork = orphan_fork(graph)
     with Graph.open(graph.uri, durability="os") as other:
-        other._store.patience = Patience(lease=0.05)
+        other._store.timeouts = Timeouts(lease=0.05)
         with graph._store.leases.acquire([table_lease(PERSON, "gone")], 1):
             report = clean(other)
             assert report.forks.count == 0
@@ -730,7 +730,7 @@ def test_one_table_that_fails_keeps_none_of_the_others_from_it(graph, monkeypatc
         graph.load([{"type": "Company", "data": {"name": f"c{n}"}}])
     store = graph._store
     with store.leases.acquire([table_lease(PERSON, None)], 1), Graph.open(graph.uri) as other:
-        other._store.patience = Patience(lease=0.05)
+        other._store.timeouts = Timeouts(lease=0.05)
         report = clean(other)
     assert "being written" in report.table(PERSON).error
     assert report.table(PERSON).old_versions_removed == 0

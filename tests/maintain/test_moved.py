@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.moved import misplaced
+from omnigraph.commit.relocation import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses

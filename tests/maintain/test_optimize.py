@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.store import Patience
+from omnigraph.commit.rows import VersionRow
+from omnigraph.commit.store import Timeouts
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
     BranchNotFound,
@@ -357,7 +357,7 @@ def publish_head(graph, key):
     head = store.tables.head(pin.ref)
     made = CommittedTable(pin.ref, head, pin.row_count, store.tables.info(pin.ref, head))
     intent = CommitIntent(new_ulid(), None, now_micros())
-    publication = Publication({key: pin.version}, [version_row(key, made)], commit=intent)
+    publication = Publication({key: pin.version}, [VersionRow.of(key, made)], commit=intent)
     store.publisher.publish(store.manifest(None), publication)
 
 
@@ -482,7 +482,7 @@ def test_and_not_for_ever(filled):
     with hooked(stop):
         writer.start()
         inside.wait()
-        filled._store.patience = Patience(lease=0.0)
+        filled._store.timeouts = Timeouts(lease=0.0)
         with pytest.raises(RecoveryRequired, match="by its writer"):
             filled.maintenance.optimize()
         finish.set()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph, backup_points, prune_backup, restore, verify_graph
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
 from omnigraph.maintain.backup import prune as backup_prune
 from omnigraph.maintain.backup.prune import _MARK, alone
@@ -274,14 +274,14 @@ def test_only_one_changes_a_backup_at_a_time(place, made, tmp_path):
     before = files(place)
     with (
         Graph.open(tmp_path / "g.omni", durability="os") as graph,
-        alone(objects, Patience()),
+        alone(objects, Timeouts()),
     ):
-        with pytest.raises(Conflict, match="another backup"), alone(objects, Patience(lease=0.0)):
+        with pytest.raises(Conflict, match="another backup"), alone(objects, Timeouts(lease=0.0)):
             raise AssertionError("both had it")
         assert len(backup_points(place)) == 4
         assert prune_backup(place, keep=1, dry_run=True).files > 0
         restore(place, tmp_path / "r.omni")
-        graph._store.patience = Patience(lease=0.0)
+        graph._store.timeouts = Timeouts(lease=0.0)
         with pytest.raises(Conflict):
             graph.maintenance.backup(place)
     assert files(place) == before

@@ -17,8 +17,9 @@ import pytest
 from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, HistoryGone, InputError
 from omnigraph.maintain.verify import ProblemCode, Weight, rows
 from omnigraph.spark.load.run import places_for
@@ -154,7 +155,7 @@ def load_in_parts(graph):
 
     def prepare(view):
         staged = view.stage.stage_fragments(view.table("node:Place"), parts, replaces=False)
-        return Prepared({"node:Place": (staged,)})
+        return PreparedWrite({"node:Place": (staged,)})
 
     request = WriteRequest(WriterKind.LOAD, None, frozenset({"node:Place"}), prepare)
     commit_write(store, request)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from omnigraph import Graph, backup_points, clone, restore
-from omnigraph.commit.moved import misplaced
+from omnigraph.commit.relocation import misplaced
 from omnigraph.errors import AlreadyInitialized, InputError, StorageCorrupt
 from omnigraph.storage.objects.copying import (
     PIECE,

@@ -9,7 +9,7 @@ import pytest
 from omnigraph import Graph, backup_points, clone, prune_backup, restore, verify_graph
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import TableRow, VersionRow
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import Conflict, StorageCorrupt
 from omnigraph.maintain.backup.index import _sum
@@ -193,9 +193,9 @@ def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(place, monkey
 def test_only_one_changes_a_backup_on_s3_at_a_time(place):
     before = files_below(ObjectStore(place.backup))
     with Graph.open(place.graph.uri, **place.options) as graph:
-        graph._store.patience = Patience(lease=0.0)
+        graph._store.timeouts = Timeouts(lease=0.0)
         with (
-            alone(ObjectStore(place.backup), Patience()),
+            alone(ObjectStore(place.backup), Timeouts()),
             pytest.raises(Conflict, match="another backup"),
         ):
             graph.maintenance.backup(place.backup.uri, **place.options)

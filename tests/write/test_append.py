@@ -12,8 +12,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.protocol import Prepared, WriteRequest, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     InputError,
     IntegrityError,
@@ -435,7 +436,7 @@ def delete(graph, slug):
 
     def prepare(view):
         staged = view.stage.stage_delete(view.table("node:Doc"), pc.field("id") == slug)
-        return Prepared({"node:Doc": (staged,)})
+        return PreparedWrite({"node:Doc": (staged,)})
 
     touches = frozenset({"node:Doc"})
     commit_write(graph._store, WriteRequest(WriterKind.MUTATION, None, touches, prepare))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.api.arguments import public
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.gone import reading
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.names import normal_branch
+from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.commit.schema.history import identified_at
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import CommitNotFound, InputError, NotFound
@@ -79,7 +79,7 @@ class GraphChanges:
             for found in (self._state(before), self._state(after))
         )
         wanted = ChangeFilter.of(kinds, types, ops)
-        with reading(store, one.snapshot), reading(store, other.snapshot):
+        with detect_removal(store, one.snapshot), detect_removal(store, other.snapshot):
             return find_diff(store, one, other, wanted, summary=summary)
 
     @public

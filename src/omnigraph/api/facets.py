@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from omnigraph.api.arguments import public
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import Tag, Tags
-from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema.history import schema_at
 from omnigraph.maintain.optimize.indexes import (
@@ -52,7 +52,7 @@ class GraphBranches:
     def delete(self, name: str) -> None:
         """Remove a branch that no other depends on."""
         self._graph._writable()
-        settle(self._graph._store, full=False)
+        recover(self._graph._store, full=False)
         Branches(self._graph._store).delete(name)
 
     @public

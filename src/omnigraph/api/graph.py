@@ -162,10 +162,10 @@ class Graph(GraphParts):
 
         Reads see other processes' commits without it. Gives what was recovered.
         """
-        from omnigraph.commit.lifecycle import settle
+        from omnigraph.commit.lifecycle import recover
 
         self._check_open()
-        done = settle(self._store, full=False) if self._mode == "rw" else []
+        done = recover(self._store, full=False) if self._mode == "rw" else []
         self._store.manifests.forget()
         self._store.datasets.forget()
         self._topology.forget()
@@ -560,10 +560,10 @@ class Graph(GraphParts):
         self._check_open()
         if self._mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
-        from omnigraph.commit.lifecycle import let_writers_in
+        from omnigraph.commit.lifecycle import ensure_no_schema_apply
 
         reject_reentrant_write(self.uri)
-        let_writers_in(self._store)
+        ensure_no_schema_apply(self._store)
         return self._checked()
 
 

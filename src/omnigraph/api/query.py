@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from omnigraph.api.arguments import ENGINES
-from omnigraph.commit.gone import reading
-from omnigraph.commit.in_use import Use
+from omnigraph.commit.removed_snapshots import detect_removal
+from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
@@ -98,7 +98,7 @@ def run_query(
     """
     plan, info = query.prepared.bind(query.values), query.prepared.info
     guard = ResourceGuard(limits)
-    use = Use(context.store.root.uri, context.snapshot)
+    lease = SnapshotLease(context.store.root.uri, context.snapshot)
     try:
         guard.check()
         if spark is None:
@@ -116,7 +116,7 @@ def run_query(
         raise
     return Result(
         columns_of(plan),
-        _again(first, batches, use),
+        _again(first, batches, lease),
         query_name=plan.name,
         target=target,
         links=links_of(plan),
@@ -127,12 +127,12 @@ def run_query(
 
 def _lasting(context: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what cleanup removed under them is said as such."""
-    with reading(context.store, context.snapshot):
+    with detect_removal(context.store, context.snapshot):
         yield from batches
 
 
 def _again(
-    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], use: Use
+    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], lease: SnapshotLease
 ) -> Iterator[pa.RecordBatch]:
     """All batches; the snapshot that they come from is in use until the last."""
     if first is not None:
@@ -213,7 +213,7 @@ def explain_plan(context: QueryContext, compiled: PreparedQuery | MutationPlan) 
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
     plan = compiled.plan
-    with reading(context.store, context.snapshot):
+    with detect_removal(context.store, context.snapshot):
         expected = estimates(Run(context, ResourceGuard(Limits()), compiled.info), compiled.ready)
     lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
     return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.api.arguments import public
-from omnigraph.commit.gone import reading
-from omnigraph.commit.in_use import Use
 from omnigraph.commit.names import branch_label
+from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
@@ -47,7 +47,7 @@ class GraphSnapshot:
         self._store = store
         self._catalog = catalog
         self._snapshot = snapshot
-        self._use = Use(store.root.uri, snapshot)
+        self._lease = SnapshotLease(store.root.uri, snapshot)
 
     @property
     def branch(self) -> str:
@@ -199,7 +199,7 @@ class GraphSnapshot:
 
     def _lasting(self) -> AbstractContextManager[None]:
         """Rows that are not there any more were removed with the state, most likely."""
-        return reading(self._store, self._snapshot)
+        return detect_removal(self._store, self._snapshot)
 
     def _pin(self, type_name: str) -> Pin:
         kind = find_type(self._catalog, type_name)

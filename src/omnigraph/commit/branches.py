@@ -75,7 +75,7 @@ class Branches:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
-        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease) as held:
+        with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease) as held:
             refuse_while_schema_changes(store, "branch create")
             self._end_claims(branch, is_held=is_claimed)
             known = self._known()
@@ -112,7 +112,7 @@ class Branches:
         """
         store = self._store
         if claims(store):
-            with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
+            with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
                 self._end_claims(name, is_held=name is not None)
 
     def _end_claims(self, branch: str | None, *, is_held: bool) -> None:
@@ -120,7 +120,7 @@ class Branches:
             if branch is not None and claim.branch != branch:
                 continue
             if is_held:
-                self._end_claim(claim, self._store.patience.lease)
+                self._end_claim(claim, self._store.timeouts.lease)
                 continue
             # Who cannot have the leases leaves the load, or the writer of its branch, alone.
             with (
@@ -172,11 +172,11 @@ class Branches:
         if branch is None:
             raise InputError("cannot delete branch 'main'")
         store = self._store
-        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
+        with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
             known = self._known()
             if branch not in known:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
-            with store.leases.acquire(self._writers(branch), store.patience.lease):
+            with store.leases.acquire(self._writers(branch), store.timeouts.lease):
                 if head is not None:
                     self._refuse_newer(branch, head)
                 owned = self._delete(branch, known)

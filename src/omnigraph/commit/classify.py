@@ -35,7 +35,7 @@ class Classification(Enum):
     """The observations cannot be true together; nothing may be touched."""
 
 
-class Mode(Enum):
+class ClassifyMode(Enum):
     """How much the versions alone can tell about a kind of writer."""
 
     STRICT = "strict"
@@ -56,19 +56,19 @@ class Decision(Enum):
     """The publish went through; only the sidecar was left behind."""
 
 
-def mode_of(sidecar: Sidecar) -> Mode:
+def mode_of(sidecar: Sidecar) -> ClassifyMode:
     """The mode in which :func:`classify` judges the tables of a sidecar."""
     match sidecar.writer_kind:
         case WriterKind.MUTATION | WriterKind.LOAD:
-            return Mode.STRICT
+            return ClassifyMode.STRICT
         case WriterKind.SCHEMA_APPLY | WriterKind.ENSURE_INDICES | WriterKind.OPTIMIZE:
-            return Mode.LOOSE
+            return ClassifyMode.LOOSE
         case WriterKind.BRANCH_MERGE:
             confirms = sidecar.schema_version >= CONFIRMATION_VERSION
-            return Mode.CONFIRMED if confirms else Mode.LOOSE
+            return ClassifyMode.CONFIRMED if confirms else ClassifyMode.LOOSE
 
 
-def classify(head: int, pin: int, sidecar_pin: SidecarPin, mode: Mode) -> Classification:
+def classify(head: int, pin: int, sidecar_pin: SidecarPin, mode: ClassifyMode) -> Classification:
     """Judge a table by versions alone.
 
     ``head`` is the newest version of the table on the sidecar's branch, ``pin`` the one that the
@@ -83,12 +83,12 @@ def classify(head: int, pin: int, sidecar_pin: SidecarPin, mode: Mode) -> Classi
         Classification.UNEXPECTED_AT_P1 if head == pin + 1 else Classification.UNEXPECTED_MULTISTEP
     )
     match mode:
-        case Mode.STRICT:
+        case ClassifyMode.STRICT:
             planned = as_expected and head == pin + 1 == sidecar_pin.post_commit_pin
             return Classification.ROLLED_PAST_EXPECTED if planned else unexpected
-        case Mode.LOOSE:
+        case ClassifyMode.LOOSE:
             return Classification.ROLLED_PAST_EXPECTED if as_expected else unexpected
-        case Mode.CONFIRMED:
+        case ClassifyMode.CONFIRMED:
             if sidecar_pin.confirmed_version is None:
                 return Classification.INCOMPLETE_PHASE_B
             if as_expected and sidecar_pin.confirmed_version == head:

@@ -33,7 +33,7 @@ def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
     """
     if branch is None or pin.branch == branch or branch not in store.inline.branches(pin.location):
         return
-    with store.leases.acquire([table_lease(pin.table_key, branch)], store.patience.lease):
+    with store.leases.acquire([table_lease(pin.table_key, branch)], store.timeouts.lease):
         if not _shows_its_fork(store, pin.table_key, branch):
             reclaim_fork(store, pin.table_key, pin.location, branch)
 
@@ -46,7 +46,7 @@ def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) 
     """
     known = store.inline.branches(location)
     for child in [name for name, info in known.items() if info.parent == branch]:
-        with store.leases.acquire([table_lease(table_key, child)], store.patience.lease):
+        with store.leases.acquire([table_lease(table_key, child)], store.timeouts.lease):
             if _shows_its_fork(store, table_key, child):
                 raise Conflict(
                     f"branch '{child}' still depends on the fork '{branch}' of '{table_key}'",

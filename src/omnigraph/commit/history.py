@@ -206,7 +206,7 @@ class Tags:
 
     def _alone(self) -> AbstractContextManager[LeaseGuard]:
         """Tags and branches change one after the other: a tag keeps the branch of its commit."""
-        return self._store.leases.acquire([BRANCHES_LEASE], self._store.patience.lease)
+        return self._store.leases.acquire([BRANCHES_LEASE], self._store.timeouts.lease)
 
     def _write(self, row: TagRow) -> None:
         reached(Failpoint.TAG_BEFORE_WRITE)

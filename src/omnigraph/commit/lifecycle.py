@@ -1,4 +1,4 @@
-"""The beginning of a graph, and what opening one has to put right first."""
+"""Creating a graph, and the recovery that opening one starts with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.recovery import Recovered, Recovery
-from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, to_arrow
+from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, VersionRow, to_arrow
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.lock import (
     is_locked,
@@ -38,20 +37,20 @@ _ABANDONED_SECONDS = 600
 
 
 def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contract:
-    """Create a graph. Of several that try at one root, exactly one succeeds.
+    """Create a graph. Of several concurrent calls at one root, exactly one succeeds.
 
-    The manifest is written last and in one piece: until then there is no graph, and what a
-    crash leaves can be initialised over with ``force``.
+    The manifest is written last and in one piece: until then there is no graph, and ``force``
+    replaces what a crash left.
     """
     files = store.schema_files
     if not force and files.present():
         raise _initialized(store)
     catalog = compile_schema(source)
     try:
-        with store.leases.acquire([INIT_LEASE], store.patience.lease):
+        with store.leases.acquire([INIT_LEASE], store.timeouts.lease):
             _claim_and_create(store, catalog, source, force)
     finally:
-        # The lease lay there; the first write makes the directory for good.
+        # It held the lease; the first write creates the directory again.
         store.objects.remove_if_empty(LEASE_FOLDER)
     try:
         return files.load()
@@ -69,7 +68,7 @@ def _claim_and_create(store: GraphStore, catalog: Catalog, source: str, force: b
             if not force
             else AlreadyInitialized(
                 f"there is a graph with data at '{store.root.uri}'",
-                hint="choose another place, or remove that graph first",
+                hint="choose another location, or remove that graph first",
             )
         )
     if not store.schema_files.claim(source, force=force):
@@ -106,11 +105,11 @@ def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
     rows: list[Row] = []
     for kind in _types(catalog):
         location = table_location(kind)
-        # Left by an attempt that never came to its manifest.
+        # Left by an attempt that never wrote its manifest.
         store.objects.delete_prefix(location)
         created = store.inline.create(location, kind.arrow_schema())
         rows.append(TableRow(kind.table_key, location))
-        rows.append(version_row(kind.table_key, created))
+        rows.append(VersionRow.of(kind.table_key, created))
     genesis = CommitRow(new_ulid(), 1, None, now_micros())
     identity = initial_identity(catalog).to_json()
     return [
@@ -136,8 +135,8 @@ def table_location(kind: NodeType | EdgeType) -> str:
     return f"{folder}/{fnv1a_64(kind.name):016x}"
 
 
-def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
-    """Finish or take back what dead writers left: sidecars, staging files, branches of loads."""
+def recover(store: GraphStore, *, full: bool) -> list[Recovered]:
+    """Finish or undo what dead writers left: sidecars, staging files, branches of loads."""
     recovered = Recovery(store).heal(full=full)
     if SchemaStaging(store.objects).present():
         _reconcile(store)
@@ -147,15 +146,15 @@ def settle(store: GraphStore, *, full: bool) -> list[Recovered]:
     return recovered
 
 
-def let_writers_in(store: GraphStore) -> None:
-    """Refuse while a schema apply lives; one that died is settled first, without a restart."""
+def ensure_no_schema_apply(store: GraphStore) -> None:
+    """Refuse while a schema apply runs; one that died is recovered first, without a restart."""
     if is_locked(store):
-        settle(store, full=False)
+        recover(store, full=False)
         refuse_while_schema_changes(store)
 
 
 def _reconcile(store: GraphStore) -> None:
-    """Decide about staging files, unless they belong to a schema apply that lives."""
+    """Promote or discard staging files, unless they belong to a running schema apply."""
     with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
         if WriterKind.SCHEMA_APPLY in kinds:
@@ -169,11 +168,11 @@ def _reconcile(store: GraphStore) -> None:
 
 
 def _remove_abandoned_lock(store: GraphStore) -> None:
-    """A schema apply that died holding its lock branch would keep every writer out for ever."""
-    found = store.objects.head(branch_reference(SCHEMA_LOCK))
-    if found is None:
+    """Remove the lock branch of a schema apply that died: it would block every writer."""
+    lock = store.objects.head(branch_reference(SCHEMA_LOCK))
+    if lock is None:
         return
-    is_old = time.time() - found.modified.timestamp() >= _ABANDONED_SECONDS
+    is_old = time.time() - lock.modified.timestamp() >= _ABANDONED_SECONDS
     if not is_old and not is_ours(store):
         return
     with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
@@ -184,6 +183,7 @@ def _remove_abandoned_lock(store: GraphStore) -> None:
 
 def _initialized(store: GraphStore) -> AlreadyInitialized:
     return AlreadyInitialized(
-        f"graph already initialized at '{store.root.uri}'; pass --force to overwrite",
-        hint="open it with Graph.open; force only starts over where an init was interrupted",
+        f"graph already initialized at '{store.root.uri}'; "
+        "--force only replaces what an interrupted init left",
+        hint="open it with Graph.open",
     )

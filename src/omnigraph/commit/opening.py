@@ -26,14 +26,14 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
         only_main = Branches(store).list() == ["main"]
         files = store.schema_files.load(allow_missing=only_main)
         return contract_at(store, files, newest), []
-    from omnigraph.commit.lifecycle import settle
-    from omnigraph.commit.mending import ensure_readable
-    from omnigraph.commit.moved import heal_if_moved
+    from omnigraph.commit.lifecycle import recover
+    from omnigraph.commit.manifest_repair import ensure_readable
+    from omnigraph.commit.relocation import heal_if_moved
     from omnigraph.commit.removal import finish_removals
 
     ensure_readable(store, None)
     heal_if_moved(store)
-    recovered = settle(store, full=True)
+    recovered = recover(store, full=True)
     finish_removals(store)
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered

@@ -11,19 +11,16 @@ the sidecar to ``recovery``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from omnigraph.commit.checked_writes import BuiltUpon
 from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.forks import fork_table
-from omnigraph.commit.in_use import Use
-from omnigraph.commit.mending import ensure_readable
+from omnigraph.commit.manifest_repair import ensure_readable
 from omnigraph.commit.metadata import CommitMetadata
 from omnigraph.commit.names import branch_label, table_lease
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import (
     AlreadyDone,
     CommitIntent,
@@ -39,29 +36,24 @@ from omnigraph.commit.removal import announce_hard_drops
 from omnigraph.commit.rollback import find_ending, is_same_content
 from omnigraph.commit.rows import (
     ROLLED_BACK,
-    Row,
-    SchemaRow,
-    TableRow,
-    TombstoneRow,
     VersionRow,
 )
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import (
-    HardDrop,
     Registration,
     Sidecar,
     SidecarPin,
     Tombstone,
-    WriterKind,
 )
 from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.undo import undo_write
+from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import (
     Conflict,
     HistoryGone,
-    InternalError,
     OmniGraphError,
     OutcomePending,
     PublishContention,
@@ -72,17 +64,8 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.lang.schema import Catalog
 from omnigraph.logs import logger
 from omnigraph.storage.leases.local import LeaseGuard
-from omnigraph.storage.tables.fragments import (
-    StagedFragment,
-    TableLocator,
-    locate_table,
-    require_fragment_files,
-)
-from omnigraph.storage.tables.store import TableStore
-from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable
 
 _LOG = logger(__name__)
@@ -90,126 +73,11 @@ _HEAL_ATTEMPTS = 3
 _PAUSE_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What a writer staged, by table key, and what it looked at to judge that it may.
-
-    ``consulted`` are the tables whose content the judgement rests on, by the version seen.
-    ``revalidate`` judges again on a newer snapshot and gives the versions seen then.
-    """
-
-    tables: Mapping[str, Sequence[StagedTable]]
-    consulted: Mapping[str, int] = field(default_factory=dict)
-    revalidate: Callable[[Snapshot], Mapping[str, int]] | None = None
-    registrations: Sequence[TableRow] = ()
-    tombstones: Sequence[TombstoneRow] = ()
-    rows: Sequence[Row] = ()
-    met: Mapping[str, int] | None = None
-    """How many rows the statements of a mutation met, for the receipt."""
-    always: bool = False
-    """Whether there is a commit even when it changes nothing."""
-    created: Sequence[VersionRow] = ()
-    """The pins of tables that are registered and were made on the way, where no one sees them."""
-    renames: Mapping[str, str] = field(default_factory=dict)
-    """Tables that go on under another key, by the one they have."""
-    schema: NextSchema | None = None
-    """The schema that the graph has from this write on."""
-    hard_drops: Sequence[HardDrop] = ()
-    """What is removed from storage once it is published."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """What the commit says beside what every commit says, see ``metadata``."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.moves or self.rows or self.always)
-
-    @property
-    def moves(self) -> bool:
-        """Whether something happens before the publish that a crash could leave half done."""
-        return bool(self.tables or self.registrations or self.tombstones or self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class NextSchema:
-    """A schema on its way: what stands in the manifest about it, and its files."""
-
-    source: str
-    catalog: Catalog
-    rows: Sequence[SchemaRow]
-
-
-class WriteView:
-    """What a writer stages on: one snapshot, and its tables opened for writing."""
-
-    def __init__(self, store: GraphStore, snapshot: Snapshot, *, may_fork: bool) -> None:
-        self.snapshot = snapshot
-        self.stage: TableStore = store.tables
-        self._store = store
-        self._may_fork = may_fork
-
-    def table(self, table_key: str) -> Table:
-        """A table as the snapshot shows it, to read and to stage on.
-
-        On a branch that does not own the table yet, this forks it.
-        """
-        pin = self.snapshot.pin(table_key)
-        if pin is None:
-            raise InternalError(f"'{table_key}' is not in the snapshot")
-        branch = self.snapshot.branch
-        if branch is None or pin.branch == branch:
-            return self._store.table(pin)
-        if not self._may_fork:
-            raise InternalError(f"'{table_key}' cannot be forked without its lease")
-        ref = fork_table(self._store, pin, branch)
-        reached(Failpoint.WRITE_AFTER_FORK)
-        return self._store.tables.open(ref, pin.version)
-
-    def read(self, table_key: str) -> Table | None:
-        """A table as the snapshot shows it, only to read."""
-        pin = self.snapshot.pin(table_key)
-        return None if pin is None else self._store.table(pin)
-
-    def require_fragment_files(self, table: Table, parts: Iterable[StagedFragment]) -> None:
-        """Make sure that rows which others wrote for a table are still there."""
-        require_fragment_files(self._store.datasets, table.ref, parts)
-
-    def locate_table(self, table: Table) -> TableLocator:
-        """A table for processes that open it themselves."""
-        return locate_table(self._store.datasets, table)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
-    """One write: what it touches at most, and how it is staged.
-
-    A strict writer (update, delete, overwrite) decides on what it read, so it is refused when a
-    table moved; any other is staged again. ``prepare`` may be called more than once.
-    """
-
-    kind: WriterKind
-    branch: str | None
-    touches: frozenset[str]
-    prepare: Callable[[WriteView], Prepared]
-    strict: bool = False
-    actor: str | None = None
-    merged_parent: str | None = None
-    if_commit: str | None = None
-    """Only on top of this commit."""
-    idempotency_key: str | None = None
-    """Only once on this branch: a repeat is told what the first call was told."""
-    fingerprint: str | None = None
-    """What tells this write from another under the same key."""
-    schema_hash: str | None = None
-    """The schema that the writer knows; under another it is refused."""
-    waits: bool = False
-    """Whether nothing is staged before the leases are held."""
-
-
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     """Run a write to its end. One that turns out to change nothing makes no commit."""
     recovery = Recovery(store)
     recovery.heal()
-    deadline = time.monotonic() + store.patience.lease
+    deadline = time.monotonic() + store.timeouts.lease
     attempt = 0
     mended = False
     while True:
@@ -263,7 +131,7 @@ class _Write:
     def run(self) -> Receipt:
         request = self._request
         seen = self._manifest.current()
-        self._use = Use(self._store.root.uri, seen)
+        self._lease = SnapshotLease(self._store.root.uri, seen)
         # Asked after the snapshot is taken: nothing is judged that the first call has changed.
         first = _first_receipt(self._store, request)
         if first is not None:
@@ -275,7 +143,7 @@ class _Write:
             if prepared.is_empty:
                 return self._nothing(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
-        with self._store.leases.acquire(leases, self._store.patience.lease) as held:
+        with self._store.leases.acquire(leases, self._store.timeouts.lease) as held:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
             first = _first_receipt(self._store, request)
@@ -293,7 +161,7 @@ class _Write:
                 self._refuse_drift(now, prepared.tables)
             return self._commit(prepared, now, held)
 
-    def _prepare(self, snapshot: Snapshot, *, may_fork: bool) -> Prepared:
+    def _prepare(self, snapshot: Snapshot, *, may_fork: bool) -> PreparedWrite:
         try:
             return self._request.prepare(WriteView(self._store, snapshot, may_fork=may_fork))
         except (StorageMissing, HistoryGone) as error:
@@ -324,7 +192,7 @@ class _Write:
         pins = [snapshot.pin(key) for key in self._request.touches]
         return all(pin is None or pin.branch == self._request.branch for pin in pins)
 
-    def _is_stale(self, prepared: Prepared, seen: Snapshot, now: Snapshot) -> bool:
+    def _is_stale(self, prepared: PreparedWrite, seen: Snapshot, now: Snapshot) -> bool:
         if now.manifest_version == seen.manifest_version and now.e_tag == seen.e_tag:
             return False
         moved = [
@@ -354,7 +222,7 @@ class _Write:
 
     # -- A to D --------------------------------------------------------------------------
 
-    def _commit(self, prepared: Prepared, snapshot: Snapshot, held: LeaseGuard) -> Receipt:
+    def _commit(self, prepared: PreparedWrite, snapshot: Snapshot, held: LeaseGuard) -> Receipt:
         receipt = self._receipt(prepared)
         known = CommitMetadata.from_json(prepared.extra)
         metadata = replace(known, writer=self._request.kind.value)
@@ -404,11 +272,11 @@ class _Write:
         except OmniGraphError as error:
             raise self._pending("its schema files are not in place") from error
 
-    def _nothing(self, prepared: Prepared, snapshot: Snapshot) -> Receipt:
+    def _nothing(self, prepared: PreparedWrite, snapshot: Snapshot) -> Receipt:
         receipt = self._receipt(prepared)
         return replace(receipt, commit_id=None, version=snapshot.manifest_version)
 
-    def _receipt(self, prepared: Prepared) -> Receipt:
+    def _receipt(self, prepared: PreparedWrite) -> Receipt:
         """What the caller will be told, but for the version."""
         return Receipt(
             self._intent.commit_id,
@@ -459,7 +327,7 @@ class _Write:
             ) from error
         raise error
 
-    def _sidecar(self, prepared: Prepared, snapshot: Snapshot) -> Sidecar:
+    def _sidecar(self, prepared: PreparedWrite, snapshot: Snapshot) -> Sidecar:
         request = self._request
         return Sidecar(
             self._intent.commit_id,
@@ -500,7 +368,9 @@ class _Write:
             tuple(step.transaction_id for step in steps),
         )
 
-    def _commit_tables(self, prepared: Prepared, snapshot: Snapshot) -> dict[str, CommittedTable]:
+    def _commit_tables(
+        self, prepared: PreparedWrite, snapshot: Snapshot
+    ) -> dict[str, CommittedTable]:
         committed: dict[str, CommittedTable] = {}
         for key in sorted(prepared.tables):
             if committed:
@@ -521,11 +391,11 @@ class _Write:
         return committed
 
     def _publish(
-        self, prepared: Prepared, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
+        self, prepared: PreparedWrite, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
     ) -> Published:
         written = {key: _version(snapshot.pin(key)) for key in committed}
         renames = prepared.renames
-        pins = [version_row(renames.get(key, key), table) for key, table in committed.items()]
+        pins = [VersionRow.of(renames.get(key, key), table) for key, table in committed.items()]
         for key, new_key in renames.items():
             pin = snapshot.pin(key)
             if key not in committed and pin is not None:

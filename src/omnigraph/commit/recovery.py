@@ -23,9 +23,8 @@ from omnigraph.commit.classify import (
     mode_of,
 )
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.mending import ensure_readable
+from omnigraph.commit.manifest_repair import ensure_readable
 from omnigraph.commit.names import SCHEMA_LEASE, table_lease
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import AlreadyDone
 from omnigraph.commit.removal import announce_hard_drops
 from omnigraph.commit.rollback import (
@@ -275,7 +274,7 @@ class Recovery:
         if info is None:
             raise StorageMissing(f"version {version} of '{table_key}' does not exist")
         count = self._store.tables.open(ref, version, info.e_tag).count()
-        return version_row(table_key, CommittedTable(ref, version, count, info))
+        return VersionRow.of(table_key, CommittedTable(ref, version, count, info))
 
     def _schema_rows(
         self, sidecar: Sidecar, snapshot: Snapshot

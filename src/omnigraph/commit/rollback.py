@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.audit import TableOutcome
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
 from omnigraph.commit.rows import ROLLED_BACK, CommitRow, VersionRow
 from omnigraph.commit.sidecar import Sidecar, SidecarPin
@@ -174,7 +173,7 @@ def _expected(restored: Sequence[Restored]) -> dict[str, int]:
 
 
 def _pins(restored: Sequence[Restored]) -> list[VersionRow]:
-    return [version_row(each.table_key, each.table) for each in restored]
+    return [VersionRow.of(each.table_key, each.table) for each in restored]
 
 
 def publish_recovery(

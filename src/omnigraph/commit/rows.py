@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.objects.graph_paths import escaped, is_branch, is_location, refused
+from omnigraph.storage.tables.types import CommittedTable
 
 FORMAT_VERSION = 4
 FORMAT_KEY = "omnigraph:internal_schema_version"
@@ -113,6 +114,12 @@ class VersionRow(Row):
             "row_count": self.row_count,
             "metadata": _json(self.metadata),
         }
+
+    @staticmethod
+    def of(table_key: str, table: CommittedTable) -> VersionRow:
+        """The pin of a table at the version it was just given."""
+        info = table.info.to_json()
+        return VersionRow(table_key, table.version, table.ref.branch, table.row_count, info)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long a writer waits for others, in seconds.
 
     ``lease_ttl`` is how long a lease on S3 outlives a writer that died with it.
@@ -51,7 +51,7 @@ class GraphStore:
         self,
         root: Root,
         durability: Durability = Durability.DISK,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         *,
         create: bool = False,
     ) -> None:
@@ -62,7 +62,7 @@ class GraphStore:
             )
         refuse_a_file(root)
         self.root = root
-        self.patience = patience or Patience()
+        self.timeouts = timeouts or Timeouts()
         self.objects = ObjectStore(root, durability)
         self.datasets = Datasets(self.objects, durability)
         self.tables = TableStore(self.datasets)
@@ -74,15 +74,15 @@ class GraphStore:
 
     @cached_property
     def leases(self) -> Leases:
-        return open_leases(self.root, self.objects, self.patience.lease_ttl)
+        return open_leases(self.root, self.objects, self.timeouts.lease_ttl)
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self.datasets, self.leases, self.patience.publish)
+        return Publisher(self.datasets, self.leases, self.timeouts.publish)
 
     def _await_publisher(self, branch: str | None) -> None:
         """Wait until nobody publishes on a branch, for as long as a publish may take."""
-        deadline = time.monotonic() + self.patience.publish
+        deadline = time.monotonic() + self.timeouts.publish
         with suppress(OmniGraphError):
             while not self.leases.is_free(publish_lease(branch)):
                 if time.monotonic() > deadline:

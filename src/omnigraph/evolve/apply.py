@@ -8,17 +8,18 @@ from typing import Any
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
-from omnigraph.commit.protocol import NextSchema, Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.removal import Purpose, finish_removals, is_cleared
 from omnigraph.commit.rows import SchemaRow
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import first_version_of, identified
-from omnigraph.commit.schema.lock import alone_with_the_schema, refuse_branches
+from omnigraph.commit.schema.lock import lock_schema, refuse_branches
 from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
 from omnigraph.evolve.changes import changes_of, converted_values, kinds_of
 from omnigraph.evolve.events import schema_events
@@ -100,8 +101,8 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
     """Change the schema of a graph. Raises, and changes nothing, where that cannot be."""
     # A text that is wrong keeps nobody out.
     compile_schema(source, is_new=True)
-    settle(store, full=False)
-    with alone_with_the_schema(store):
+    recover(store, full=False)
+    with lock_schema(store):
         contract = store.schema_files.load()
         work = _Apply(contract, source, options)
         before = store.manifest(None).current()
@@ -141,14 +142,14 @@ class _Apply:
         self.hard_drops: tuple[HardDrop, ...] = ()
         """Known when it was prepared."""
 
-    def prepare(self, store: GraphStore, view: WriteView) -> Prepared:
+    def prepare(self, store: GraphStore, view: WriteView) -> PreparedWrite:
         violations = violations_of(store, view.snapshot, self.changes)
         if violations:
             raise _violated(violations)
         staged = stage_changes(store, view, self.changes)
         self.hard_drops = tuple(staged.hard_drops)
         rows, events = self._rows(store, view.snapshot)
-        return Prepared(
+        return PreparedWrite(
             staged.tables,
             staged.consulted,
             registrations=staged.registrations,
@@ -188,7 +189,7 @@ def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:
     try:
         reached(Failpoint.SCHEMA_BEFORE_CLEANUP)
         if drops:
-            finish_removals(store, Purpose.DROP, store.patience.lease)
+            finish_removals(store, Purpose.DROP, store.timeouts.lease)
         cleared += [drop.table_key for drop in drops if is_cleared(store, drop)]
     except OmniGraphError as error:
         _LOG.warning("data that was dropped for good is still on storage: %s", error)

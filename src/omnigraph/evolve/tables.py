@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from omnigraph.commit.lifecycle import table_location
-from omnigraph.commit.pins import version_row
-from omnigraph.commit.protocol import WriteView
 from omnigraph.commit.rows import TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.sidecar import HardDrop
 from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError
 from omnigraph.evolve.changes import Changes, TypeChange
 from omnigraph.lang.fnv import fnv1a_64
@@ -103,7 +102,7 @@ class _Staging:
         made = self._created(kind)
         key = kind.table_key
         self._out.registrations.append(TableRow(key, made.ref.location))
-        self._out.created.append(version_row(key, made))
+        self._out.created.append(VersionRow.of(key, made))
         self._out.consulted[key] = self._hidden.get(key, 0)
 
     def _created(self, kind: Kind) -> CommittedTable:

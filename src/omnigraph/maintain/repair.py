@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from omnigraph.commit.moved import heal_everything, misplaced
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.relocation import heal_everything, misplaced
 from omnigraph.commit.removal import finish_removals
 from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -101,7 +101,7 @@ def repair(
             return RepairReport(label, confirm, force, tables, misplaced=elsewhere)
     # A table is ahead for a moment while somebody writes to it; nobody does who has the leases.
     leases = [table_lease(pin.table_key, branch) for pin in own]
-    with store.leases.acquire(leases, store.patience.lease):
+    with store.leases.acquire(leases, store.timeouts.lease):
         now = store.manifest(branch).current()
         pins = [pin for pin in now.pins.values() if pin.branch == branch]
         tables = tuple(_judged(store, pin, confirm=confirm, force=force) for pin in pins)

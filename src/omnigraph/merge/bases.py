@@ -28,29 +28,29 @@ from omnigraph.write.delta import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Crossed:
+class CrissCrossState:
     """What merging two states makes, which no commit has."""
 
-    one: State
-    other: State
-    common: State | None
+    one: MergeState
+    other: MergeState
+    common: MergeState | None
     """What these two came from."""
     commits: frozenset[str]
     _found: dict[str, TableChanges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitState:
     """The state of a commit, or the one that a branch shows."""
 
     snapshot: Snapshot
     commits: frozenset[str] = frozenset()
 
 
-State: TypeAlias = Committed | Crossed
+MergeState: TypeAlias = CommitState | CrissCrossState
 
 
-def common_state(ancestry: Ancestry, commits: list[str]) -> State:
+def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState:
     """What two sides came from that have these commits in common."""
     state = _state(ancestry, commits)
     if state is None:
@@ -58,27 +58,27 @@ def common_state(ancestry: Ancestry, commits: list[str]) -> State:
     return state
 
 
-def _state(ancestry: Ancestry, commits: list[str]) -> State | None:
-    states: list[State] = []
+def _state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
+    states: list[MergeState] = []
     for commit in commits:
         snapshot = ancestry.state(commit)
         assert snapshot is not None
-        states.append(Committed(snapshot, frozenset({commit})))
+        states.append(CommitState(snapshot, frozenset({commit})))
 
-    def merged(one: State, other: State) -> State:
+    def merged(one: MergeState, other: MergeState) -> MergeState:
         before = ancestry.common_commits(sorted(one.commits), sorted(other.commits))
-        return Crossed(one, other, _state(ancestry, before), one.commits | other.commits)
+        return CrissCrossState(one, other, _state(ancestry, before), one.commits | other.commits)
 
     return reduce(merged, states) if states else None
 
 
-def table_versions(state: State, table_key: str) -> set[TableVersion | None]:
+def table_versions(state: MergeState, table_key: str) -> set[TableVersion | None]:
     """Every version of a table that a state is made of."""
     return {snapshot.table_version(table_key) for snapshot in _snapshots(state)}
 
 
-def _snapshots(state: State) -> Iterator[Snapshot]:
-    if isinstance(state, Committed):
+def _snapshots(state: MergeState) -> Iterator[Snapshot]:
+    if isinstance(state, CommitState):
         yield state.snapshot
     else:
         yield from _snapshots(state.one)
@@ -89,13 +89,13 @@ def _snapshots(state: State) -> Iterator[Snapshot]:
 
 
 def changes_between(
-    store: GraphStore, kind: Kind, before: State | None, after: State
+    store: GraphStore, kind: Kind, before: MergeState | None, after: MergeState
 ) -> TableChanges:
     """What differs in the table of a type; before none there were no rows."""
-    if isinstance(before, Crossed):
+    if isinstance(before, CrissCrossState):
         since = changes_between(store, kind, before.one, after)
         return apart(kind, _made(store, kind, before), since)
-    if isinstance(after, Crossed):
+    if isinstance(after, CrissCrossState):
         back = changes_between(store, kind, before, after.one).reversed()
         return apart(kind, back, _made(store, kind, after))
     key = kind.table_key
@@ -103,7 +103,7 @@ def changes_between(
     return find_changes(store, kind, start, after.snapshot.pin(key))
 
 
-def _made(store: GraphStore, kind: Kind, state: Crossed) -> TableChanges:
+def _made(store: GraphStore, kind: Kind, state: CrissCrossState) -> TableChanges:
     """What the merged state has that the first of the two has not."""
     found = state._found.get(kind.table_key)
     if found is None:

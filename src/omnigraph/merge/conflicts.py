@@ -49,7 +49,7 @@ _VIOLATIONS: tuple[tuple[type[OmniGraphError], ConflictKind], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class RowConflict:
     """One row that cannot be merged, as it was, as the target has it and as the source has it."""
 
     table_key: str
@@ -95,16 +95,16 @@ class Conflict:
         }
 
 
-def of_violation(violation: Violation) -> Conflict:
+def of_violation(violation: Violation) -> RowConflict:
     """A rule that the merged graph would break."""
     kind = next(
         (kind for error, kind in _VIOLATIONS if issubclass(violation.error_class, error)),
         ConflictKind.VALUE_CONSTRAINT_VIOLATION,
     )
-    return Conflict(violation.table_key, violation.row_id, kind, violation.message)
+    return RowConflict(violation.table_key, violation.row_id, kind, violation.message)
 
 
-def in_order(conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
+def in_order(conflicts: Sequence[RowConflict]) -> tuple[RowConflict, ...]:
     """By table, row and kind, whatever order they were found in."""
     return tuple(
         sorted(conflicts, key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
@@ -127,10 +127,10 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Conflicts(Sequence[Conflict]):
+class Conflicts(Sequence[RowConflict]):
     """Conflicts in a fixed order, for programs and as a table."""
 
-    found: tuple[Conflict, ...] = ()
+    found: tuple[RowConflict, ...] = ()
 
     def __getitem__(self, position: Any) -> Any:
         return self.found[position]
@@ -138,7 +138,7 @@ class Conflicts(Sequence[Conflict]):
     def __len__(self) -> int:
         return len(self.found)
 
-    def __iter__(self) -> Iterator[Conflict]:
+    def __iter__(self) -> Iterator[RowConflict]:
         return iter(self.found)
 
     def to_arrow(self) -> pa.Table:
@@ -202,7 +202,7 @@ class Resolution:
         else:
             self._each = _from_file(Path(given))
 
-    def choice(self, conflict: Conflict) -> Choice | None:
+    def choice(self, conflict: RowConflict) -> Choice | None:
         """What shall become of a conflict; none when nothing was said."""
         found = self._each.get(conflict.conflict_id, self._all)
         if found is not None:

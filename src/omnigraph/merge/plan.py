@@ -13,9 +13,9 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import AncestryGap, Inherited
-from omnigraph.merge.bases import Committed, State, changes_between, table_versions
+from omnigraph.merge.bases import CommitState, MergeState, changes_between, table_versions
 from omnigraph.merge.changes import TableChanges, doubted
-from omnigraph.merge.conflicts import Conflict, Conflicts, Resolution, in_order, of_violation
+from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
 from omnigraph.merge.stage import Placed, placed
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
@@ -36,7 +36,7 @@ class MergePlan:
 
 
 def changed_tables(
-    catalog: Catalog, base: State, source: Snapshot, gap: AncestryGap | None
+    catalog: Catalog, base: MergeState, source: Snapshot, gap: AncestryGap | None
 ) -> dict[str, Kind]:
     """The types whose tables a merge may write.
 
@@ -55,7 +55,7 @@ def changed_tables(
 def plan_merge(
     store: GraphStore,
     catalog: Catalog,
-    base: State,
+    base: MergeState,
     source: Snapshot,
     target: Snapshot,
     resolution: Resolution,
@@ -64,15 +64,15 @@ def plan_merge(
     """Bring the changes from base to source onto the target; what cannot be is a conflict."""
     deltas: dict[str, TableDelta] = {}
     counts: dict[str, TableCounts] = {}
-    conflicts: list[Conflict] = []
+    conflicts: list[RowConflict] = []
     homes: dict[str, Placed] = {}
     for key, kind in changed_tables(catalog, base, source, gap).items():
         if source.table_version(key) == target.table_version(key):
             continue
-        theirs = changes_between(store, kind, base, Committed(source))
+        theirs = changes_between(store, kind, base, CommitState(source))
         if theirs.is_empty and gap is None:
             continue
-        ours = changes_between(store, kind, base, Committed(target))
+        ours = changes_between(store, kind, base, CommitState(target))
         if gap is not None:
             ids = _unsure_ids(store, kind, base, gap, theirs, ours)
             theirs, ours = doubted(kind, theirs, ours, ids)
@@ -80,7 +80,7 @@ def plan_merge(
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
-            is_simple = isinstance(base, Committed) and gap is None
+            is_simple = isinstance(base, CommitState) and gap is None
             home = placed(kind, merged, theirs, ours) if is_simple else None
             if home is not None:
                 homes[key] = home
@@ -97,7 +97,7 @@ def plan_merge(
 def _unsure_ids(
     store: GraphStore,
     kind: Kind,
-    base: State,
+    base: MergeState,
     gap: AncestryGap,
     theirs: TableChanges,
     ours: TableChanges,
@@ -111,7 +111,7 @@ def _unsure_ids(
     def written(side: TableChanges, how: Inherited) -> pa.Array:
         if how.until is None:
             return side.written
-        return changes_between(store, kind, base, Committed(how.until)).written
+        return changes_between(store, kind, base, CommitState(how.until)).written
 
     source, target = written(theirs, gap.source), written(ours, gap.target)
     if gap.source.is_exact and gap.target.is_exact:

@@ -18,7 +18,7 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.merge.changes import UNSURE, TableChanges
-from omnigraph.merge.conflicts import OURS, THEIRS, Choice, Conflict, ConflictKind, Resolution
+from omnigraph.merge.conflicts import OURS, THEIRS, Choice, ConflictKind, Resolution, RowConflict
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.deltas import ROW_ID
 from omnigraph.storage.tables.store import KEY
@@ -38,7 +38,7 @@ class MergedRows:
     changed: pa.Table
     """Rows in the place of those that the target has under their ids."""
     deleted: pa.Array
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[RowConflict, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -147,7 +147,7 @@ class _Three:
         new: list[dict[str, pa.Array]] = []
         changed: list[dict[str, pa.Array]] = []
         deleted: list[str] = []
-        conflicts: list[Conflict] = []
+        conflicts: list[RowConflict] = []
         for row in rows.tolist():
             conflict = self._conflict(row, differ)
             choice = resolution.choice(conflict)
@@ -163,7 +163,7 @@ class _Three:
             self._table(new), self._table(changed), pa.array(deleted, pa.string()), tuple(conflicts)
         )
 
-    def _conflict(self, row: int, differ: dict[str, Any]) -> Conflict:
+    def _conflict(self, row: int, differ: dict[str, Any]) -> RowConflict:
         row_id = self._ids[row].as_py()
         key = self._kind.table_key
         is_new = not self._was[row]
@@ -181,10 +181,10 @@ class _Three:
             kind = ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE
             what = "inserted" if is_new else "changed"
             text = f"{key} '{row_id}' was {what} on both sides, differing in {', '.join(names)}"
-        return Conflict(key, row_id, kind, text, names, base, ours, theirs)
+        return RowConflict(key, row_id, kind, text, names, base, ours, theirs)
 
     def _resolved(
-        self, row: int, differ: dict[str, Any], conflict: Conflict, choice: Choice
+        self, row: int, differ: dict[str, Any], conflict: RowConflict, choice: Choice
     ) -> dict[str, pa.Array] | None:
         """The row as it shall be, each column with one value; none when it shall not be."""
         if not isinstance(choice, Mapping):
@@ -196,7 +196,7 @@ class _Three:
         return start | _values(self._kind, conflict, choice)
 
     def _side(
-        self, row: int, differ: dict[str, Any], conflict: Conflict, side: str
+        self, row: int, differ: dict[str, Any], conflict: RowConflict, side: str
     ) -> dict[str, pa.Array] | None:
         """One side where they clash; what only one of them changed is taken from it."""
         chosen, there = (
@@ -243,7 +243,7 @@ def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str,
     return columns, there
 
 
-def _values(kind: Kind, conflict: Conflict, choice: Mapping[str, Any]) -> dict[str, pa.Array]:
+def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dict[str, pa.Array]:
     """The values that somebody chose, each as a column of one."""
     found = {}
     for name, value in choice.items():

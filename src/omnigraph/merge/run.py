@@ -15,17 +15,18 @@ from omnigraph.commit.branches import Branches, refuse_while_schema_changes
 from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.merge.ancestry import Ancestry, AncestryGap
-from omnigraph.merge.bases import Committed, State, common_state
+from omnigraph.merge.bases import CommitState, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
@@ -118,7 +119,7 @@ class _Changes:
         self.plan = found
         return found
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         plan = self.planned(view.snapshot)
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
@@ -130,7 +131,7 @@ class _Changes:
             merge |= self._common.lineage.to_json()
         extra = {**self._extra, MERGE: merge} if merge else self._extra
         staged = stage_merge(view, plan.deltas, plan.places)
-        return Prepared(staged, plan.consulted, plan.validator.check, always=True, extra=extra)
+        return PreparedWrite(staged, plan.consulted, plan.validator.check, always=True, extra=extra)
 
     def _refuse_other_tables(self, plan: MergePlan) -> None:
         """Without its lease no table is written; a new common state may ask for another one."""
@@ -199,7 +200,7 @@ def _merged(
             meeting = _meeting(store, source, target, theirs, now)
         return meeting.common
 
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         # What somebody else has merged meanwhile is not merged again.
         prepared = changes.prepare(view)
         return replace(prepared, always=meeting.base != head)
@@ -239,7 +240,7 @@ def _merged(
 class _Common:
     """What two sides have in common."""
 
-    state: State
+    state: MergeState
     gap: AncestryGap | None = None
     """That there is more of it than the state says."""
     lineage: MergeLineage | None = None
@@ -263,10 +264,10 @@ def _meeting(
     ancestry = Ancestry(store, source, target)
     if ancestry.precedes(onto, head, source):
         lineage = ancestry.lineage(head, source, onto)
-        return _Meeting(onto, _Common(Committed(ours), None, lineage), onto)
+        return _Meeting(onto, _Common(CommitState(ours), None, lineage), onto)
     commits = ancestry.common_commits([head], [onto])
     if commits == [head]:
-        return _Meeting(head, _Common(Committed(theirs)), onto)
+        return _Meeting(head, _Common(CommitState(theirs)), onto)
     state = common_state(ancestry, commits)
     lineage = ancestry.lineage(head, source, onto)
     return _Meeting(commits[0], _Common(state, ancestry.gap, lineage), onto)
@@ -337,7 +338,7 @@ def _replayed(
     refuse_while_schema_changes(store)
     _refuse_another_schema(store, into, (base, source))
     names = (str(next(iter(extra.values()))), branch_label(into))
-    changes = _Changes(store, catalog, _Common(Committed(base)), source, names, options, extra)
+    changes = _Changes(store, catalog, _Common(CommitState(base)), source, names, options, extra)
     report = MergeReport(Outcome.MERGED, *names, _head(base))
     if options.dry_run:
         now = store.manifest(into).current()
@@ -350,7 +351,7 @@ def _replayed(
             outcome=Outcome.MERGED if plan.deltas or len(plan.conflicts) else Outcome.UP_TO_DATE,
         )
 
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         # Unlike a merge, a commit that changes nothing here is none.
         return replace(changes.prepare(view), always=False)
 

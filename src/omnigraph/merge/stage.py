@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.protocol import WriteView
+from omnigraph.commit.write_request import WriteView
 from omnigraph.merge.changes import TableChanges
 from omnigraph.merge.rows import MergedRows
 from omnigraph.storage.tables.deltas import ROW_ID, delete_rows

@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.conform import conform
@@ -62,6 +63,6 @@ class Append:
     def touches(self) -> frozenset[str]:
         return frozenset(self._deltas)
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         consulted = self._validator.check(view.snapshot)
-        return Prepared(stage_deltas(view, self._deltas), consulted, self._validator.check)
+        return PreparedWrite(stage_deltas(view, self._deltas), consulted, self._validator.check)

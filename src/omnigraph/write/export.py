@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.commit.gone import reading
-from omnigraph.commit.in_use import Use
+from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
@@ -46,7 +46,7 @@ class Export:
     ) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._use = Use(store.root.uri, snapshot)
+        self._lease = SnapshotLease(store.root.uri, snapshot)
         every: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
         if types is not None:
             wanted = {_named(catalog, name).table_key for name in types}
@@ -99,7 +99,7 @@ class Export:
 
     def lasting(self) -> AbstractContextManager[None]:
         """For whoever reads the tables: what cleanup removed meanwhile is said as such."""
-        return reading(self._store, self._snapshot)
+        return detect_removal(self._store, self._snapshot)
 
     def _pinned(self) -> Iterator[tuple[Kind, Pin]]:
         for kind in self._kinds:

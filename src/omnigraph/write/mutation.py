@@ -13,13 +13,14 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, StatementKind
@@ -109,17 +110,17 @@ class Mutation:
         """An update or delete decides on what it read; a table that moved refuses it."""
         return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         run = _Run(self._store, self._catalog, view.snapshot, self._files)
         for step in self._plan.statements:
             run.execute(step, _kind(self._catalog, step))
         deltas = run.deltas()
         if not deltas:
-            return Prepared({}, met=run.affected)
+            return PreparedWrite({}, met=run.affected)
         validator = Validator(self._store, self._catalog, deltas)
         consulted = validator.check(view.snapshot)
         staged = stage_deltas(view, deltas)
-        return Prepared(staged, consulted, validator.check, met=run.affected)
+        return PreparedWrite(staged, consulted, validator.check, met=run.affected)
 
 
 class _Run:

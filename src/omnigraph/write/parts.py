@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.commit.protocol import WriteView
+from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError, OmniGraphError
 from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.datasets import Datasets

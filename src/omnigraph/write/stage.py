@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.commit.protocol import WriteView
+from omnigraph.commit.write_request import WriteView
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable

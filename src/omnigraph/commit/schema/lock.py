@@ -65,7 +65,7 @@ def refuse_branches(others: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone_with_the_schema(store: GraphStore) -> Iterator[LeaseGuard]:
+def lock_schema(store: GraphStore) -> Iterator[LeaseGuard]:
     """Keep all writers and other applies out; refused where there are branches beside main."""
     with ExitStack() as leases:
         try:
@@ -88,7 +88,7 @@ def release(store: GraphStore) -> None:
 
 def _take(store: GraphStore) -> None:
     # The lease of the branches: none may be made between the look at them and the lock.
-    with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
+    with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
         if is_locked(store):
             if not is_ours(store):
                 raise in_progress()

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from omnigraph.commit.names import normal_branch
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.embed.job.pace import nothing
 from omnigraph.embed.job.requests import Refusal, Spent, too_many
 from omnigraph.embed.job.splits import (
@@ -341,7 +342,7 @@ class Fill:
             self._counts.commits.append(receipt.commit_id)
         self._tell("writing")
 
-    def _prepare(self, view: WriteView, touched: Mapping[str, set[int]]) -> Prepared:
+    def _prepare(self, view: WriteView, touched: Mapping[str, set[int]]) -> PreparedWrite:
         staged: dict[str, Sequence[StagedTable]] = {}
         self._staged = 0
         for key in sorted(touched):
@@ -363,7 +364,7 @@ class Fill:
             step = stage_columns(view.stage, table, updates)
             if step is not None:
                 staged[key] = (step,)
-        return Prepared(staged)
+        return PreparedWrite(staged)
 
 
 def status_of(

@@ -95,7 +95,7 @@ def backup(store: GraphStore, place: Root, many: int, tell: Told) -> BackupRepor
     refuse_a_file(place)
     durability = Durability.DISK if store.datasets.synced else Durability.OS
     target = ObjectStore(place, durability if store.root.is_local else Durability.DISK)
-    with alone(target, store.patience) as held:
+    with alone(target, store.timeouts) as held:
         finish_prune(target, held)
         return steadily(lambda: _point(store, target, many, tell, held))
 

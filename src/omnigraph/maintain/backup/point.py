@@ -71,12 +71,12 @@ class Files:
 
 def fix(store: GraphStore, stack: ExitStack) -> Moment:
     """Fix the moment; until the stack is left, markers keep cleanup away from its versions."""
-    with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
+    with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
         # An apply takes this lease to begin, so none begins now.
         refuse_while_schema_changes(store, "backup")
         branches = [normal_branch(name) for name in Branches(store).list()]
         leases = [publish_lease(branch) for branch in branches]
-        with store.leases.acquire(leases, store.patience.lease):
+        with store.leases.acquire(leases, store.timeouts.lease):
             snapshots = dict(_snapshots(store, branches))
         for branch, snapshot in snapshots.items():
             stack.callback(unmark, store, mark(store, branch, snapshot))

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from omnigraph.commit.store import Patience
+from omnigraph.commit.store import Timeouts
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
 from omnigraph.maintain.backup.index import (
     BackupPoint,
@@ -102,13 +102,13 @@ class PrunePolicy:
 
 
 @contextmanager
-def alone(backup: ObjectStore, patience: Patience) -> Iterator[LeaseGuard]:
+def alone(backup: ObjectStore, timeouts: Timeouts) -> Iterator[LeaseGuard]:
     """While nobody else changes a backup."""
-    leases = open_leases(backup.root, backup, patience.lease_ttl)
+    leases = open_leases(backup.root, backup, timeouts.lease_ttl)
     with ExitStack() as stack:
         stack.callback(backup.remove_if_empty, LEASE_FOLDER)
         try:
-            held = stack.enter_context(leases.acquire([BACKUP_LEASE], patience.lease))
+            held = stack.enter_context(leases.acquire([BACKUP_LEASE], timeouts.lease))
         except Conflict:
             raise Conflict(
                 f"another backup to '{backup.root.uri}', or a prune of it, is running",
@@ -123,7 +123,7 @@ def prune(backup: ObjectStore, policy: PrunePolicy, *, dry_run: bool = False) ->
     points(backup)
     if dry_run:
         return _plan(backup, policy).report(backup, dry_run=True)
-    with alone(backup, Patience()) as held:
+    with alone(backup, Timeouts()) as held:
         plan = _plan(backup, policy)
         _carry_out(backup, plan, held)
     return plan.report(backup, dry_run=False)

@@ -184,7 +184,7 @@ class _Filling:
     def _fill(self, root: Root, finish: Callable[[], None] | None = None) -> None:
         store = GraphStore(root, self._target.durability, create=True)
         try:
-            with store.leases.acquire([INIT_LEASE], store.patience.lease):
+            with store.leases.acquire([INIT_LEASE], store.timeouts.lease):
                 # Somebody else may have been faster while this process waited.
                 _refuse_what_is_there(self._target.root)
                 there = self._begin(store)

@@ -13,11 +13,11 @@ from typing import Any
 
 from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.in_use import in_use
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot_leases import leased_snapshots
 from omnigraph.commit.staging import ENDING, FOLDER, markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, OmniGraphError, StorageMissing
@@ -209,7 +209,7 @@ class _Planning:
     def _need_heads(self) -> None:
         for snapshot in self._heads.values():
             self._needs.head(places_of(snapshot))
-        for snapshot in in_use(self._store.root.uri):
+        for snapshot in leased_snapshots(self._store.root.uri):
             self._needs.exact |= places_of(snapshot)
         for table in self._tables.values():
             for name, info in table.branches.items():
@@ -271,7 +271,7 @@ class _Planning:
         states = [state for found in self._states.values() for state in found]
         kept = {place: self._is_kept(place) for state in states for place in state.places}
         infos = self._tables[MANIFEST].branches.values()
-        snapshots = in_use(self._store.root.uri)
+        snapshots = leased_snapshots(self._store.root.uri)
         used = {place.ref for snapshot in snapshots for place in places_of(snapshot)}
         for branch, states in self._states.items():
             forks = {info.parent_version for info in infos if info.parent == branch}

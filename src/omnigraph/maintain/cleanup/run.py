@@ -260,7 +260,7 @@ class _Cleaning:
         store = self._store
         if self._dry_run:
             return self._forks_and_strays(), self._manifests()
-        with store.leases.acquire([BRANCHES_LEASE], store.patience.lease):
+        with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
             if watched(store) != self._plan.seen:
                 self._plan = make_plan(store, self._plan.policy, self._run)
             forks = self._forks_and_strays()
@@ -297,7 +297,7 @@ class _Cleaning:
             if branch not in store.inline.branches(MANIFEST):
                 store.inline.delete_branch(MANIFEST, branch)
             return
-        with store.leases.acquire([table_lease(self._key(ref), branch)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), branch)], store.timeouts.lease):
             try:
                 shown = {pin.ref for pin in store.manifest(branch).current().pins.values()}
             except BranchNotFound:
@@ -324,7 +324,7 @@ class _Cleaning:
     def _alone_with(self, branches: Iterable[str | None]) -> AbstractContextManager[LeaseGuard]:
         """While nobody publishes on some branches."""
         names = [publish_lease(branch) for branch in branches]
-        return self._store.leases.acquire(names, self._store.patience.lease)
+        return self._store.leases.acquire(names, self._store.timeouts.lease)
 
     # -- versions of tables --------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class _Cleaning:
         store = self._store
         if self._dry_run:
             return self._remove(ref, versions)
-        with store.leases.acquire([table_lease(self._key(ref), ref.branch)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), ref.branch)], store.timeouts.lease):
             if life_of(store, ref) != self._plan.lives[ref]:
                 raise Conflict(f"the copy '{ref.branch}' was made anew meanwhile", hint="repeat")
             reached(Failpoint.CLEANUP_BEFORE_TABLE)
@@ -400,7 +400,7 @@ class _Cleaning:
             return self._alone(ref, versions[:-1])[1]
         if self._dry_run:
             return self._size(ref)
-        with store.leases.acquire([table_lease(self._key(ref), None)], store.patience.lease):
+        with store.leases.acquire([table_lease(self._key(ref), None)], store.timeouts.lease):
             if versions_of(store.datasets, ref)[-1].version != versions[-1]:
                 # Its name was given again: what is there now belongs to a type.
                 raise Conflict(f"'{self._key(ref)}' was made anew meanwhile", hint="repeat")

@@ -15,10 +15,11 @@ from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError, NotFound, OmniGraphError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
@@ -398,7 +399,7 @@ class _Builder:
         self.built: list[tuple[str, str, IndexKind]] = []
         self.failed: list[tuple[str, IndexSpec]] = []
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         staged: dict[str, tuple[StagedTable, ...]] = {}
         self.built, self.failed = [], []
         for key, specs in sorted(self._needs(view.snapshot).items()):
@@ -408,7 +409,7 @@ class _Builder:
             self.failed += [(key, spec) for spec in failed]
             self.built += [(key, spec.column, spec.kind) for spec in specs if spec not in failed]
         reached(Failpoint.INDEXES_AFTER_STAGE)
-        return Prepared(staged)
+        return PreparedWrite(staged)
 
 
 def _needed(store: GraphStore, catalog: Catalog, snapshot: Snapshot, least_recall: float) -> Needs:

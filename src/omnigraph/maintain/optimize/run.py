@@ -16,12 +16,13 @@ from typing import Any, ClassVar
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
@@ -236,7 +237,7 @@ class _Done:
         self._seen = {each.table_key: each.pin for each in surveys}
         self.upkeep = work.do(surveys)
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         moved = [key for key in sorted(self.keys) if view.snapshot.pin(key) != self._seen[key]]
         if moved:
             if not self._may_redo:
@@ -247,7 +248,7 @@ class _Done:
             self.upkeep |= self._work.do(surveys)
             pins = {key: view.snapshot.pin(key) for key in moved}
             self._seen |= {key: pin for key, pin in pins.items() if pin is not None}
-        return Prepared({key: each.steps for key, each in sorted(self.upkeep.items())})
+        return PreparedWrite({key: each.steps for key, each in sorted(self.upkeep.items())})
 
 
 def _stats(each: Upkeep, *, is_committed: bool) -> TableStats:
@@ -274,7 +275,7 @@ def refuse_unsettled(store: GraphStore) -> None:
     keep it apart from us, and where many write there is always one.
     """
     recovery = Recovery(store)
-    deadline = time.monotonic() + store.patience.lease
+    deadline = time.monotonic() + store.timeouts.lease
     found = set(store.sidecars.list())
     while True:
         recovery.heal()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from omnigraph.commit.metadata import LOAD
-from omnigraph.commit.protocol import Prepared, WriteView
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteView
 from omnigraph.errors import InputError, StorageDenied, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
@@ -193,7 +193,7 @@ class Load:
         """How many rows of each table are to be written."""
         return {key: spool.num_rows for key, spool in self._spools.items()}
 
-    def prepare(self, view: WriteView) -> Prepared:
+    def prepare(self, view: WriteView) -> PreparedWrite:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas, self._keys)
@@ -201,7 +201,7 @@ class Load:
         extra = {} if self._digest is None else {LOAD: self.report()}
         self._tell("writing")
         staged = stage_deltas(view, deltas)
-        return Prepared(staged, consulted, validator.check, met=self.rows(), extra=extra)
+        return PreparedWrite(staged, consulted, validator.check, met=self.rows(), extra=extra)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
         """Judge all rows together; what breaks a rule is refused or set aside, until none does.

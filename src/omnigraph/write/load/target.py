@@ -10,7 +10,7 @@ from typing import Any
 from omnigraph.commit.branch_claims import delete_claim
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.lifecycle import settle
+from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
 from omnigraph.commit.names import (
     branch_label,
@@ -19,12 +19,13 @@ from omnigraph.commit.names import (
     claim_lease,
     normal_branch,
 )
-from omnigraph.commit.protocol import Prepared, WriteRequest, WriteView, commit_write
+from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import check_head
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.rows import FINGERPRINT
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
@@ -73,7 +74,7 @@ def load_into(
     base = branch = normal_branch(target.branch)
     if target.from_branch is not None:
         # An earlier load that died may have left the branch, on a base that has moved on.
-        settle(store, full=False)
+        recover(store, full=False)
     is_new = target.from_branch is not None and branch_label(branch) not in Branches(store).list()
     if is_new:
         Branches(store).check_new(target.branch)
@@ -137,7 +138,7 @@ def _new_branch(store: GraphStore, target: LoadTarget) -> Iterator[str | None]:
     A load that dies leaves its claim on the branch, and the next writer removes both.
     """
     branches, branch = Branches(store), check_new_branch(target.branch)
-    with store.leases.acquire([claim_lease(branch)], store.patience.lease):
+    with store.leases.acquire([claim_lease(branch)], store.timeouts.lease):
         try:
             claim = branches.create_for_load(branch, target.from_branch)
             yield branch
@@ -186,7 +187,7 @@ def _told(
 def _request(
     load: Load, branch: str | None, target: LoadTarget, origin: Mapping[str, Any]
 ) -> WriteRequest:
-    def prepare(view: WriteView) -> Prepared:
+    def prepare(view: WriteView) -> PreparedWrite:
         prepared = load.prepare(view)
         if target.idempotency_key is None:
             return prepared

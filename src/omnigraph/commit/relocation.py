@@ -42,14 +42,14 @@ def heal_if_moved(store: GraphStore) -> int:
     """
     if not _is_moved(store):
         return 0
-    with store.leases.acquire([MOVED_LEASE], store.patience.lease):
+    with store.leases.acquire([MOVED_LEASE], store.timeouts.lease):
         # Somebody else may have done it while this process waited.
         return _heal(store) if _is_moved(store) else 0
 
 
 def heal_everything(store: GraphStore) -> int:
     """The same for every file, whatever the one says that tells."""
-    with store.leases.acquire([MOVED_LEASE], store.patience.lease):
+    with store.leases.acquire([MOVED_LEASE], store.timeouts.lease):
         return _heal(store)
 
 

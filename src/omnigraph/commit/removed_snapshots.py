@@ -1,7 +1,8 @@
-"""States that were readable once and are not any more: cleanup removed them.
+"""Snapshots that cleanup removed while they were read.
 
-Cleanup spares what its own process reads and everything younger than an age floor; who reads
-longer than that in another process finds files missing. That is no damage, and is said as such.
+Cleanup keeps what its own process reads and everything younger than an age floor. A reader in
+another process that takes longer than that finds files missing. That is not damage, so it is
+reported as ``HistoryGone``.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from omnigraph.storage.tables.types import TableRef
 
 
 @contextmanager
-def reading(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
-    """Read from a snapshot: a file that went with it is ``HistoryGone``, not ``StorageMissing``."""
+def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
+    """Report a missing file as ``HistoryGone`` where its snapshot was removed."""
     try:
         yield
     except StorageMissing:
-        refuse_removed(store, snapshot)
+        check_not_removed(store, snapshot)
         raise
 
 
-def refuse_removed(store: GraphStore, snapshot: Snapshot) -> None:
+def check_not_removed(store: GraphStore, snapshot: Snapshot) -> None:
     """Raise if a snapshot was removed, by cleanup or with its branch.
 
-    Cleanup removes a state before what it shows. An earlier state whose tables went was lost for
-    good by a schema apply; from the newest nothing is ever removed, so what it lacks is damage.
+    Cleanup removes a state before its tables. An earlier state without its tables was lost for
+    good by a schema apply. Nothing is ever removed from the newest, so what it lacks is damage.
     """
     for pin in snapshot.pins.values():
         store.check_life(pin)
@@ -42,7 +43,7 @@ def refuse_removed(store: GraphStore, snapshot: Snapshot) -> None:
             store.datasets.info(pin.ref, pin.version) for pin in snapshot.pins.values()
         ):
             return
-    # A handle that was not asked for a while may take the state that went for the newest still.
+    # A handle that was idle for a while may still take the removed state for the newest.
     store.manifests.forget_versions()
     raise HistoryGone(
         f"version {version} of branch '{branch_label(snapshot.branch)}' was removed",

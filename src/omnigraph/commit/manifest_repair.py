@@ -1,4 +1,4 @@
-"""A manifest whose newest version cannot be read: what is done about it by whoever may write."""
+"""Repair of a manifest whose newest version cannot be read."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOG = logger(__name__)
 
 
 def ensure_readable(store: GraphStore, branch: str | None) -> bool:
-    """Make the newest version of a branch's manifest one that can be read; whether it was not.
+    """Take back an unreadable newest version of a branch's manifest; says whether there was one.
 
-    Somebody died, or met a full disk, after a damaged version had become visible. Nothing of it
+    A writer died, or its disk was full, after a damaged version had become visible. Nothing in it
     was acknowledged unless its checksums were recorded: then it was damaged later, and stays.
     """
     manifest = store.manifest(branch)
@@ -29,16 +29,16 @@ def ensure_readable(store: GraphStore, branch: str | None) -> bool:
         manifest.current()
         return False
     except StorageCorrupt:
-        with store.leases.acquire([publish_lease(branch)], store.patience.publish):
-            mended = _mend(store.datasets, manifest)
-        if not mended:
+        with store.leases.acquire([publish_lease(branch)], store.timeouts.publish):
+            is_repaired = _take_back_newest(store.datasets, manifest)
+        if not is_repaired:
             raise
         _LOG.warning("a damaged version of '%s' was taken back", manifest.ref.path)
         manifest.current()
         return True
 
 
-def _mend(datasets: Datasets, manifest: Manifest) -> bool:
+def _take_back_newest(datasets: Datasets, manifest: Manifest) -> bool:
     """Take the newest version back if it is damaged and was never acknowledged."""
     ref = manifest.ref
     versions = datasets.listed_versions(ref)
@@ -50,7 +50,7 @@ def _mend(datasets: Datasets, manifest: Manifest) -> bool:
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
     if _is_whole(datasets, manifest, head):
-        # Somebody else took the damaged one back.
+        # Another process took the damaged one back.
         return True
     if not _is_whole(datasets, manifest, base):
         return False
