@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
-    from omnigraph.write.load.run import LoadMode, LoadProgress
+    from omnigraph.write.load.job import LoadMode, LoadProgress
 
 __version__ = "0.1.0"
 
@@ -160,8 +160,8 @@ _LAZY = {
     "EmbeddingProgress": "omnigraph.embed.job.run",
     "Receipt": "omnigraph.commit.receipts",
     "LoadReceipt": "omnigraph.commit.receipts",
-    "LoadMode": "omnigraph.write.load.run",
-    "LoadProgress": "omnigraph.write.load.run",
+    "LoadMode": "omnigraph.write.load.job",
+    "LoadProgress": "omnigraph.write.load.job",
     "TableCounts": "omnigraph.commit.receipts",
     "Commit": "omnigraph.commit.history",
     "Tag": "omnigraph.commit.history",

@@ -35,7 +35,7 @@ from omnigraph.errors import InputError, NotFound
 from omnigraph.escaping import escape, has_controls
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
 from omnigraph.logs import logger
-from omnigraph.write.load.target import LoadTarget
+from omnigraph.write.load.job import LoadDestination
 from tests.cli.place import Place
 from tests.cli.test_every_command import commands
 from tests.sampling import rotating
@@ -90,7 +90,7 @@ def hostile_graph(path: Path, text: str) -> dict[str, str]:
     ids: dict[str, str] = {}
     with (
         mock.patch("omnigraph.api.arguments.check_actor"),
-        mock.patch("omnigraph.write.load.target.check_actor"),
+        mock.patch("omnigraph.write.load.job.check_actor"),
         Graph.init(path, SCHEMA, durability="os", actor=text) as graph,
     ):
         photo = "base64:cGljdHVyZQ=="
@@ -558,7 +558,7 @@ def test_an_actor_without_control_characters(tmp_path, actor):
             with pytest.raises(InputError, match="control characters"):
                 write()
         with pytest.raises(InputError, match="control characters"):
-            LoadTarget("main", actor=actor)
+            LoadDestination("main", actor=actor)
         assert graph.commits() == before
     with pytest.raises(InputError, match="control characters"):
         Graph.init(tmp_path / "other.omni", SCHEMA, actor=actor)

@@ -19,10 +19,10 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch
-from omnigraph.spark.load.run import shared_reading
+from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load import spool
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -204,12 +204,11 @@ def _load_in_shares(graph: Graph, file: str, branch: str, base: str | None = Non
     def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
         return [work(share) for share in shares]
 
-    reader = shared_reading(run, split_bytes=150)
+    reader = split_reader(run, split_bytes=150)
     key = None if base is None else "once"
-    target = LoadTarget(branch, base, actor="ana", idempotency_key=key)
-    return load_into(
-        graph._store, graph.catalog, [file], LoadMode.MERGE, LoadOptions(), target, reader
-    )
+    job = LoadJob([file], LoadMode.MERGE)
+    destination = LoadDestination(branch, base, actor="ana", idempotency_key=key)
+    return load_into(graph._store, graph.catalog, job, destination, reader)
 
 
 # -- other writes, through the protocol -----------------------------------------------------------

@@ -6,9 +6,9 @@ import json
 
 from omnigraph import Graph
 from omnigraph.maintain.cleanup.orphans import orphans
-from omnigraph.spark.load.run import shared_reading
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.spark.load.run import split_reader
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.spark.inputs import in_process
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P"
@@ -24,11 +24,9 @@ def test_a_merge_in_shares_replaces_rows_and_leaves_nothing(s3_root, tmp_path):
             load_into(
                 graph._store,
                 graph.catalog,
-                [str(path)],
-                LoadMode.MERGE,
-                LoadOptions(),
-                LoadTarget("main"),
-                shared_reading(in_process, 300),
+                LoadJob([str(path)], LoadMode.MERGE),
+                LoadDestination("main"),
+                split_reader(in_process, 300),
             )
         ages = graph.snapshot().read("P", ["age"])["age"].to_pylist()
         assert sorted(ages) == [0] * 25 + [25] * 25

@@ -69,10 +69,10 @@ def running() -> SparkEngine:
 @contextmanager
 def small_shares() -> Iterator[None]:
     """Let small tables and files be shared out as large ones are."""
-    shared = load.shared_reading
+    shared = load.split_reader
     with ExitStack() as stack:
         for target, value in (
-            ("omnigraph.spark.load.run.shared_reading", partial(shared, split_bytes=SPLIT_BYTES)),
+            ("omnigraph.spark.load.run.split_reader", partial(shared, split_bytes=SPLIT_BYTES)),
             ("omnigraph.spark.source.reader.ROWS_IN_PARTITION", ROWS),
             ("omnigraph.spark.query.sources._SHARE_ROWS", ROWS),
         ):

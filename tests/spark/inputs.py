@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 
 SCHEMA = """
 node P {
@@ -109,10 +109,10 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
     """What a load with random options says; the same for the same state of ``random``."""
     mode = LoadMode(random.choice(["merge", "append", "overwrite"]))
     allowed = random.choice([0, 0, 3, 100])
-    options = LoadOptions(max_rejects=allowed, rejects=rejects if allowed else None)
+    job = LoadJob(files, mode, max_rejects=allowed, rejects=rejects if allowed else None)
     is_branched = random.random() < 0.3
-    target = LoadTarget("b", "main") if is_branched else LoadTarget("main")
-    args = (graph._store, graph.catalog, files, mode, options, target)
+    destination = LoadDestination("b", "main") if is_branched else LoadDestination("main")
+    args = (graph._store, graph.catalog, job, destination)
     try:
         receipt = load_into(*args) if reader is None else load_into(*args, reader)
     except OmniGraphError as error:

@@ -13,8 +13,7 @@ from omnigraph.spark.export import Writing
 from omnigraph.spark.source.datasource import source_class
 from omnigraph.spark.source.writer import plan_write
 from omnigraph.storage.tables.fragments import locate_table
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.spark import cluster_jobs as jobs
 
 
@@ -92,9 +91,8 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
         plan = plan_write(
             uri,
             "Person",
-            LoadMode.APPEND,
-            LoadOptions(),
-            LoadTarget("main"),
+            LoadJob({"Person": None}, LoadMode.APPEND),
+            LoadDestination("main"),
             storage=options,
         )
         store = graph._store

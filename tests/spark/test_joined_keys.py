@@ -10,9 +10,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.spark.load.joined_keys import KEY_BYTES, KeyJoins
-from omnigraph.spark.load.run import shared_reading
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.spark.load.run import split_reader
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.spark.inputs import OWN_ID, content, in_process
 
 SCHEMA = """
@@ -78,11 +78,10 @@ def _edge(random: Random, spread: int) -> dict:
 
 def told(graph, path, mode, joins, rejects=None):
     """What a load says: its receipt, or its error."""
-    options = LoadOptions(rejects=rejects, max_rejects=2**63 if rejects else 0)
-    reader = shared_reading(in_process, 1_000, joins)
-    data = (graph._store, graph.catalog, [str(path)], mode, options, LoadTarget("main"))
+    job = LoadJob([str(path)], mode, rejects=rejects, max_rejects=2**63 if rejects else 0)
+    reader = split_reader(in_process, 1_000, joins)
     try:
-        receipt = load_into(*data, reader)
+        receipt = load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
     except OmniGraphError as error:
         return type(error).__name__, plain(f"{error.message} {error.hint} {error.details}")
     return receipt.records, receipt.rejected, receipt.met

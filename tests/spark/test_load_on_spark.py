@@ -9,9 +9,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import LoadError, OmniGraphError, StorageFull
-from omnigraph.spark.load.run import shared_reading
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.spark.load.run import split_reader
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.faults.disks import small_disk
 from tests.spark.dying import Dying
 from tests.spark.inputs import SCHEMA, content, load, make_files
@@ -37,7 +37,7 @@ def test_a_load_on_spark_is_a_load(seed, engine, tmp_path):
     random = Random(seed)
     files = make_files(random, tmp_path)
     state, said = random.getstate(), []
-    for name, reader in (("one", None), ("many", shared_reading(engine.tasks, 500))):
+    for name, reader in (("one", None), ("many", split_reader(engine.tasks, 500))):
         random.setstate(state)
         rejects = tmp_path / f"{name}.rejects"
         with Graph.init(tmp_path / f"{name}.omni", SCHEMA, durability="os") as graph:
@@ -79,11 +79,9 @@ def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path
         return spark.tasks(Dying(work, marks, deaths, how), shares, label)
 
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
-        target, options = LoadTarget("main"), LoadOptions()
-        reader = shared_reading(run, 4_000)
-        receipt = load_into(
-            graph._store, graph.catalog, [str(path)], LoadMode.APPEND, options, target, reader
-        )
+        job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
+        reader = split_reader(run, 4_000)
+        receipt = load_into(graph._store, graph.catalog, job, destination, reader)
         assert len(list(marks.iterdir())) == deaths
         counts = {key: each.inserted for key, each in receipt.tables.items()}
         assert counts == {"node:P": PEOPLE, "edge:K": PEOPLE - 1}
@@ -100,11 +98,9 @@ def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
             load_into(
                 graph._store,
                 graph.catalog,
-                [str(path)],
-                LoadMode.MERGE,
-                LoadOptions(),
-                LoadTarget("main"),
-                shared_reading(spark.tasks, 4_000),
+                LoadJob([str(path)], LoadMode.MERGE),
+                LoadDestination("main"),
+                split_reader(spark.tasks, 4_000),
             )
         assert caught.value.details["line"] == 2 * PEOPLE
         assert files_of(tmp_path / "g.omni") == before
@@ -117,15 +113,15 @@ def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         place = disk.top / "g.omni"
         with Graph.init(place, SCHEMA) as graph:
-            target, options = LoadTarget("main"), LoadOptions()
-            data = (graph._store, graph.catalog, [str(path)], LoadMode.APPEND, options, target)
+            job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
+            data = (graph._store, graph.catalog, job, destination)
             before = files_of(place)
             # Enough for the marker and the first shares.
             with disk.only(pages=6), pytest.raises(StorageFull):
-                load_into(*data, shared_reading(spark.tasks, 4_000))
+                load_into(*data, split_reader(spark.tasks, 4_000))
             assert files_of(place) == before
             assert len(graph.commits()) == 1
-            load_into(*data, shared_reading(spark.tasks, 4_000))
+            load_into(*data, split_reader(spark.tasks, 4_000))
             assert graph.snapshot().count("P") == PEOPLE
 
 

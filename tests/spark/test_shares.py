@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from omnigraph import Graph
-from omnigraph.spark.load.run import shared_reading
+from omnigraph.spark.load.run import split_reader
 from tests.spark.inputs import SCHEMA, content, in_process, load, make_files
 
 SEEDS = 25
@@ -33,7 +33,7 @@ def _compare(seed, folder):
     said, state = [], random.getstate()
     for name, reader in (
         ("one", None),
-        ("many", shared_reading(in_process, random.choice([50, 200, 1_000]))),
+        ("many", split_reader(in_process, random.choice([50, 200, 1_000]))),
     ):
         random.setstate(state)
         place = folder / f"{name}.omni"
@@ -65,7 +65,7 @@ def test_a_refused_load_leaves_no_file_behind(tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
         before = {path for path in (tmp_path / "g.omni").rglob("*") if path.is_file()}
         random = Random(1)
-        said = load(graph, [str(file)], random, shared_reading(in_process, 500))
+        said = load(graph, [str(file)], random, split_reader(in_process, 500))
         assert said[0] == "LoadError"
         after = {path for path in (tmp_path / "g.omni").rglob("*") if path.is_file()}
     assert after == before

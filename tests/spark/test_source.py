@@ -386,7 +386,7 @@ def test_a_key_makes_a_write_happen_once(classic: Any, graph: Graph):
     ("options", "message"),
     [
         ({}, "the type is missing"),
-        ({"type": "Person", "mode": "upsert"}, "'upsert' is no load mode"),
+        ({"type": "Person", "mode": "upsert"}, "invalid load mode 'upsert'"),
         ({"type": "Person", "max_reject": "3"}, "there is no option 'max_reject'"),
         ({"type": "Person", "branch": "nowhere"}, "nowhere"),
         ({"type": "Person", "strict_properties": "yes"}, "true or false, not 'yes'"),

@@ -12,10 +12,10 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import EntityNotFound, InputError, LoadError, ValueConversionError
-from omnigraph.spark.load.run import shared_reading
+from omnigraph.spark.load.run import split_reader
 from omnigraph.write.blobs import LocalFiles, blob_bytes, blob_size
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 
 SCHEMA = """\
 node Doc { slug: String @key  body: Blob?  cover: Blob?  title: String? }
@@ -233,18 +233,16 @@ def by_csv(graph, place, value, **how):
 def by_shares(graph, place, value, **how):
     """As a load on Spark does it."""
     (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
-    reader = shared_reading(lambda work, shares, label: [work(share) for share in shares])
-    target = LoadTarget("main")
-    data, options = [str(place / "x.ndjson")], LoadOptions(**how)
-    load_into(graph._store, graph.catalog, data, LoadMode.MERGE, options, target, reader)
+    reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
+    job = LoadJob([str(place / "x.ndjson")], LoadMode.MERGE, **how)
+    load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
 
 
 def by_shared_csv(graph, place, value, **how):
     (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
-    reader = shared_reading(lambda work, shares, label: [work(share) for share in shares])
-    target = LoadTarget("main")
-    data, options = [str(place / "Doc.csv")], LoadOptions(**how)
-    load_into(graph._store, graph.catalog, data, LoadMode.MERGE, options, target, reader)
+    reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
+    job = LoadJob([str(place / "Doc.csv")], LoadMode.MERGE, **how)
+    load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
 
 
 def by_parameter(graph, place, value, **how):

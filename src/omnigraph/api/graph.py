@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.spark.session.handed import Handed
     from omnigraph.write.append import Rows
-    from omnigraph.write.load.run import LoadMode, Progress
-    from omnigraph.write.load.sources import LoadData
+    from omnigraph.write.load.job import LoadData, LoadMode, Progress
 
 Mode = Literal["rw", "r"]
 
@@ -451,22 +450,29 @@ class Graph(GraphParts):
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
         on. ``spark`` is a session to use, or how to start one.
         """
-        from omnigraph.api.load import Loading, run_load
-        from omnigraph.write.load.run import LoadOptions, load_mode
-        from omnigraph.write.load.target import LoadTarget
+        from omnigraph.api.load import run_load
+        from omnigraph.write.load.job import LoadDestination, LoadJob, load_mode
 
-        if max_rejects is not None and max_rejects < 0:
+        if max_rejects is None:
+            max_rejects = 0 if rejects is None else 2**63
+        elif max_rejects < 0:
             raise InputError("max_rejects cannot be negative")
         contract = self._writable()
-        allowed = max_rejects if max_rejects is not None else (0 if rejects is None else 2**63)
-        options = LoadOptions(
-            format, types or {}, rejects, allowed, strict_properties, progress, allow_local_files
+        job = LoadJob(
+            data,
+            load_mode(mode),
+            format,
+            types or {},
+            rejects,
+            max_rejects,
+            strict_properties,
+            progress,
+            allow_local_files,
         )
-        target = LoadTarget(
+        destination = LoadDestination(
             branch, from_branch, actor or self._actor, if_commit, idempotency_key, dry_run
         )
-        loading = Loading(self._store, contract.catalog, data, load_mode(mode), options, target)
-        return run_load(loading, engine, spark)
+        return run_load(self._store, contract.catalog, job, destination, engine, spark)
 
     @public
     def append(

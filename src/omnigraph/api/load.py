@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from omnigraph.logs import logger
 from omnigraph.maintain.units import format_bytes
 from omnigraph.settings import Settings
 from omnigraph.write.export import Export
-from omnigraph.write.load.files import SourceOptions, source_files
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.sources import LoadData
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.files import Sources
+from omnigraph.write.load.job import LoadData, LoadDestination, LoadJob
 from omnigraph.write.reentrancy import guard_callback
 
 if TYPE_CHECKING:
@@ -32,54 +31,45 @@ SPARK_BYTES = 1 << 30
 """From so many bytes of files on, a load that may choose runs on Spark."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Everything about a load but the engine."""
-
-    store: GraphStore
-    catalog: Catalog
-    data: LoadData
-    mode: LoadMode
-    options: LoadOptions
-    target: LoadTarget
-
-
-def run_load(loading: Loading, engine: str, spark: Handed) -> LoadReceipt:
-    """Load on the engine that was asked for, or on the one that suits."""
+def run_load(
+    store: GraphStore,
+    catalog: Catalog,
+    job: LoadJob,
+    destination: LoadDestination,
+    engine: str,
+    spark: Handed,
+) -> LoadReceipt:
+    """Load on the requested engine; ``auto`` chooses by the size of the files."""
     if engine not in ENGINES:
-        raise InputError(f"'{engine}' is no load engine", hint=f"use one of {', '.join(ENGINES)}")
-    tell = loading.options.progress
-    if tell is not None:
-        guarded = replace(loading.options, progress=guard_callback(loading.store.root.uri, tell))
-        loading = replace(loading, options=guarded)
-    frames = _spark_frames(loading.data)
+        raise InputError(f"invalid load engine '{engine}'", hint=f"use one of {', '.join(ENGINES)}")
+    if job.on_progress is not None:
+        job = replace(job, on_progress=guard_callback(store.root.uri, job.on_progress))
+    frames = _spark_frames(job.data)
     if engine == "auto":
-        engine = "spark" if frames else _chosen(loading, spark is not None)
-    each = (loading.store, loading.catalog, loading.data, loading.mode, loading.options)
+        engine = "spark" if frames else _choose_engine(catalog, job, spark is not None)
     if engine == "local":
         if frames:
             raise InputError(
                 "a DataFrame of Spark is read by Spark",
                 hint="use engine='spark', or pass what toArrow() gives",
             )
-        return load_into(*each, loading.target)
-    from omnigraph.spark.load.frames import asking, frame_reading
+        return load_into(store, catalog, job, destination)
+    from omnigraph.spark.load.frames import asking, frame_reader
     from omnigraph.spark.load.joined_keys import KeyJoins
-    from omnigraph.spark.load.run import shared_reading, task_runner
+    from omnigraph.spark.load.run import split_reader, task_runner
     from omnigraph.spark.session.handed import opened_spark
 
-    progress = loading.options.progress
     if spark is None and frames:
         spark = frames[0].sparkSession
     settings = Settings.from_environ()
     with opened_spark(spark, settings.spark_options()) as running:
-        run = task_runner(running, progress)
+        run = task_runner(running, job.on_progress)
         joins = KeyJoins.from_text(running, settings.spark_key_bytes)
-        if isinstance(loading.data, Mapping):
-            reader = frame_reading(asking(progress), run, joins=joins)
+        if isinstance(job.data, Mapping):
+            reader = frame_reader(asking(job.on_progress), run, joins=joins)
         else:
-            reader = shared_reading(run, joins=joins)
-        return load_into(*each, loading.target, reader)
+            reader = split_reader(run, joins=joins)
+        return load_into(store, catalog, job, destination, reader)
 
 
 def run_export(
@@ -109,9 +99,9 @@ def _spark_frames(data: LoadData) -> list[Any]:
     return spark_frames(data)
 
 
-def _chosen(loading: Loading, has_spark: bool) -> str:
-    """Spark for many bytes of files, if it is there; that it starts is said in one line."""
-    size = _bytes_of(loading)
+def _choose_engine(catalog: Catalog, job: LoadJob, has_spark: bool) -> str:
+    """Spark for many bytes of files, if it is installed; its start is logged."""
+    size = _input_bytes(catalog, job)
     if size is None or size < SPARK_BYTES:
         return "local"
     from omnigraph.spark.session.handed import is_installed
@@ -127,9 +117,9 @@ def _chosen(loading: Loading, has_spark: bool) -> str:
     return "spark"
 
 
-def _bytes_of(loading: Loading) -> int | None:
-    """How large the files of a load are, none when they are not all files."""
-    data = loading.data
+def _input_bytes(catalog: Catalog, job: LoadJob) -> int | None:
+    """The total size of the files of a load; none if some data is not in files."""
+    data = job.data
     paths = [data] if isinstance(data, str | os.PathLike) else data
     if isinstance(paths, Mapping) or hasattr(paths, "read") or not isinstance(paths, list | tuple):
         return None
@@ -137,10 +127,8 @@ def _bytes_of(loading: Loading) -> int | None:
         return sum(
             os.path.getsize(file.path)
             for path in paths
-            for file in source_files(
-                os.fspath(path), SourceOptions(loading.options.form), loading.catalog
-            )
+            for file in Sources(catalog, job.format).files(os.fspath(path))
         )
     except (OmniGraphError, OSError, TypeError, ValueError):
-        # What is wrong with it, the load itself says.
+        # The load itself reports the error.
         return None

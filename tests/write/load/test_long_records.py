@@ -8,10 +8,10 @@ import pytest
 
 from omnigraph.errors import LoadError
 from omnigraph.spark.load import reading
-from omnigraph.spark.load.run import shared_reading
+from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load import limits, ndjson
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 
 SMALL = 1 << 16
 GOOD = b'{"type": "Person", "data": {"name": "Ada"}}\n'
@@ -28,10 +28,9 @@ def load_in_shares(graph, path):
     def run(work, shares, label):
         return [work(share) for share in shares]
 
-    reader = shared_reading(run, split_bytes=SMALL)
-    target = LoadTarget("main")
-    options = LoadOptions()
-    load_into(graph._store, graph.catalog, [str(path)], LoadMode.MERGE, options, target, reader)
+    reader = split_reader(run, split_bytes=SMALL)
+    job, destination = LoadJob([str(path)], LoadMode.MERGE), LoadDestination("main")
+    load_into(graph._store, graph.catalog, job, destination, reader)
 
 
 @pytest.mark.parametrize("case", FILES)

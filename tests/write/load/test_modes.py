@@ -532,7 +532,7 @@ def test_who_is_told_cannot_write_to_the_graph_that_is_loaded(filled, phase, wri
 
     with pytest.raises(InputError, match="a progress callback cannot write") as caught:
         filled.load(people("Dan"), progress=meddle)
-    assert "when the call has returned" in caught.value.hint
+    assert "after the call has returned" in caught.value.hint
     assert listing(filled) == before
     assert filled.load(people("Dan"), progress=lambda at: None).commit_id is not None
 

@@ -16,7 +16,7 @@ from omnigraph.errors import InputError
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.receipts import LoadReceipt
-    from omnigraph.write.load.run import LoadProgress
+    from omnigraph.write.load.job import LoadProgress
 
 MODES = ("overwrite", "append", "merge")
 FORMATS = ("ndjson", "csv", "parquet")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omnigraph.commit.names import normal_branch
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, InternalError, RowLimitExceeded
@@ -40,18 +42,10 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import count_ignored
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadProgress, Progress
 from omnigraph.write.load.rejects import Reject, Rejects, place
-from omnigraph.write.load.rejects_file import kept_in
-from omnigraph.write.load.run import (
-    Goal,
-    Load,
-    LoadMode,
-    LoadOptions,
-    LoadProgress,
-    Progress,
-    Reader,
-)
-from omnigraph.write.load.sources import LoadData
+from omnigraph.write.load.rejects_file import open_rejects
+from omnigraph.write.load.run import Load, Reader
 from omnigraph.write.load.tables import frame_batches
 from omnigraph.write.parts import Runner
 
@@ -112,17 +106,17 @@ class FrameIntake(SharedIntake):
         rejects: Rejects,
         run: Runner,
         places: Mapping[str, FragmentTarget],
-        options: LoadOptions,
+        job: LoadJob,
         joins: KeyJoins | None = None,
+        *,
+        is_keyed: bool = False,
     ) -> None:
         super().__init__(catalog, [], rejects, run, places, joins=joins)
         self._frames = frames
-        self._options = options
+        self._job = job
         self._text = text_of(catalog)
         self._numbers: list[np.ndarray | None] = []
-        self._known = FramesDigest()
-        if options.is_keyed:
-            self.digest = self._known  # type: ignore[assignment]
+        self.digest = FramesDigest() if is_keyed else None
 
     def read(self) -> None:
         """Have every frame read, once; what cannot be taken is refused here."""
@@ -134,9 +128,9 @@ class FrameIntake(SharedIntake):
                 len(self.files),
                 f"<{name}>",
                 self._places[kind.table_key],
-                self._options.strict_properties,
-                self._options.max_rejects,
-                self._options.is_keyed,
+                self._job.strict_properties,
+                self._job.max_rejects,
+                self.digest is not None,
             )
             self.files.append(reading.name)
             self._take(kind, self._frames.ask(value, reading))
@@ -156,7 +150,8 @@ class FrameIntake(SharedIntake):
             self._done.append(done)
             self._numbers.append(each.rows)
             self._offsets.append(Offset(lines, 0))
-            self._known.add(kind.table_key, each.digest)
+            if self.digest is not None:
+                self.digest.add(kind.table_key, each.digest)
             for reject in done.rejects:
                 self.rejects.add(reject.moved(reject.file, lines, 0))
             lines += done.lines
@@ -181,36 +176,36 @@ class FrameIntake(SharedIntake):
         return found
 
 
-def frame_reading(
+def frame_reader(
     ask: Ask, run: Runner, most_rows: int | None = None, joins: KeyJoins | None = None
 ) -> Reader:
-    """A reader of loads from frames, each of which is read by ``ask``."""
+    """A reader of frames, each of which is read by ``ask``."""
 
     @contextmanager
-    def framed(
+    def read(
         store: GraphStore,
         catalog: Catalog,
-        data: LoadData,
-        mode: LoadMode,
-        options: LoadOptions,
-        goal: Goal,
+        job: LoadJob,
+        destination: LoadDestination,
+        base: Snapshot,
     ) -> Iterator[Load]:
-        base = store.manifest(goal.base).current()
-        with kept_in(options.rejects, data) as kept, marked(store, goal.branch, base):
+        branch = normal_branch(destination.branch)
+        with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
             intake = FrameIntake(
                 catalog,
-                Frames(data, ask, most_rows),
-                Rejects(options.max_rejects, None if kept is None else kept.keep),
+                Frames(job.data, ask, most_rows),
+                Rejects(job.max_rejects, None if rejects is None else rejects.keep),
                 run,
-                places_for(store, catalog, base, goal.branch),
-                options,
+                places_for(store, catalog, base, branch),
+                job,
                 joins,
+                is_keyed=destination.idempotency_key is not None,
             )
             with intake.kept_only_if_used(store):
                 intake.read()
-                yield intake.load(store, base, mode, options.progress)
+                yield intake.load(store, base, job, intake.digest)
 
-    return framed
+    return read
 
 
 # -- asking ---------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.settings import Settings
-from omnigraph.spark.load.frames import asking, frame_reading, spark_frames
+from omnigraph.spark.load.frames import asking, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
 from omnigraph.spark.load.run import task_runner
 from omnigraph.spark.session.handed import opened_spark
 from omnigraph.spark.session.opening import Moment, opened
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
-from omnigraph.write.load.run import LoadOptions, Progress, load_mode
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob, Progress, load_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,43 +68,46 @@ class SparkGraph:
         As ``Graph.load``: each frame is evaluated once, every rule is checked, and a bad row
         refuses everything unless ``max_rejects`` or ``rejects`` lets some be set aside.
         """
-        said: dict[str, Any] = {
-            "rejects": rejects,
-            "max_rejects": max_rejects,
-            "strict_properties": strict_properties,
-            "progress": progress,
-        }
-        target: dict[str, Any] = {
-            "actor": actor,
-            "if_commit": if_commit,
-            "idempotency_key": idempotency_key,
-            "dry_run": dry_run,
-        }
         if self._graph is not None:
-            data = _named(self._graph.catalog, nodes or {}, edges or {})
-            engine = {"engine": "spark", "spark": self._spark}
             receipt: LoadReceipt = self._graph.load(
-                data, mode, branch, from_branch, **engine, **said, **target
+                _named(self._graph.catalog, nodes or {}, edges or {}),
+                mode,
+                branch,
+                from_branch,
+                engine="spark",
+                spark=self._spark,
+                rejects=rejects,
+                max_rejects=max_rejects,
+                strict_properties=strict_properties,
+                dry_run=dry_run,
+                progress=progress,
+                actor=actor,
+                if_commit=if_commit,
+                idempotency_key=idempotency_key,
             )
             return receipt
         here = opened(self.uri, self._options, writable=True)
         data = _named(here.catalog, nodes or {}, edges or {})
         if max_rejects is None:
-            said["max_rejects"] = 0 if rejects is None else 2**63
+            max_rejects = 0 if rejects is None else 2**63
+        job = LoadJob(
+            data,
+            load_mode(mode),
+            rejects=rejects,
+            max_rejects=max_rejects,
+            strict_properties=strict_properties,
+            on_progress=progress,
+        )
+        destination = LoadDestination(
+            branch, from_branch, actor, if_commit, idempotency_key, dry_run
+        )
         frames = spark_frames(data)
         session = self._spark or (frames[0].sparkSession if frames else None)
         settings = Settings.from_environ()
         with opened_spark(session, settings.spark_options()) as running:
             joins = KeyJoins.from_text(running, settings.spark_key_bytes)
-            return load_into(
-                here.store,
-                here.catalog,
-                data,
-                load_mode(mode),
-                LoadOptions(**said),
-                LoadTarget(branch, from_branch, **target),
-                frame_reading(asking(progress), task_runner(running, progress), joins=joins),
-            )
+            reader = frame_reader(asking(progress), task_runner(running, progress), joins=joins)
+            return load_into(here.store, here.catalog, job, destination, reader)
 
     def read(
         self,

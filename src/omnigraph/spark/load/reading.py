@@ -216,7 +216,7 @@ def _read(intake: Intake, split: Split) -> _Position:
                     is_last=split.end is None,
                 )
             position = _Position(end.lines, end.records, end.is_open)
-        elif source.form == "csv":
+        elif source.format == "csv":
             with opened(source.path) as stream:
                 read_csv(stream, intake.find(source.type_name), intake, source.path)
         else:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from omnigraph.commit.forks import clear_orphan
+from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
@@ -39,21 +40,26 @@ from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.digest import FilesDigest
-from omnigraph.write.load.files import SourceFile, SourceOptions, source_files
+from omnigraph.write.load.files import SourceFile, Sources
 from omnigraph.write.load.intake import count_ignored
-from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
-from omnigraph.write.load.rejects_file import kept_in
-from omnigraph.write.load.run import (
-    Goal,
-    Load,
+from omnigraph.write.load.job import (
+    LoadData,
+    LoadDestination,
+    LoadJob,
     LoadMode,
-    LoadOptions,
     LoadProgress,
     Progress,
-    Reader,
-    reading,
 )
-from omnigraph.write.load.sources import LoadData
+from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
+from omnigraph.write.load.rejects_file import open_rejects
+from omnigraph.write.load.run import (
+    Fingerprint,
+    Load,
+    Reader,
+    first_fingerprint,
+    is_by_files,
+    read_locally,
+)
 from omnigraph.write.parts import PartRows, PartsLedger, Runner
 from omnigraph.write.validate.violations import Violation
 
@@ -86,13 +92,11 @@ class SharedIntake:
         strict_properties: bool = False,
         allowed: int = 0,
         allow_local_files: bool = False,
-        digest: FilesDigest | None = None,
         split_bytes: int = SPLIT_BYTES,
         joins: KeyJoins | None = None,
     ) -> None:
         self.files = [file.path for file in files]
         self.rejects = rejects
-        self.digest = digest
         self.ignored: dict[str, int] = {}
         self.records = 0
         self._catalog = catalog
@@ -176,14 +180,13 @@ class SharedIntake:
                 self.rejects.end(each.last.moved(path, offset.lines, offset.records))
 
     def load(
-        self, store: GraphStore, base: Snapshot, mode: LoadMode, progress: Progress | None
+        self, store: GraphStore, base: Snapshot, job: LoadJob, digest: Fingerprint | None
     ) -> Load:
-        """What was read as a load; keys that cannot be held are joined by Spark."""
+        """The rows that were read, as a load; keys beyond the memory limit are joined by Spark."""
         if self._joins is not None:
-            size = self._key_bytes(base, mode)
+            size = self._key_bytes(base, job.mode)
             self._joined = self._joins.for_keys(size, store.datasets)
-        rows = self.spools()
-        return Load(store, self._catalog, mode, self, rows, progress, keys=self._joined)
+        return Load(store, self._catalog, job, self, self.spools(), digest, self._joined)
 
     def _key_bytes(self, base: Snapshot, mode: LoadMode) -> int:
         """What rules about sets have to look at; an overwrite also looks at what goes."""
@@ -296,62 +299,64 @@ def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner
     return run
 
 
-def shared_reading(
+def split_reader(
     run: Runner, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
 ) -> Reader:
-    """A reader of loads that has the work done by ``run``."""
+    """A reader of files whose splits are read by ``run``."""
 
     @contextmanager
-    def shared(
+    def read(
         store: GraphStore,
         catalog: Catalog,
-        data: LoadData,
-        mode: LoadMode,
-        options: LoadOptions,
-        goal: Goal,
+        job: LoadJob,
+        destination: LoadDestination,
+        base: Snapshot,
     ) -> Iterator[Load]:
-        if goal.known_as is not None and not goal.is_known_by_files:
-            # An earlier load of this key was told apart by its values, in their order.
-            with reading(store, catalog, data, mode, options, goal) as load:
+        first = first_fingerprint(store, destination, base.branch)
+        if first is not None and not is_by_files(first):
+            # The earlier load was identified by its values in their order.
+            with read_locally(store, catalog, job, destination, base) as load:
                 yield load
             return
-        base = store.manifest(goal.base).current()
-        with kept_in(options.rejects, data) as kept, marked(store, goal.branch, base):
-            files = listed(data, SourceOptions(options.form, options.types, kept), catalog)
+        branch = normal_branch(destination.branch)
+        with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
+            sources = Sources(catalog, job.format, job.types, rejects)
+            files = list_files(job.data, sources, catalog)
             intake = SharedIntake(
                 catalog,
                 files,
-                Rejects(options.max_rejects, None if kept is None else kept.keep),
+                Rejects(job.max_rejects, None if rejects is None else rejects.keep),
                 run,
-                places_for(store, catalog, base, goal.branch),
-                strict_properties=options.strict_properties,
-                allowed=options.max_rejects,
-                allow_local_files=options.allow_local_files,
-                digest=FilesDigest([f.path for f in files]) if options.is_keyed else None,
+                places_for(store, catalog, base, branch),
+                strict_properties=job.strict_properties,
+                allowed=job.max_rejects,
+                allow_local_files=job.allow_local_files,
                 split_bytes=split_bytes,
                 joins=joins,
             )
             with intake.kept_only_if_used(store):
                 intake.read()
-                yield intake.load(store, base, mode, options.progress)
+                is_keyed = destination.idempotency_key is not None
+                digest = FilesDigest(intake.files) if is_keyed else None
+                yield intake.load(store, base, job, digest)
 
-    return shared
+    return read
 
 
-def listed(data: LoadData, options: SourceOptions, catalog: Catalog) -> list[SourceFile]:
-    """The files of a load; nothing else can be read by several processes."""
+def list_files(data: LoadData, sources: Sources, catalog: Catalog) -> list[SourceFile]:
+    """The files of a load; no other data can be read by several processes."""
     paths = [data] if isinstance(data, str | PathLike) else data
     if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
         raise _no_files(data)
-    found: list[SourceFile] = []
+    files: list[SourceFile] = []
     for path in paths:
         if not isinstance(path, str | PathLike):
             raise _no_files(path)
-        found += source_files(fspath(path), options, catalog)
-    for name in options.types.values():
+        files += sources.files(fspath(path))
+    for name in sources.types.values():
         find_type(catalog, name)
-    options.check_used()
-    return found
+    sources.check_used()
+    return files
 
 
 def _no_files(data: object) -> InputError:

@@ -47,9 +47,9 @@ def _splits(number: int, file: SourceFile, size: int) -> Iterator[Split]:
     with opened(file.path):
         # A file that cannot be read is known before anything starts.
         pass
-    if file.form == "parquet":
+    if file.format == "parquet":
         yield from _row_groups(number, file, size)
-    elif file.form == "csv" or uncompressed(file.path) != file.path:
+    elif file.format == "csv" or uncompressed(file.path) != file.path:
         yield Split(number, file)
     else:
         yield from _ranges(number, file, size)

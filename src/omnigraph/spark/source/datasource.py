@@ -18,8 +18,7 @@ from omnigraph.spark.session.opening import Moment, opened
 from omnigraph.spark.source.feed import COLUMNS, FeedPlan
 from omnigraph.spark.source.reader import TypeScan, plan_scan
 from omnigraph.spark.source.writer import COMMIT_ROWS, TypeWrite, plan_write
-from omnigraph.write.load.run import LoadOptions, load_mode
-from omnigraph.write.load.target import LoadTarget
+from omnigraph.write.load.job import LoadDestination, LoadJob, load_mode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -267,16 +266,18 @@ def _plan_write(
     rejects = options.get("rejects")
     if allowed is None:
         allowed = 0 if rejects is None else 2**63
+    uri, type_name = _needed(options, "path"), _needed(options, "type")
     return plan_write(
-        _needed(options, "path"),
-        _needed(options, "type"),
-        load_mode(options.get("mode", "overwrite" if overwrite else "append")),
-        LoadOptions(
+        uri,
+        type_name,
+        LoadJob(
+            {type_name: None},
+            load_mode(options.get("mode", "overwrite" if overwrite else "append")),
             rejects=rejects,
             max_rejects=allowed,
             strict_properties=_switch(options, "strict_properties"),
         ),
-        LoadTarget(
+        LoadDestination(
             options.get("branch", "main"),
             options.get("from_branch"),
             options.get("actor"),

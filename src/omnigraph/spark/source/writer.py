@@ -21,13 +21,14 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema import text_of
 from omnigraph.spark.load.frame_rows import Answer, FrameReading, answer_of, take_rows
-from omnigraph.spark.load.frames import frame_reading
+from omnigraph.spark.load.frames import frame_reader
 from omnigraph.spark.load.run import places_for
 from omnigraph.spark.session.opening import opened
 from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
-from omnigraph.write.load.run import LoadMode, LoadOptions
-from omnigraph.write.load.target import LoadTarget, load_into
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.job import LoadDestination, LoadJob
+from omnigraph.write.load.run import first_commit
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -42,9 +43,8 @@ class TypeWrite:
 
     uri: str
     name: str
-    mode: LoadMode
-    options: LoadOptions
-    target: LoadTarget
+    job: LoadJob
+    destination: LoadDestination
     reading: FrameReading
     most_rows: int
     marker: str | None = None
@@ -57,19 +57,15 @@ class TypeWrite:
     def commit(self, answers: Sequence[Answer], key: str | None = None) -> None:
         """Judge what all tasks wrote and commit it; under a key only once."""
         here = opened(self.uri, self.storage, writable=True)
+        destination = self.destination
         try:
-            if key is not None and _is_there(here.store, self.target.branch, key):
-                self._discard(here.store, answers)
-                return
-            load_into(
-                here.store,
-                here.catalog,
-                {self.name: None},
-                self.mode,
-                self.options,
-                self.target if key is None else replace(self.target, idempotency_key=key),
-                frame_reading(lambda _, now: self._answers(answers, now), _here, self.most_rows),
-            )
+            if key is not None:
+                destination = replace(destination, idempotency_key=key)
+                if _is_committed(here.store, destination):
+                    self._discard(here.store, answers)
+                    return
+            reader = frame_reader(lambda _, now: self._answers(answers, now), _here, self.most_rows)
+            load_into(here.store, here.catalog, self.job, destination, reader)
         finally:
             self.end(here.store)
 
@@ -99,9 +95,8 @@ class TypeWrite:
 def plan_write(
     uri: str,
     name: str,
-    mode: LoadMode,
-    options: LoadOptions,
-    target: LoadTarget,
+    job: LoadJob,
+    destination: LoadDestination,
     *,
     most_rows: int = COMMIT_ROWS,
     is_marked: bool = False,
@@ -110,9 +105,9 @@ def plan_write(
     """Find where the rows of a write go."""
     here = opened(uri, storage, writable=True)
     kind = find_type(here.catalog, name)
-    branch = base = normal_branch(target.branch)
-    if target.from_branch is not None and not _has_branch(here.store, branch):
-        base = normal_branch(target.from_branch)
+    branch = base = normal_branch(destination.branch)
+    if destination.from_branch is not None and not _has_branch(here.store, branch):
+        base = normal_branch(destination.from_branch)
     seen = here.store.manifest(base).current()
     places = places_for(here.store, here.catalog, seen, branch)
     if kind.table_key not in places:
@@ -123,12 +118,12 @@ def plan_write(
         0,
         f"<{name}>",
         places[kind.table_key],
-        options.strict_properties,
-        options.max_rejects,
-        target.idempotency_key is not None,
+        job.strict_properties,
+        job.max_rejects,
+        destination.idempotency_key is not None,
     )
     marker = mark(here.store, branch, seen) if is_marked else None
-    return TypeWrite(uri, name, mode, options, target, reading, most_rows, marker, storage)
+    return TypeWrite(uri, name, job, destination, reading, most_rows, marker, storage)
 
 
 def _form(place: FragmentTarget) -> tuple[Any, ...]:
@@ -139,14 +134,10 @@ def _has_branch(store: GraphStore, branch: str | None) -> bool:
     return branch_label(branch) in Branches(store).list()
 
 
-def _is_there(store: GraphStore, name: str, key: str) -> bool:
-    """Whether a commit of this key is on a branch."""
-    branch = normal_branch(name)
-    if not _has_branch(store, branch):
-        return False
-    scoped = (branch, key)
-    found = store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
-    return found is not None
+def _is_committed(store: GraphStore, destination: LoadDestination) -> bool:
+    """Whether the idempotency key of a write has a commit on its branch."""
+    branch = normal_branch(destination.branch)
+    return _has_branch(store, branch) and first_commit(store, destination, branch) is not None
 
 
 def _here(work: Callable[[A], R], shares: Sequence[A], label: str) -> list[R]:

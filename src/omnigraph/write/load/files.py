@@ -1,4 +1,4 @@
-"""Which files a load reads, in which order, and what each of them holds."""
+"""The files of a load, in order, with their formats and types."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from omnigraph.write.load.streams import uncompressed
 FORMATS = ("ndjson", "csv", "parquet")
 STREAM = "-"
 """How ``types`` names an open file."""
-_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a load; records of NDJSON say themselves of which type they are."""
+    """One file of a load. NDJSON records name their own types, so ``type_name`` is none."""
 
     path: str
-    form: str
+    format: str
     type_name: str | None = None
 
 
-class SourceOptions:
-    """What a caller says about the sources: their format, and the types of files."""
+class Sources:
+    """Resolves paths to files: their formats, and the types that the caller named for them."""
 
     def __init__(
         self,
-        form: str | None = None,
+        catalog: Catalog,
+        format: str | None = None,
         types: Mapping[str, str] | None = None,
         rejects: RejectsFile | None = None,
     ) -> None:
-        if form is not None and form not in FORMATS:
-            raise InputError(f"'{form}' is no format", hint=f"use one of {', '.join(FORMATS)}")
+        if format is not None and format not in FORMATS:
+            raise InputError(f"invalid format '{format}'", hint=f"use one of {', '.join(FORMATS)}")
         if types is not None and not isinstance(types, Mapping):
-            raise InputError("types is no mapping", hint="pass the names of types by paths")
-        self.form = form
-        self.rejects = rejects
+            raise InputError("types must be a mapping", hint="map paths to names of types")
+        self.format = format
         self.types: dict[str, str] = {}
+        self._catalog = catalog
+        self._rejects = rejects
         for path, name in (types or {}).items():
             if not isinstance(path, str | os.PathLike) or not isinstance(name, str):
                 raise InputError(
@@ -54,19 +56,18 @@ class SourceOptions:
             self.types[_absolute(os.fspath(path))] = name
         self._unused = set(self.types)
 
-    def said(self, path: str) -> str | None:
+    def declared_type(self, path: str) -> str | None:
         """The type that the caller named for a file, or for the directory that holds it."""
-        found = self.types.get(_absolute(path))
         self._unused.discard(_absolute(path))
-        return found
+        return self.types.get(_absolute(path))
 
-    def refuse_written(self, source: str | int) -> None:
-        """A file that rejected records go to cannot be loaded as well."""
-        if self.rejects is not None:
-            self.rejects.refuse_source(source)
+    def reject_rejects_file(self, source: str | int) -> None:
+        """The file for rejected records cannot be loaded as well."""
+        if self._rejects is not None:
+            self._rejects.refuse_source(source)
 
     def check_used(self) -> None:
-        """A path that names no file of the load is a slip of the pen."""
+        """Raise if ``types`` names a path that is not loaded."""
         if self._unused:
             path = min(self._unused)
             raise InputError(
@@ -74,68 +75,69 @@ class SourceOptions:
                 details={"file": path},
             )
 
+    def files(self, path: str) -> Iterator[SourceFile]:
+        """The files of a path: a file, a directory or a pattern."""
+        self.reject_rejects_file(path)
+        if os.path.isdir(path):
+            yield from self._directory(path)
+        elif glob.has_magic(path) and not os.path.exists(path):
+            matches = sorted(
+                name for name in glob.glob(path, recursive=True) if not _is_hidden(name)
+            )
+            if not matches:
+                raise InputError(f"no file matches '{path}'", details={"file": path})
+            for match in matches:
+                yield from self.files(match)
+        else:
+            yield self._file(path, Path(uncompressed(path)).stem)
 
-def source_files(path: str, options: SourceOptions, catalog: Catalog) -> Iterator[SourceFile]:
-    """The files that a path names: itself, those in a directory, or those of a pattern."""
-    options.refuse_written(path)
-    if os.path.isdir(path):
-        yield from _in_folder(path, options, catalog)
-    elif glob.has_magic(path) and not os.path.exists(path):
-        found = sorted(each for each in glob.glob(path, recursive=True) if not _is_hidden(each))
-        if not found:
-            raise InputError(f"no file matches '{path}'", details={"file": path})
-        for each in found:
-            yield from source_files(each, options, catalog)
-    else:
-        yield _file(path, options, Path(uncompressed(path)).stem)
+    def _file(self, path: str, default_type: str) -> SourceFile:
+        suffix = Path(uncompressed(path)).suffix.lower()
+        format = self.format or _SUFFIXES.get(suffix, "ndjson")
+        if format == "ndjson":
+            return SourceFile(path, format)
+        return SourceFile(path, format, self.declared_type(path) or default_type)
 
+    def _directory(self, path: str) -> Iterator[SourceFile]:
+        """The files of an export, nodes before edges; otherwise every data file.
 
-def _file(path: str, options: SourceOptions, usual: str) -> SourceFile:
-    form = options.form or _ENDINGS.get(Path(uncompressed(path)).suffix.lower(), "ndjson")
-    if form == "ndjson":
-        return SourceFile(path, form)
-    return SourceFile(path, form, options.said(path) or usual)
-
-
-def _in_folder(path: str, options: SourceOptions, catalog: Catalog) -> Iterator[SourceFile]:
-    """What an export wrote, nodes before edges; else every file, as distributed programs write.
-
-    There the type of a file is that of its own name, of the directory, or as the caller says.
-    """
-    exported = list(_exported(path))
-    for type_name, file in exported:
-        yield _file(str(file), options, type_name)
-    if exported:
-        return
-    files = sorted(file for file in Path(path).rglob("*") if _is_data(file, Path(path)))
-    if not files:
-        raise InputError(
-            f"'{path}' is a directory without files to load",
-            hint="pass a file, or a directory that an export wrote",
-            details={"file": path},
-        )
-    said = options.said(path)
-    for file in files:
-        stem = Path(uncompressed(file.name)).stem
-        is_type = stem in catalog.node_types or stem in catalog.edge_types
-        usual = stem if is_type else Path(uncompressed(str(file.parent))).stem
-        yield _file(str(file), options, said or usual)
+        The type of a data file is the one declared for it, or else the name of the file or of
+        its directory.
+        """
+        exported = list(_exported(path))
+        for type_name, file in exported:
+            yield self._file(str(file), type_name)
+        if exported:
+            return
+        files = sorted(file for file in Path(path).rglob("*") if _is_data(file, Path(path)))
+        if not files:
+            raise InputError(
+                f"'{path}' is a directory without files to load",
+                hint="pass a file, or a directory that an export wrote",
+                details={"file": path},
+            )
+        declared = self.declared_type(path)
+        for file in files:
+            stem = Path(uncompressed(file.name)).stem
+            is_type = stem in self._catalog.node_types or stem in self._catalog.edge_types
+            default = stem if is_type else Path(uncompressed(str(file.parent))).stem
+            yield self._file(str(file), declared or default)
 
 
 def _exported(path: str) -> Iterator[tuple[str, Path]]:
-    """Each file with its type: that of its name, or of its directory where a type has several."""
-    for part, prefix in (("nodes", "node"), ("edges", "edge")):
-        folder = Path(path, part)
-        for found in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if found.is_dir():
-                files = sorted(each for each in found.iterdir() if not _is_hidden(str(each)))
-                yield from ((f"{prefix}:{found.name}", each) for each in files)
+    """Exported files with their types, by file name, or by directory where a type has several."""
+    for folder_name, prefix in (("nodes", "node"), ("edges", "edge")):
+        folder = Path(path, folder_name)
+        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if entry.is_dir():
+                files = sorted(file for file in entry.iterdir() if not _is_hidden(str(file)))
+                yield from ((f"{prefix}:{entry.name}", file) for file in files)
             else:
-                yield f"{prefix}:{Path(uncompressed(found.name)).stem}", found
+                yield f"{prefix}:{Path(uncompressed(entry.name)).stem}", entry
 
 
 def _is_data(file: Path, top: Path) -> bool:
-    """Markers such as ``_SUCCESS`` and checksums lie beside what distributed programs write."""
+    """Not a marker such as ``_SUCCESS`` or a checksum file of a distributed writer."""
     return file.is_file() and not any(map(_is_hidden, file.relative_to(top).parts))
 
 

@@ -65,8 +65,8 @@ class Intake:
         self.ignored: dict[str, int] = {}
         self.records = 0
         self.digest: Digest | None = None
-        """Set where somebody asks what was loaded."""
-        self.progress: Callable[[Intake], None] | None = None
+        """Set for a load with an idempotency key."""
+        self.progress: Callable[[], None] | None = None
         self.decoders: Decoders | None = Decoders(catalog)
         """They read most JSON; without them the result is the same."""
         self._sinks = sinks
@@ -115,7 +115,7 @@ class Intake:
         """So many records were converted."""
         self.records += count
         if self.progress is not None:
-            self.progress(self)
+            self.progress()
 
     def took_ids(self, kind: Kind, given: pa.Array) -> None:
         """Ids that records brought, null where one did not."""

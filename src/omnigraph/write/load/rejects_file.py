@@ -24,7 +24,7 @@ _IN_MEMORY = 1 << 20
 
 
 class RejectsFile:
-    """One file for rejected records; used inside ``kept_in``."""
+    """One file for rejected records; used inside ``open_rejects``."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = os.fspath(path)
@@ -108,7 +108,7 @@ class RejectsFile:
 
 
 @contextmanager
-def kept_in(path: str | PathLike[str] | None, data: Any) -> Iterator[RejectsFile | None]:
+def open_rejects(path: str | PathLike[str] | None, data: Any) -> Iterator[RejectsFile | None]:
     """The file for the rejected records of a load, none where nobody named one."""
     if path is None:
         yield None

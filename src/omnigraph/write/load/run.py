@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 from omnigraph.commit.metadata import LOAD
+from omnigraph.commit.rows import FINGERPRINT, CommitRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteView
@@ -19,61 +17,21 @@ from omnigraph.errors import InputError, StorageDenied, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog, NodeType
 from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
-from omnigraph.write.load.files import SourceOptions
+from omnigraph.write.load.files import Sources
 from omnigraph.write.load.intake import Intake
+from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.rejects import Rejects
-from omnigraph.write.load.rejects_file import kept_in
-from omnigraph.write.load.sources import LoadData, read_data
+from omnigraph.write.load.rejects_file import open_rejects
+from omnigraph.write.load.sources import read_data
 from omnigraph.write.load.spool import Spools, temporary_files
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import HeldKeys, Keys, Validator, Violation
-
-Progress = Callable[["LoadProgress"], None]
-
-
-class LoadMode(StrEnum):
-    """How loaded rows meet those that are there."""
-
-    MERGE = "merge"
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-
 
 _EFFECTS = {
     LoadMode.MERGE: Effect.UPSERT,
     LoadMode.APPEND: Effect.APPEND,
     LoadMode.OVERWRITE: Effect.OVERWRITE,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LoadProgress:
-    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``.
-
-    Where many processes work, ``done`` of ``total`` shares are, and further phases say at what.
-    """
-
-    phase: str
-    records: int
-    rejected: int
-    done: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """Everything that a caller may say about a load, beside data and mode."""
-
-    form: str | None = None
-    types: Mapping[str, str] = field(default_factory=dict)
-    rejects: str | PathLike[str] | None = None
-    max_rejects: int = 0
-    strict_properties: bool = False
-    progress: Progress | None = None
-    allow_local_files: bool = False
-    """Whether a Blob may name a file of this machine, whose content is stored."""
-    is_keyed: bool = False
-    """Whether an idempotency key stands for the data, so that a digest of it is needed."""
 
 
 class WaitingRows(RowSource, Protocol):
@@ -90,15 +48,15 @@ class WaitingRows(RowSource, Protocol):
         """Forget rows by their present positions; the others move up."""
 
 
-class Known(Protocol):
-    """What tells the data of a load from that of others."""
+class Fingerprint(Protocol):
+    """Identifies the data of a load."""
 
     def text(self) -> str:
         """The same for the same data."""
 
 
-class Read(Protocol):
-    """What was read, whoever read it."""
+class LoadIntake(Protocol):
+    """Counts and rejects of what was read, by one process or many."""
 
     @property
     def records(self) -> int:
@@ -113,10 +71,6 @@ class Read(Protocol):
         """What was refused so far."""
 
     @property
-    def digest(self) -> Known | None:
-        """What the data is known by, where somebody asked."""
-
-    @property
     def given_ids(self) -> set[str]:
         """The tables for which some record brought its own id."""
 
@@ -125,29 +79,28 @@ class Read(Protocol):
 
 
 class Load:
-    """Data that was read, converted and checked by itself; used inside ``reading``."""
+    """Rows that were read, converted and checked one by one; valid while their reader is open."""
 
     def __init__(
         self,
         store: GraphStore,
         catalog: Catalog,
-        mode: LoadMode,
-        intake: Read,
+        job: LoadJob,
+        intake: LoadIntake,
         spools: Mapping[str, WaitingRows],
-        progress: Progress | None = None,
-        digest: Known | None = None,
+        digest: Fingerprint | None = None,
         keys: Keys | None = None,
     ) -> None:
-        self._progress = progress
+        """``digest`` is given for a load with an idempotency key."""
+        self._job = job
         self._keys = keys or HeldKeys()
-        self._digest = digest or intake.digest
         self._store = store
         self._catalog = catalog
         self._intake = intake
-        self.mode = mode
+        self._digest = digest
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = spools
-        if mode is LoadMode.MERGE:
+        if job.mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id at all, and ids of our own never do.
             # Of others that name one id the last counts.
             for key in sorted(intake.given_ids):
@@ -165,50 +118,44 @@ class Load:
 
     @property
     def is_strict(self) -> bool:
-        return self.mode is LoadMode.OVERWRITE
-
-    @property
-    def records(self) -> int:
-        return self._intake.records
-
-    @property
-    def ignored(self) -> dict[str, int]:
-        return dict(sorted(self._intake.ignored.items()))
-
-    @property
-    def rejected(self) -> int:
-        return self._intake.rejects.count
+        return self._job.mode is LoadMode.OVERWRITE
 
     @property
     def fingerprint(self) -> str | None:
-        """What tells this load from another under the same key."""
-        digest = self._digest
-        return None if digest is None else f"load:{self.mode}:{self.records}:{digest.text()}"
+        """Distinguishes this load from another with the same idempotency key."""
+        if self._digest is None:
+            return None
+        return f"load:{self._job.mode}:{self._intake.records}:{self._digest.text()}"
 
-    def report(self) -> dict[str, Any]:
-        """What the load has to say beside its commit."""
-        return {"records": self.records, "ignored": self.ignored, "rejected": self.rejected}
+    def counts(self) -> dict[str, Any]:
+        """The fields of the receipt that do not come from the commit."""
+        return {
+            "records": self._intake.records,
+            "ignored": dict(sorted(self._intake.ignored.items())),
+            "rejected": self._intake.rejects.count,
+        }
 
     def rows(self) -> dict[str, int]:
         """How many rows of each table are to be written."""
         return {key: spool.num_rows for key, spool in self._spools.items()}
 
-    def prepare(self, view: WriteView) -> PreparedWrite:
+    def prepare(self, view: WriteView, extra: Mapping[str, Any]) -> PreparedWrite:
+        """Check and stage; ``extra`` is kept in the commit of a load with an idempotency key."""
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas, self._keys)
-        # Here and not before: of what is set aside the last is known only now.
-        extra = {} if self._digest is None else {LOAD: self.report()}
-        self._tell("writing")
+        # Not earlier: the check above may have rejected more records.
+        kept = {} if self._digest is None else {LOAD: self.counts(), **extra}
+        self._report("writing")
         staged = stage_deltas(view, deltas)
-        return PreparedWrite(staged, consulted, validator.check, met=self.rows(), extra=extra)
+        return PreparedWrite(staged, consulted, validator.check, met=self.rows(), extra=kept)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
         """Judge all rows together; what breaks a rule is refused or set aside, until none does.
 
         A row that is set aside may leave others without what they need, so all are judged again.
         """
-        self._tell("checking")
+        self._report("checking")
         while True:
             limit = None if self._intake.rejects.goes_on else 1
             deltas = self._deltas(snapshot)
@@ -221,7 +168,8 @@ class Load:
 
     def _refuse_emptying(self) -> None:
         """An overwrite all of whose records are bad would only delete."""
-        if self.mode is not LoadMode.OVERWRITE or not self.rejected:
+        rejected = self._intake.rejects.count
+        if self._job.mode is not LoadMode.OVERWRITE or not rejected:
             return
         for spool in self._spools.values():
             if not spool.num_rows:
@@ -229,7 +177,7 @@ class Load:
                     f"every record of {spool.kind.name} was set aside, "
                     "so the overwrite would only empty its table",
                     hint="mend the records, or delete the rows by a mutation",
-                    details={"table_key": spool.kind.table_key, "rejected": self.rejected},
+                    details={"table_key": spool.kind.table_key, "rejected": rejected},
                 )
 
     def _set_aside(self, violations: tuple[Violation, ...]) -> None:
@@ -244,12 +192,11 @@ class Load:
                 self._intake.refuse(found[row], place)
             spool.drop(list(found))
 
-    def _tell(self, phase: str) -> None:
-        if self._progress is not None:
-            self._progress(LoadProgress(phase, self.records, self.rejected))
+    def _report(self, phase: str) -> None:
+        self._job.report(phase, self._intake.records, self._intake.rejects.count)
 
     def _deltas(self, snapshot: Snapshot) -> dict[str, TableDelta]:
-        effect = _EFFECTS[self.mode]
+        effect = _EFFECTS[self._job.mode]
         deltas = {}
         for key, spool in self._spools.items():
             pin = snapshot.pin(key)
@@ -275,63 +222,69 @@ class Load:
         return self._looked_up[pin.table_key][1]
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """Where the rows of a load will be: on a branch that is there, or made from another."""
-
-    branch: str | None
-    base: str | None
-    known_as: str | None = None
-    """What an earlier load under the same idempotency key was known by."""
-
-    @property
-    def is_known_by_files(self) -> bool:
-        return self.known_as is not None and f":{FILES}" in self.known_as
-
-
 class Reader(Protocol):
-    """Whoever reads the data of a load."""
+    """Reads the data of a load; ``base`` is the state that it will be committed on."""
 
     def __call__(
         self,
         store: GraphStore,
         catalog: Catalog,
-        data: LoadData,
-        mode: LoadMode,
-        options: LoadOptions,
-        goal: Goal,
+        job: LoadJob,
+        destination: LoadDestination,
+        base: Snapshot,
     ) -> AbstractContextManager[Load]: ...
 
 
 @contextmanager
-def reading(
+def read_locally(
     store: GraphStore,
     catalog: Catalog,
-    data: LoadData,
-    mode: LoadMode,
-    options: LoadOptions,
-    goal: Goal,
+    job: LoadJob,
+    destination: LoadDestination,
+    base: Snapshot,
 ) -> Iterator[Load]:
-    """Read everything; the rows live until the end of the block."""
-    progress = options.progress
-    with _spool_folder() as folder, kept_in(options.rejects, data) as kept:
-        sources = SourceOptions(options.form, options.types, kept)
-        rejects = Rejects(options.max_rejects, None if kept is None else kept.keep)
+    """Read everything in this process; the spooled rows are deleted at the end of the block."""
+    with _spool_folder() as folder, open_rejects(job.rejects, job.data) as rejects_file:
         spools = Spools(Path(folder))
         intake = Intake(
             catalog,
             spools.open,
-            rejects,
-            strict_properties=options.strict_properties,
-            allow_local_files=options.allow_local_files,
+            Rejects(job.max_rejects, None if rejects_file is None else rejects_file.keep),
+            strict_properties=job.strict_properties,
+            allow_local_files=job.allow_local_files,
         )
-        if options.is_keyed:
+        if destination.idempotency_key is not None:
             intake.digest = Digest()
-        if progress is not None:
-            intake.progress = _reporter(progress)
-        read_data(data, intake, sources)
-        known = FilesDigest(intake.files) if goal.is_known_by_files else None
-        yield Load(store, catalog, mode, intake, spools.close(), progress, known)
+        if job.on_progress is not None:
+            intake.progress = lambda: job.report("reading", intake.records, intake.rejects.count)
+        read_data(job.data, intake, Sources(catalog, job.format, job.types, rejects_file))
+        digest: Fingerprint | None = intake.digest
+        if is_by_files(first_fingerprint(store, destination, base.branch)):
+            digest = FilesDigest(intake.files)
+        yield Load(store, catalog, job, intake, spools.close(), digest)
+
+
+def first_commit(
+    store: GraphStore, destination: LoadDestination, branch: str | None
+) -> CommitRow | None:
+    """The commit of an earlier load with the same idempotency key."""
+    if destination.idempotency_key is None:
+        return None
+    scoped = (branch, destination.idempotency_key)
+    return store.manifest(branch).with_state(lambda state, _: state.repeats.get(scoped))
+
+
+def first_fingerprint(
+    store: GraphStore, destination: LoadDestination, branch: str | None
+) -> str | None:
+    """The fingerprint of an earlier load with the same idempotency key."""
+    first = first_commit(store, destination, branch)
+    return None if first is None else first.extra.get(FINGERPRINT)
+
+
+def is_by_files(fingerprint: str | None) -> bool:
+    """Whether a load was identified by the bytes of its files, not by its values."""
+    return fingerprint is not None and f":{FILES}" in fingerprint
 
 
 @contextmanager
@@ -347,16 +300,3 @@ def _spool_folder() -> Iterator[str]:
         ) from None
     with folder as path:
         yield path
-
-
-def _reporter(progress: Progress) -> Callable[[Intake], None]:
-    return lambda intake: progress(LoadProgress("reading", intake.records, intake.rejects.count))
-
-
-def load_mode(mode: Any) -> LoadMode:
-    """A mode by its name."""
-    try:
-        return LoadMode(mode)
-    except ValueError:
-        known = ", ".join(LoadMode)
-        raise InputError(f"'{mode}' is no load mode", hint=f"use one of {known}") from None

@@ -1,0 +1,88 @@
+"""What a caller asks of a load: the data and how to read it, and where the rows are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from os import PathLike
+from typing import Any, TypeAlias
+
+from omnigraph.commit.names import check_actor
+from omnigraph.errors import InputError
+
+LoadData: TypeAlias = Any
+"""A path, several paths, an open binary file, tables or frames by type name, or records."""
+
+Progress = Callable[["LoadProgress"], None]
+
+
+class LoadMode(StrEnum):
+    """What happens to existing rows."""
+
+    MERGE = "merge"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``.
+
+    On Spark, ``done`` of ``total`` tasks are finished, and there are further phases.
+    """
+
+    phase: str
+    records: int
+    rejected: int
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJob:
+    """The data of a load, and how it is read and checked."""
+
+    data: LoadData
+    mode: LoadMode = LoadMode.MERGE
+    format: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    rejects: str | PathLike[str] | None = None
+    max_rejects: int = 0
+    strict_properties: bool = False
+    on_progress: Progress | None = None
+    allow_local_files: bool = False
+    """Whether a Blob may name a local file, whose content is stored."""
+
+    def report(self, phase: str, records: int = 0, rejected: int = 0, *tasks: int) -> None:
+        """Call the progress callback, if there is one."""
+        if self.on_progress is not None:
+            self.on_progress(LoadProgress(phase, records, rejected, *tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDestination:
+    """The branch of a load and the conditions of its commit.
+
+    A missing branch is created from ``from_branch``; ``dry_run`` checks and commits nothing.
+    """
+
+    branch: str
+    from_branch: str | None = None
+    actor: str | None = None
+    if_commit: str | None = None
+    idempotency_key: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.actor is not None:
+            check_actor(self.actor)
+
+
+def load_mode(mode: Any) -> LoadMode:
+    """A mode by its name."""
+    try:
+        return LoadMode(mode)
+    except ValueError:
+        names = ", ".join(LoadMode)
+        raise InputError(f"invalid load mode '{mode}'", hint=f"use one of {names}") from None
