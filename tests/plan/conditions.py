@@ -11,9 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.arrow import arrow_array
+from omnigraph.lang.values.arrow import arrow_array, arrow_type
 
 _ENUM = ("alpha", "b-2")
 

@@ -18,16 +18,10 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.expressions import MAX_OPERANDS
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.arrow import arrow_array, arrow_scalar
 from omnigraph.plan import ReadPlan, compile_query
 from omnigraph.plan.align import align
-from omnigraph.plan.arrow import (
-    arrow_array,
-    arrow_scalar,
-    filter_expression,
-    pushable,
-    value_expression,
-    wide_name,
-)
+from omnigraph.plan.arrow import filter_expression, pushable, value_expression, wide_name
 from omnigraph.plan.arrow_functions import contains_function
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs

@@ -13,10 +13,9 @@ from omnigraph.lang.query.checked import CheckedRead
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.query.select import read_queries, select_query
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.arrow import arrow_array
+from omnigraph.lang.values.arrow import arrow_array, arrow_type
 from tests.read.naive import Answer, Data, Row, answer
 
 NOW = datetime(2024, 5, 1, 12)

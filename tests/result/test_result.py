@@ -24,9 +24,8 @@ from omnigraph.errors import (
     ValueConversionError,
 )
 from omnigraph.lang.query.typed import EntityKind
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.arrow import arrow_array
+from omnigraph.lang.values.arrow import arrow_array, arrow_type
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
 NOON = datetime(2024, 5, 1, 12, 30, 0, 123_000)

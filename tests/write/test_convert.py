@@ -7,6 +7,7 @@ import math
 import re
 import struct
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.write.blobs import LocalFiles
-from omnigraph.write.convert import convert_column, show
+from omnigraph.lang.values.arrow import arrow_type
+from omnigraph.lang.values.columns import convert_column
+from omnigraph.lang.values.spelling import show
+from omnigraph.write.blobs import LocalFiles, blob_bytes
 
 INTEGERS = {
     Scalar.I32: (-(2**31), 2**31 - 1),
@@ -34,7 +36,9 @@ ZONE = timezone(timedelta(hours=2))
 
 def converted(type_, *values, files=LocalFiles.NEVER):
     """The stored values, moments as numbers, and what was said about the others."""
-    column, problems = convert_column("p", type_, list(values), files=files)
+    column, problems = convert_column(
+        "p", type_, list(values), read_blob=partial(blob_bytes, files=files)
+    )
     assert column.type == arrow_type(type_)
     assert {problem.field for problem in problems} <= {"p"}
     return stored(column, type_), {problem.row: problem.message for problem in problems}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.lang.schema import compile_schema
-from omnigraph.write.moments import from_millis, to_timestamp
+from omnigraph.lang.values.arrow import from_millis, to_timestamp
 from omnigraph.write.pending import PendingTable
 
 KIND = compile_schema(

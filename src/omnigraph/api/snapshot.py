@@ -19,8 +19,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
 from omnigraph.lang.types import Scalar
-from omnigraph.result.columns import ResultColumn
-from omnigraph.result.values import python_values
+from omnigraph.lang.values.columns import python_values
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 
@@ -168,9 +167,7 @@ class GraphSnapshot:
         return {
             name: None
             if name in blobs
-            else python_values(
-                rows[name].combine_chunks(), ResultColumn(name, types.get(name, STRING))
-            )[0]
+            else python_values(rows[name].combine_chunks(), types.get(name, STRING), name)[0]
             for name in schema.names
         }
 

@@ -23,8 +23,8 @@ from omnigraph.lang.schema.steps import (
     Step,
     WidenProperty,
 )
+from omnigraph.lang.values.columns import convert_column
 from omnigraph.storage.tables.alter import ColumnPlan
-from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import Kind
 
 Values = Mapping[str, pa.Array]

@@ -26,7 +26,7 @@ from omnigraph.lang.schema.steps import (
     Step,
     UnsupportedChange,
 )
-from omnigraph.write.images import image
+from omnigraph.lang.values.columns import json_row
 
 
 def schema_events(
@@ -71,7 +71,7 @@ def _event(
 
 
 def _value(values: Mapping[str, pa.Array], name: str) -> dict[str, Any]:
-    return image({"value": values[name]}, 0) if name in values else {}
+    return json_row({"value": values[name]}, 0) if name in values else {}
 
 
 def _type(schema: IdentifiedSchema, kind: str, name: str) -> TypeIdentity:

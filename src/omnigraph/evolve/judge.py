@@ -39,9 +39,9 @@ from omnigraph.lang.schema.steps import (
     WidenProperty,
 )
 from omnigraph.lang.types import Scalar
+from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
-from omnigraph.write.moments import to_timestamp
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.held_keys import HeldFinder
@@ -230,10 +230,7 @@ def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
     if not rules.key:
         return
     kind = rules.kind
-    columns = []
-    for name in rules.key:
-        column = rows[name].combine_chunks()
-        columns.append(to_timestamp(column) if pa.types.is_date64(column.type) else column)
+    columns = [to_timestamp(rows[name]) for name in rules.key]
     for row_id, *parts in zip(
         rows[KEY].to_pylist(), *(column.to_pylist() for column in columns), strict=True
     ):

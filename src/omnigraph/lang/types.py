@@ -1,7 +1,7 @@
 """The value types of both languages.
 
 ``PropType`` describes a property, a parameter or the value of an expression. How types look in
-Arrow is said in ``lang.schema.arrow``, so that this module stays free of imports.
+Arrow is said in ``lang.values.arrow``, so that this module stays free of imports.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ I64_RANGE = (-(2**63), 2**63 - 1)
 U32_RANGE = (0, 2**32 - 1)
 U64_RANGE = (0, 2**64 - 1)
 F32_MAX = 3.4028234663852886e38
+SAFE_INTEGER = 2**53 - 1
+"""The greatest integer whose neighbours a double still tells apart."""
 
 
 class Scalar(StrEnum):

@@ -16,13 +16,13 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.lang.values.columns import json_rows
 from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation, type_id
 from omnigraph.merge.changes import Earlier, TableChanges, find_changes
 from omnigraph.merge.conflicts import as_json
 from omnigraph.merge.events import events_between
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import NO_IDS, Kind
-from omnigraph.write.images import images
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,8 @@ def changes_of(
     schema = kind.arrow_schema()
     ids = pa.concat_arrays([NO_IDS, *_ids(found, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
-    old = {row[KEY]: row for row in images(_rows(found.before, page), schema)}
-    new = {row[KEY]: row for row in images(_rows(found.after, page), schema)}
+    old = {row[KEY]: row for row in json_rows(_rows(found.before, page), schema)}
+    new = {row[KEY]: row for row in json_rows(_rows(found.after, page), schema)}
     return [
         Change(
             kind.table_key,

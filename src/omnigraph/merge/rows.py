@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.columns import convert_column, json_row
 from omnigraph.merge.changes import UNSURE, TableChanges
 from omnigraph.merge.conflicts import OURS, THEIRS, Choice, ConflictKind, Resolution, RowConflict
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.deltas import ROW_ID
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import Kind
-from omnigraph.write.images import image
 
 ENDS = ("src", "dst")
 
@@ -167,9 +166,9 @@ class _Three:
         row_id = self._ids[row].as_py()
         key = self._kind.table_key
         is_new = not self._was[row]
-        base = None if is_new or self._unsure[row] else image(self._base, row)
-        ours = image(self._ours, row) if self._is_ours[row] else None
-        theirs = image(self._theirs, row) if self._is_theirs[row] else None
+        base = None if is_new or self._unsure[row] else json_row(self._base, row)
+        ours = json_row(self._ours, row) if self._is_ours[row] else None
+        theirs = json_row(self._theirs, row) if self._is_theirs[row] else None
         names: tuple[str, ...] = ()
         if ours is None or theirs is None:
             who = "target" if ours is None else "source"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +17,9 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.arrow import arrow_array, arrow_scalar, arrow_type
 from omnigraph.plan.arrow_functions import contains_function, text_function
-
-_EPOCH = datetime(1970, 1, 1)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def column_name(column: typed.Column) -> str:
@@ -76,37 +72,6 @@ def _is_short(options: typed.TypedExpr) -> bool:
     if not isinstance(options, typed.Constant):
         return False
     return not isinstance(options.value, tuple) or len(options.value) <= _MOST_PUSHED
-
-
-def arrow_scalar(value: typed.Value, type_: PropType) -> pa.Scalar:
-    """A constant as an Arrow scalar of exactly its type."""
-    if isinstance(value, tuple) and type_.scalar is Scalar.VECTOR:
-        return pa.array([list(value)], arrow_type(type_))[0]
-    if isinstance(value, tuple):
-        items = arrow_array(value, type_.element)
-        return pa.ListArray.from_arrays([0, len(items)], items, type=arrow_type(type_))[0]
-    if value is None:
-        return pa.scalar(None, arrow_type(type_))
-    return arrow_array((value,), type_)[0]
-
-
-def arrow_array(values: tuple[typed.Atom, ...], type_: PropType) -> pa.Array:
-    """Values as an Arrow array of exactly their type.
-
-    Arrow would cut the time of day off a date-time on its way into a ``date64``; counting the
-    milliseconds here keeps it.
-    """
-    target = arrow_type(type_)
-    if type_.scalar.is_float:
-        # An integer among floats is rounded; Arrow alone would refuse it beyond 2^53.
-        values = tuple(float(v) if isinstance(v, int) else v for v in values)
-    if type_.scalar is not Scalar.DATETIME:
-        return pa.array(values, target)
-    moments = [
-        (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else None
-        for value in values
-    ]
-    return pa.array(moments, pa.int64()).view(target)
 
 
 _MOST_PUSHED = 10_000

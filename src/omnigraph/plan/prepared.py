@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_field
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import Scalar
+from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts

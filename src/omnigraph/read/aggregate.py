@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import SET_FUNCTIONS
 from omnigraph.read.frame import Frame, Numbers, sums
 from omnigraph.read.order import Key, sorted_places

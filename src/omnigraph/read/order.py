@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.arrow import date_width
 from omnigraph.read.limits import Check, unlimited
 
 Ints = npt.NDArray[np.int64]
@@ -96,8 +97,7 @@ def _any_value(kind: pa.DataType) -> pa.Scalar:
 
 
 def _epoch(kind: pa.DataType) -> pa.Scalar:
-    width = pa.int64() if pa.types.is_date64(kind) else pa.int32()
-    return pa.array([0], width).view(kind)[0]
+    return pa.array([0], date_width(kind)).view(kind)[0]
 
 
 def first_candidates(key: Key, count: int) -> Ints | None:
@@ -133,7 +133,7 @@ def _is_plain_number(kind: pa.DataType) -> bool:
 
 def _as_numbers(values: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_date(values.type):
-        values = values.view(pa.int64() if pa.types.is_date64(values.type) else pa.int32())
+        values = values.view(date_width(values.type))
     if values.null_count:
         values = values.fill_null(0)
     numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.arrow import ArrowVisitor
 
 if TYPE_CHECKING:

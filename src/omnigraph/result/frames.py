@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError, PackageMissing
 from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.result.columns import Link, ResultColumn
-from omnigraph.result.values import moments_shown
 
 # pandas' own integers and truth values have no null: a column with one would become floats, which
 # round beyond 2^53, or objects.
@@ -114,13 +114,7 @@ def _attributes(
 
 def _shown(columns: Sequence[ResultColumn], table: pa.Table) -> pa.Table:
     """The table with moments as timestamps: a frame would show a ``date64`` as a bare day."""
-    shown = [
-        pa.chunked_array(
-            [moments_shown(chunk, column.type) for chunk in data.chunks],
-            moments_shown(pa.array([], data.type), column.type).type,
-        )
-        for column, data in zip(columns, table.columns, strict=True)
-    ]
+    shown = [to_timestamp(data) for data in table.columns]
     return pa.Table.from_arrays(shown, names=[column.name for column in columns])
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.errors import InputError
+from omnigraph.lang.values.columns import JsonForm, json_values, python_values
 from omnigraph.result.columns import EntityRef, Link, ResultColumn
 from omnigraph.result.stream import BatchStream
-from omnigraph.result.values import JsonForm, json_values, python_values
 
 __all__ = ["EntityRef", "JsonForm", "Link", "Result", "ResultColumn"]
 
@@ -176,7 +176,7 @@ class Result:
             for row in _rows(
                 names,
                 [
-                    json_values(array, column, form)
+                    json_values(array, column.type, column.name, form)
                     for array, column in zip(batch.columns, self._columns, strict=True)
                 ],
             )
@@ -253,7 +253,7 @@ class Result:
 
     def _values(self, batch: pa.RecordBatch) -> list[list[Any]]:
         return [
-            python_values(array, column)
+            python_values(array, column.type, column.name)
             for array, column in zip(batch.columns, self._columns, strict=True)
         ]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from omnigraph.errors import Cancelled, Closed, InternalError
-from omnigraph.lang.schema.arrow import arrow_field
+from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.result.columns import ResultColumn
 
 

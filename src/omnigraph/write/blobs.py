@@ -6,8 +6,6 @@ any file that this process can read.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import stat
 from enum import Enum
@@ -16,10 +14,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from omnigraph.errors import ValueConversionError
+from omnigraph.lang.values.spelling import FILE_SCHEME, decode_blob, names_file
 
-BASE64 = "base64:"
 _KERNEL = ("/proc/", "/sys/")
-_FILE = "file://"
 
 
 class LocalFiles(Enum):
@@ -39,36 +36,26 @@ class LocalFiles(Enum):
 
 
 def blob_bytes(value: Any, files: LocalFiles = LocalFiles.NEVER) -> bytes | None:
-    """The bytes that a value stands for.
-
-    Bytes stand for themselves, text that starts with ``base64:`` for what it encodes, a path or
-    text that starts with ``file://`` for the content of that file, where that is allowed.
+    """The bytes of a Blob value; a path or ``file://`` address is read where that is allowed.
 
     >>> blob_bytes("base64:aGk=")
     b'hi'
     """
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str) and value.startswith(BASE64):
-        try:
-            return base64.b64decode(value.removeprefix(BASE64), validate=True)
-        except (binascii.Error, ValueError):
-            raise ValueConversionError("the text after 'base64:' is not base64") from None
-    if _names_a_file(value):
-        if files is not LocalFiles.READ:
-            raise _refused(files)
+    if value is None:
+        return None
+    if files is LocalFiles.NEVER or not names_file(value):
+        return decode_blob(value)
+    if files is LocalFiles.READ:
         return _content(_path(value))
     raise ValueConversionError(
-        "a Blob is bytes, or text that starts with 'base64:' or 'file://'",
-        hint="links to other places are not stored",
+        "a Blob that names a local file is not read",
+        hint="pass allow_local_files=True to store the content of files that the data names",
     )
 
 
 def blob_size(value: Any, files: LocalFiles = LocalFiles.NEVER) -> int:
     """About how many bytes a value will take, without reading them; 0 when that is not known."""
-    is_file = _names_a_file(value)
+    is_file = names_file(value)
     if isinstance(value, str) and not is_file:
         return len(value)
     try:
@@ -79,24 +66,10 @@ def blob_size(value: Any, files: LocalFiles = LocalFiles.NEVER) -> int:
         return 0
 
 
-def _names_a_file(value: Any) -> bool:
-    """Whether a value is a path, or the address of a local file; schemes have no case."""
-    if isinstance(value, str):
-        return value[: len(_FILE)].lower() == _FILE
-    return isinstance(value, Path)
-
-
-def _refused(files: LocalFiles) -> ValueConversionError:
-    hint = None
-    if files is LocalFiles.REFUSED:
-        hint = "pass allow_local_files=True to store the content of files that the data names"
-    return ValueConversionError("a Blob that names a local file is not read", hint=hint)
-
-
 def _path(value: str | Path) -> Path:
     if isinstance(value, Path):
         return value
-    host, _, path = value[len(_FILE) :].partition("/")
+    host, _, path = value[len(FILE_SCHEME) :].partition("/")
     if host not in ("", "localhost"):
         raise ValueConversionError("a file of another machine cannot be read")
     return Path("/" + unquote(path))

@@ -11,14 +11,14 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
+from omnigraph.lang.values.arrow import to_timestamp, type_name
+from omnigraph.lang.values.columns import flaw
+from omnigraph.lang.values.spelling import BASE64
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import null_column
-from omnigraph.write.arrow_names import type_name
-from omnigraph.write.blobs import BASE64, blob_bytes
+from omnigraph.write.blobs import blob_bytes
 from omnigraph.write.column_names import first_repeated
-from omnigraph.write.convert import flaw
 from omnigraph.write.key_ids import spelled_keys
-from omnigraph.write.moments import to_timestamp
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.wide_vectors import refuse_wide
 
@@ -274,16 +274,8 @@ def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
     spelled = spelled_keys(columns)
     if spelled is not None:
         return spelled
-    # A moment in Arrow's ``date64`` comes to Python as a bare day.
-    exact = [
-        _timestamps(column) if pa.types.is_date64(column.type) else column for column in columns
-    ]
-    values = zip(*(column.to_pylist() for column in exact), strict=True)
+    values = zip(*(to_timestamp(column).to_pylist() for column in columns), strict=True)
     return pa.chunked_array([pa.array([key_id(row) for row in values], pa.string())])
-
-
-def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([to_timestamp(chunk) for chunk in column.chunks], pa.timestamp("ms"))
 
 
 def _meant(name: str, known: list[str]) -> str | None:

@@ -19,6 +19,7 @@ from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
@@ -26,7 +27,6 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder, replaced_file
 from omnigraph.write.encode import Encoder
-from omnigraph.write.moments import to_timestamp
 
 _ROWS = 4_096
 _BYTES = 4 << 20

@@ -28,16 +28,16 @@ from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import Scalar
+from omnigraph.lang.values.arrow import to_timestamp
+from omnigraph.lang.values.columns import convert_column
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
-from omnigraph.write.convert import convert_column
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
 from omnigraph.write.fingerprint import fingerprint
-from omnigraph.write.moments import to_timestamp
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
@@ -339,8 +339,7 @@ def _blob(kind: Kind, name: str, value: Any, files: LocalFiles) -> bytes | None:
 def _key(kind: NodeType, values: Mapping[str, pa.Array]) -> str:
     """The id of a new row, from the values as they are stored."""
     stored = [values[name] for name in kind.key]
-    exact = [to_timestamp(v) if pa.types.is_date64(v.type) else v for v in stored]
-    return key_id([value[0].as_py() for value in exact])
+    return key_id([to_timestamp(value)[0].as_py() for value in stored])
 
 
 def _flat(ids: Any) -> pa.Array:

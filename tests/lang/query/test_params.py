@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ParameterError
-from omnigraph.lang.query.params import SAFE_INTEGER, JsonMode, convert_params, json_type
+from omnigraph.lang.query.params import JsonMode, convert_params
 from omnigraph.lang.query.typed import NOW_PARAMETER
-from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.types import SAFE_INTEGER, PropType, Scalar
+from omnigraph.lang.values.spelling import json_type
 from tests.lang.query.world import parse_one, read
 
 I64_MAX = 2**63 - 1

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema import Cardinality, Embed, SchemaIR, catalog_from_ir, compile_schema
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.arrow import arrow_type
 
 FIXTURE = """
 interface Named { name: String }

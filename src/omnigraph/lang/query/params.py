@@ -6,7 +6,6 @@ names the parameter, and a required parameter that is missing is an error too.
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,25 @@ from typing import Any
 
 from omnigraph.errors import ParameterError
 from omnigraph.lang.closest import closest
-from omnigraph.lang.query.checker.literals import TooFine, parse_date, parse_datetime
 from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
-from omnigraph.lang.types import F32_MAX, I64_RANGE, INTEGER_RANGES, PropType, Scalar
+from omnigraph.lang.types import (
+    F32_MAX,
+    I64_RANGE,
+    INTEGER_RANGES,
+    SAFE_INTEGER,
+    PropType,
+    Scalar,
+)
+from omnigraph.lang.values.spelling import (
+    SubMillisecond,
+    as_utc,
+    blob_text,
+    json_type,
+    parse_date,
+    parse_datetime,
+    python_value,
+)
 
-SAFE_INTEGER = 2**53 - 1
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -66,7 +79,7 @@ def convert_params(
     if moment is not None:
         values[NOW_PARAMETER] = _declared(NOW_PARAMETER, DATETIME, moment, mode)
     else:
-        moment = _to_utc(now or datetime.now(UTC))
+        moment = as_utc(now or datetime.now(UTC))
         values[NOW_PARAMETER] = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     return values
 
@@ -80,37 +93,8 @@ def _missing(name: str, type_: PropType, undeclared: Sequence[str]) -> Parameter
     return ParameterError(f"parameter '{name}' not provided", hint=hint, details=details)
 
 
-def json_type(value: object) -> str:
-    """The JSON name of a value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, list | tuple):
-        return "array"
-    if isinstance(value, Mapping):
-        return "object"
-    return type(value).__name__
-
-
 def _refuse(name: str, problem: str, hint: str | None = None) -> ParameterError:
     return ParameterError(f"param '{name}': {problem}", hint=hint, details={"parameter": name})
-
-
-def python_value(value: Any) -> Any:
-    """A NumPy value, or an array of them, as the Python value it stands for."""
-    if not hasattr(value, "tolist") or isinstance(value, memoryview):
-        return value
-    if str(getattr(value, "dtype", "")) == "datetime64[ns]":
-        # Nanoseconds would come out as bare integers. ``NaT`` is not even equal to itself.
-        coarse = value.astype("datetime64[us]")
-        is_lossy = ((coarse.astype(value.dtype) != value) & (value == value)).any()
-        value = value.astype(str) if is_lossy else coarse
-    return value.tolist()
 
 
 def _declared(name: str, type_: PropType, value: Any, mode: JsonMode) -> Value:
@@ -162,7 +146,7 @@ def _blob(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, str):
         return _unicode(name, value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return "base64:" + base64.b64encode(value).decode()
+        return blob_text(value)
     if isinstance(value, PurePath):
         return Path(value).absolute().as_uri()
     hint = "pass bytes, a path, or text that starts with 'base64:' or 'file://'"
@@ -251,7 +235,7 @@ def _date(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
     if isinstance(value, datetime):
         try:
-            moment = _to_utc(value)
+            moment = as_utc(value)
         except OverflowError:
             raise _refuse(name, f"DateTime {value} is out of range") from None
         # A moment of pandas keeps its nanoseconds beside the microseconds.
@@ -262,7 +246,7 @@ def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
         raise _refuse(name, f"expected datetime string, got {json_type(value)}")
     try:
         return parse_datetime(value)
-    except TooFine:
+    except SubMillisecond:
         raise _too_fine(name, value[:40]) from None
     except ValueError:
         hint = "write YYYY-MM-DDTHH:MM:SSZ"
@@ -272,11 +256,6 @@ def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 def _too_fine(name: str, value: object) -> ParameterError:
     problem = f"DateTime '{value}' is finer than a millisecond"
     return _refuse(name, problem, "leave out what follows the milliseconds")
-
-
-def _to_utc(value: datetime) -> datetime:
-    """UTC without a zone."""
-    return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
 
 
 _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {

@@ -22,6 +22,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, InternalError, RowLimitExceeded
 from omnigraph.lang.schema import Catalog, text_of
 from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.values.spelling import show
 from omnigraph.spark.load.frame_rows import (
     ANSWER,
     DIGESTS,
@@ -39,7 +40,6 @@ from omnigraph.spark.session.jobs import Report, run_watched
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import find_type
-from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadProgress, Progress

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.arrow import date_width
+
 LONG, DOUBLE, TEXT = "bigint", "double", "string"
 ARROW = {LONG: pa.int64(), DOUBLE: pa.float64(), TEXT: pa.string()}
 _SIGN = np.uint64(1 << 63)
@@ -45,7 +47,7 @@ def encoded(values: pa.Array) -> pa.Array:
         numbers = values.fill_null(0).to_numpy() ^ _SIGN
         return pa.array(numbers.view(np.int64), mask=missing)
     if pa.types.is_date(kind):
-        return values.view(_stored(kind)).cast(pa.int64())
+        return values.view(date_width(kind)).cast(pa.int64())
     return values.cast(pa.int64())
 
 
@@ -62,7 +64,7 @@ def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
         numbers = values.fill_null(0).to_numpy().view(np.uint64) ^ _SIGN
         return pa.array(numbers, mask=missing)
     if pa.types.is_date(kind):
-        return values.cast(_stored(kind)).view(kind)
+        return values.cast(date_width(kind)).view(kind)
     return values.cast(kind)
 
 
@@ -75,15 +77,10 @@ def _one_zero(values: pa.Array) -> pa.Array:
     return pc.add(values, pa.scalar(0.0))
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """The numbers that a date consists of."""
-    return pa.int64() if pa.types.is_date64(kind) else pa.int32()
-
-
 def _with_numbers(values: pa.Array) -> pa.Array:
     """Lists of dates as lists of their numbers: Python would cut the time of day off."""
     item = values.type.value_type
-    return values.cast(pa.list_(_stored(item))) if pa.types.is_date(item) else values
+    return values.cast(pa.list_(date_width(item))) if pa.types.is_date(item) else values
 
 
 def _lists(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -92,6 +89,6 @@ def _lists(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_date(item):
         return pa.array(plain, kind)
     offsets = np.cumsum([0, *(len(items or ()) for items in plain)])
-    flat = pa.array([item for items in plain for item in items or ()], _stored(item)).view(item)
+    flat = pa.array([item for items in plain for item in items or ()], date_width(item)).view(item)
     missing = pa.array([items is None for items in plain])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=missing)

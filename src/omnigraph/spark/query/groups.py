@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import is_row_count
 from omnigraph.spark.query.encode import DOUBLE, LONG, spark_type
 from omnigraph.spark.query.work import WEIGHT, Decode, Encoded, Item

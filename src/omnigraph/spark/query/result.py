@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import bound
 from omnigraph.spark.query.encode import DOUBLE, TEXT, spark_type
 from omnigraph.spark.query.frame import Driver, Rows

@@ -16,6 +16,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError, InternalError, LanguageError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
@@ -29,7 +30,6 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.moments import to_timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -63,9 +63,7 @@ class TypeScan:
 
     def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            inner = column.type.value_type if pa.types.is_list(column.type) else column.type
-            if pa.types.is_date64(inner):
-                column = to_timestamp(column)
+            column = to_timestamp(column)
             return column if column.type == field.type else column.cast(field.type)
         except pa.ArrowInvalid:
             raise ValueConversionError(

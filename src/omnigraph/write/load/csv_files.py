@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.column_names import first_repeated
-from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load import limits
 from omnigraph.write.load.intake import Intake

@@ -12,35 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import GenericAlias
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.types import PropType
+from omnigraph.lang.values.codecs import CODECS
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.line_shapes import has_names, records_by_look
 
-# An integer may stand for a float; which of them are exact is not decided here.
-_NUMBER: Any = int | float
-_DAY: Any = str | int
-_TYPES: dict[Scalar, Any] = {
-    Scalar.STRING: str,
-    Scalar.BOOL: bool,
-    Scalar.I32: int,
-    Scalar.I64: int,
-    Scalar.U32: int,
-    Scalar.U64: int,
-    Scalar.F32: _NUMBER,
-    Scalar.F64: _NUMBER,
-    Scalar.DATE: _DAY,
-    Scalar.DATETIME: _DAY,
-    Scalar.BLOB: str,
-    Scalar.VECTOR: list[_NUMBER],
-}
 _ENDS = {"src": "from", "dst": "to"}
 # A block is larger only where a single line is, and looking at it takes memory of its size.
 _LARGEST = 16 << 20
@@ -236,8 +220,10 @@ class _KindDecoder:
 
 def _field(type_: PropType) -> tuple[Any, ...]:
     """The type of a property, and what stands for it where it is absent."""
-    scalar = _TYPES[type_.scalar]
-    wanted: Any = GenericAlias(list, (scalar,)) if type_.is_list else scalar
+    # An integer may stand for a float; whether it is exact is decided by the conversion.
+    scalar: Any = Union[CODECS[type_.scalar].json_types]  # noqa: UP007
+    is_nested = type_.is_list or type_.is_vector
+    wanted: Any = GenericAlias(list, (scalar,)) if is_nested else scalar
     return (wanted | None | UnsetType, UNSET) if type_.nullable else (wanted,)
 
 

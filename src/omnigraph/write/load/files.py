@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.convert import show
+from omnigraph.lang.values.spelling import show
 from omnigraph.write.load.rejects_file import RejectsFile
 from omnigraph.write.load.streams import uncompressed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,16 +14,17 @@ from omnigraph.errors import ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.arrow import to_timestamp
+from omnigraph.lang.values.columns import ValueProblem, convert_column
+from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
-from omnigraph.write.blobs import blob_size
-from omnigraph.write.convert import Problem, convert_column, show
+from omnigraph.write.blobs import blob_bytes, blob_size
 from omnigraph.write.delta import Kind
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.load.numbers import integers_of
 from omnigraph.write.load.rejects import Reject, broken, file_and_line, place
 from omnigraph.write.load.spool import placed_schema
-from omnigraph.write.moments import to_timestamp
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
@@ -45,6 +47,7 @@ class Gatherer:
         self.has_given_ids = False
         self._intake = intake
         self._sink = sink
+        self._read_blob = partial(blob_bytes, files=intake.files_named)
         self._schema = placed_schema(kind)
         self._known = frozenset(kind.properties) | {KEY}
         types = {prop.name: prop.type for prop in kind.properties.values()}
@@ -149,7 +152,7 @@ class Gatherer:
             return
         self._settle()
         values, places = self._columns, np.concatenate(self._places)
-        bad: dict[int, Problem] = {}
+        bad: dict[int, ValueProblem] = {}
         columns: dict[str, pa.Array] = {}
         for name, prop in self.kind.properties.items():
             columns[name] = self._converted(name, prop.type, values[name], bad)
@@ -161,21 +164,21 @@ class Gatherer:
         self._intake.took_records(len(places))
 
     def _converted(
-        self, name: str, type_: PropType, values: list[Any], bad: dict[int, Problem]
+        self, name: str, type_: PropType, values: list[Any], bad: dict[int, ValueProblem]
     ) -> pa.Array:
         column, problems = convert_column(
-            name, type_, values, is_typed=self._is_typed, files=self._intake.files_named
+            name, type_, values, is_typed=self._is_typed, read_blob=self._read_blob
         )
         for problem in problems:
             bad.setdefault(problem.row, problem)
         if not type_.nullable and column.null_count:
             for row, value in enumerate(values):
                 if value is None:
-                    bad.setdefault(row, Problem(row, name, "null", "is required"))
+                    bad.setdefault(row, ValueProblem(row, name, "null", "is required"))
         return column
 
     def _ids(
-        self, given: list[Any], columns: dict[str, pa.Array], bad: dict[int, Problem]
+        self, given: list[Any], columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
     ) -> pa.Array:
         has_given = given.count(None) < len(given)
         kind = self.kind
@@ -185,7 +188,7 @@ class Gatherer:
                 for row, (mine, theirs) in enumerate(zip(made.to_pylist(), given, strict=True)):
                     if theirs is not None and not _is_id(theirs, mine):
                         said = f"differs from the key {', '.join(kind.key)}"
-                        bad.setdefault(row, Problem(row, KEY, show(theirs), said))
+                        bad.setdefault(row, ValueProblem(row, KEY, show(theirs), said))
             return made
         if not has_given:
             self._intake.took_ids(kind, pa.nulls(len(given), pa.string()))
@@ -199,7 +202,7 @@ class Gatherer:
         return pc.replace_with_mask(column, pc.is_null(column), new)
 
     def _store(
-        self, columns: dict[str, pa.Array], bad: dict[int, Problem], places: np.ndarray
+        self, columns: dict[str, pa.Array], bad: dict[int, ValueProblem], places: np.ndarray
     ) -> None:
         kind = self.kind
         for row in sorted(bad):
@@ -257,19 +260,22 @@ def _is_id(given: Any, key: str | None) -> bool:
     return bool(given == key)
 
 
-def _key_column(kind: NodeType, columns: dict[str, pa.Array], bad: dict[int, Problem]) -> pa.Array:
+def _key_column(
+    kind: NodeType, columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
+) -> pa.Array:
     """Ids from keys; rows whose key is wrong already get a placeholder that nobody sees."""
     keys = [columns[name] for name in kind.key]
     spelled = spelled_keys(keys)
     if spelled is not None:
         return spelled
-    exact = [to_timestamp(key) if pa.types.is_date64(key.type) else key for key in keys]
     ids: list[str | None] = []
-    rows: Iterable[tuple[Any, ...]] = zip(*(key.to_pylist() for key in exact), strict=True)
+    rows: Iterable[tuple[Any, ...]] = zip(
+        *(to_timestamp(key).to_pylist() for key in keys), strict=True
+    )
     for row, values in enumerate(rows):
         try:
             ids.append(None if any(value is None for value in values) else key_id(values))
         except ValueConversionError as error:
             ids.append(None)
-            bad.setdefault(row, Problem(row, ", ".join(kind.key), "", error.message))
+            bad.setdefault(row, ValueProblem(row, ", ".join(kind.key), "", error.message))
     return pa.array(ids, pa.string())

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from omnigraph.lang.values.spelling import show
 from omnigraph.write.column_names import first_repeated
-from omnigraph.write.convert import show
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import Records

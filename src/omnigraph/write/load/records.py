@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from omnigraph.commit.receipts import BESIDE_DATA
+from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.intake import Intake

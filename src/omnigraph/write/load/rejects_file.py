@@ -17,7 +17,7 @@ from os import PathLike
 from typing import IO, Any, BinaryIO
 
 from omnigraph.errors import InputError
-from omnigraph.write.convert import show
+from omnigraph.lang.values.spelling import show
 from omnigraph.write.load.rejects import Reject
 
 _IN_MEMORY = 1 << 20

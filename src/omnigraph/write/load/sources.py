@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from omnigraph.errors import InputError
-from omnigraph.write.convert import show
+from omnigraph.lang.values.spelling import show
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.files import STREAM, SourceFile, Sources
 from omnigraph.write.load.intake import Intake

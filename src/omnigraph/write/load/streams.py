@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from omnigraph.errors import InputError
-from omnigraph.write.convert import show
+from omnigraph.lang.values.spelling import show
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _CHUNK = 1 << 18

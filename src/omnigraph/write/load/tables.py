@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.values.arrow import type_name
+from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import vector_bytes
-from omnigraph.write.arrow_names import type_name
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import conform
-from omnigraph.write.convert import show
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Reject, place

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
-from omnigraph.write.moments import to_timestamp
 from omnigraph.write.validate.committed import Committed, any_present
 from omnigraph.write.validate.finding import Crowd, Dangling, Finder, Held
 

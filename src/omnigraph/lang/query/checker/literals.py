@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, date, datetime
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, suggest
 from omnigraph.lang.types import F32_MAX, INTEGER_RANGES, PropType, Scalar, comparable
+from omnigraph.lang.values.spelling import SubMillisecond, parse_date, parse_datetime
 
 _SCALARS = {
     ast.LiteralKind.BOOL: Scalar.BOOL,
@@ -22,46 +21,6 @@ _SCALARS = {
 
 
 _ROUNDED = 2**53
-_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def parse_date(text: str) -> date:
-    """``YYYY-MM-DD``; anything else is a ``ValueError``.
-
-    >>> parse_date("2024-02-29")
-    datetime.date(2024, 2, 29)
-    """
-    if _DAY.fullmatch(text) is None:
-        raise ValueError(text)
-    return date.fromisoformat(text)
-
-
-_FINER = re.compile("[.,][0-9]{3}[0-9]*[1-9]")
-
-
-class TooFine(ValueError):
-    """A moment between two milliseconds, which are what is stored."""
-
-
-def parse_datetime(text: str) -> datetime:
-    """ISO date and time in milliseconds, as UTC without a zone; anything else a ``ValueError``.
-
-    >>> parse_datetime("2024-05-01T12:00:00.1230+02:00")
-    datetime.datetime(2024, 5, 1, 10, 0, 0, 123000)
-    """
-    text = text.strip()
-    if _DAY.fullmatch(text[:10]) is None or not text.isascii() or text[10:11] not in ("", "T", " "):
-        raise ValueError(text)
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except OverflowError as error:
-        raise ValueError(text) from error
-    # Python drops what comes after six digits without a word.
-    if moment.microsecond % 1000 or _FINER.search(text) is not None:
-        raise TooFine(text)
-    return moment
 
 
 def is_null(expr: typed.TypedExpr | None) -> bool:
@@ -79,7 +38,7 @@ def constant(context: Context, literal: ast.LiteralExpr) -> typed.Constant | Non
         text = str(value)
         try:
             value = parse_date(text) if kind is ast.LiteralKind.DATE else parse_datetime(text)
-        except TooFine:
+        except SubMillisecond:
             message = f"invalid {name} literal: '{text}' is finer than a millisecond"
             context.error("T34", message, literal.span, "leave out what follows the milliseconds")
             return None
