@@ -10,15 +10,14 @@ from omnigraph import Graph, backup_points, clone, restore
 from omnigraph.commit.relocation import misplaced
 from omnigraph.errors import AlreadyInitialized, InputError, StorageCorrupt
 from omnigraph.storage.objects.copying import (
-    PIECE,
     FileDigest,
     copy_file,
     digest,
-    files_below,
     write_file,
 )
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.objects.types import PIECE
 from tests.maintain.copied_graphs import filled, people, story
 
 
@@ -73,10 +72,10 @@ def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
     with pytest.raises(KeyboardInterrupt):
         restore(backup.uri, target.uri, progress=stop, **options)
     restore(backup.uri, target.uri, **options)
-    assert not [path for path in files_below(ObjectStore(target)) if "unfinished" in path]
+    assert not [path for path in ObjectStore(target).sizes_below() if "unfinished" in path]
     # Copied by somebody else's tool: the branch names the place it came from.
     copy = s3_root("c.omni")
-    for path in files_below(ObjectStore(target)):
+    for path in ObjectStore(target).sizes_below():
         copy_file(ObjectStore(target), path, ObjectStore(copy), path)
     for root, mode in ((target, "rw"), (copy, "r"), (copy, "rw")):
         with Graph.open(root.uri, mode, **options) as graph:
@@ -94,7 +93,7 @@ def test_damage_and_foreign_files_on_s3_are_refused(s3, s3_root, tmp_path):
     write_file(ObjectStore(s3_root("taken")), "file", b"mine")
     with pytest.raises(InputError):
         restore(backup.uri, s3_root("taken").uri, **options)
-    path = next(p for p in files_below(objects, "files") if "/data/" in p)
+    path = next(p for p in objects.sizes_below("files") if "/data/" in p)
     raw = bytearray(objects.read_bytes(path))
     raw[20] ^= 1
     write_file(objects, path, bytes(raw))
@@ -117,5 +116,5 @@ def test_files_of_any_size_arrive_whole(s3_root, tmp_path, size):
     assert copy_file(there, "c/d", there, "e") == digest(data)
     assert copy_file(there, "e", back, "f/g") == digest(data)
     assert back.read_bytes("f/g") == data
-    assert files_below(there) == {"c/d": size, "e": size}
+    assert there.sizes_below() == {"c/d": size, "e": size}
     assert isinstance(digest(data), FileDigest)

@@ -16,7 +16,7 @@ import pytest
 from omnigraph.errors import Conflict, StorageUnavailable
 from omnigraph.storage.leases.local import lease_path, open_leases
 from omnigraph.storage.leases.s3 import S3Leases
-from omnigraph.storage.objects import store as objects
+from omnigraph.storage.objects import s3 as objects
 from omnigraph.storage.objects.store import ObjectStore
 from tests.fork_server import fork_context
 from tests.s3 import lease_workers

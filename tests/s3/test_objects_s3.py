@@ -17,7 +17,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from omnigraph.storage.objects import store as objects
+from omnigraph.storage.objects import s3 as objects
 from omnigraph.storage.objects.roots import Root, parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.s3.proxy import Action, Fault, Kind
@@ -137,7 +137,7 @@ def test_a_directory_that_became_empty_shows_nothing(store):
 
 
 def test_bytes_that_are_no_text_are_corrupt(store, s3_root):
-    store._store.put("x", b"\xff\xfe")
+    store.backend.put("x", b"\xff\xfe")
     with pytest.raises(StorageCorrupt, match="not UTF-8"):
         store.read("x")
 

@@ -15,7 +15,7 @@ from omnigraph.errors import Conflict, StorageCorrupt
 from omnigraph.maintain.backup.index import _sum
 from omnigraph.maintain.backup.prune import _MARK, alone
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.objects.copying import copy_file, files_below
+from omnigraph.storage.objects.copying import copy_file
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.removed_versions import PATH, CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS
@@ -41,7 +41,7 @@ class Place:
     def must_be_untouched(self) -> None:
         asked = [request for request in self._proxy.log if "outside" in str(request)]
         assert asked == []
-        assert files_below(self.canary) == {"canary": 4, "data/canary": 4}
+        assert self.canary.sizes_below() == {"canary": 4, "data/canary": 4}
         self._proxy.reset()
 
 
@@ -80,7 +80,7 @@ def test_lists_on_s3_that_lead_out_are_refused(place):
                 restore(place.backup.uri, place.new.uri, **place.options)
     with pytest.raises(StorageCorrupt):
         prune_backup(place.backup.uri, points=[backup.list("points")[0][:-5]], **place.options)
-    assert files_below(ObjectStore(place.new)) == {}
+    assert ObjectStore(place.new).sizes_below() == {}
     for number, path in enumerate(paths):
         name = f"__recovery/{new_ulid()}.cleanup"
         about = {"location": path, "files": []} if number % 2 else {"files": [path]}
@@ -151,7 +151,7 @@ def needed(place: Place) -> set[str]:
 
 
 def stored(place: Place) -> set[str]:
-    found = files_below(ObjectStore(place.backup))
+    found = ObjectStore(place.backup).sizes_below()
     return {path for path in found if path.startswith(("files/", "objects/"))}
 
 
@@ -159,16 +159,16 @@ def test_points_of_a_backup_on_s3_are_pruned(place):
     first, second = (each.point for each in backup_points(place.backup.uri, **place.options))
     dry = prune_backup(place.backup.uri, points=[second], dry_run=True, **place.options)
     assert dry.files > 0
-    before = sum(files_below(ObjectStore(place.backup)).values())
+    before = sum(ObjectStore(place.backup).sizes_below().values())
     report = prune_backup(place.backup.uri, points=[second], **place.options)
     assert (report.removed, report.kept, report.files) == ((second,), (first,), dry.files)
-    assert before - sum(files_below(ObjectStore(place.backup)).values()) > report.bytes > 0
+    assert before - sum(ObjectStore(place.backup).sizes_below().values()) > report.bytes > 0
     assert stored(place) == needed(place)
     restore(place.backup.uri, place.new.uri, **place.options)
     assert verify_graph(place.new.uri, **place.options).problems == ()
     with Graph.open(place.graph.uri, **place.options) as graph:
         graph.maintenance.backup(place.backup.uri, **place.options)
-    left = {path.split("/")[0] for path in files_below(ObjectStore(place.backup))}
+    left = {path.split("/")[0] for path in ObjectStore(place.backup).sizes_below()}
     assert left <= {"files", "objects", "points", "omnigraph-backup.json"}
 
 
@@ -191,7 +191,7 @@ def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(place, monkey
 
 
 def test_only_one_changes_a_backup_on_s3_at_a_time(place):
-    before = files_below(ObjectStore(place.backup))
+    before = ObjectStore(place.backup).sizes_below()
     with Graph.open(place.graph.uri, **place.options) as graph:
         graph._store.timeouts = Timeouts(lease=0.0)
         with (
@@ -199,4 +199,4 @@ def test_only_one_changes_a_backup_on_s3_at_a_time(place):
             pytest.raises(Conflict, match="another backup"),
         ):
             graph.maintenance.backup(place.backup.uri, **place.options)
-    assert files_below(ObjectStore(place.backup)) == before
+    assert ObjectStore(place.backup).sizes_below() == before

@@ -11,7 +11,7 @@ from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.first_read import FirstReads, VersionGuard
 from omnigraph.storage.lance_format.manifests import IndexEntry
 from omnigraph.storage.leases.local import LocalLeases, lease_path
-from omnigraph.storage.objects.copying import copy_file, files_below, folders_in, write_file
+from omnigraph.storage.objects.copying import copy_file, write_file
 from omnigraph.storage.objects.graph_paths import (
     branch_of_reference,
     escaped,
@@ -105,7 +105,7 @@ def test_every_file_of_a_graph_has_a_known_form(tmp_path):
         graph.maintenance.optimize()
         store = graph._store
         for top in ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance"):
-            for path in files_below(store.objects, top):
+            for path in store.objects.sizes_below(top):
                 assert is_table_file(path), path
         for pin in store.manifest("dev").current().pins.values():
             assert is_location(pin.location)
@@ -126,8 +126,8 @@ def test_no_address_is_made_of_a_path_that_leads_out(form, objects, outside):
         objects.remove_if_empty,
         lambda p: list(objects.pieces(p, 10)),
         lambda p: list(objects.files_below(p)),
-        lambda p: files_below(objects, p),
-        lambda p: folders_in(objects, p),
+        lambda p: objects.sizes_below(p),
+        lambda p: objects.folders(p),
         lambda p: objects.write(p, "theirs"),
         lambda p: objects.write_bytes(p, b"theirs"),
         lambda p: objects.create(p, "theirs"),
@@ -193,8 +193,8 @@ def test_a_link_below_the_root_is_not_followed(objects, outside, tmp_path):
         lambda: objects.delete_prefix("t"),
         lambda: objects.refuse_links("t"),
         lambda: list(objects.files_below("t")),
-        lambda: files_below(objects),
-        lambda: folders_in(objects, "link"),
+        lambda: objects.sizes_below(),
+        lambda: objects.folders("link"),
         lambda: write_file(objects, "link/canary", b"theirs"),
     ):
         with pytest.raises(StorageCorrupt, match="symbolic link"):
@@ -218,7 +218,7 @@ def test_a_special_file_is_refused_and_not_waited_for(objects, tmp_path):
     objects.write("t/own", "ours")
     os.mkfifo(tmp_path / "g.omni/t/pipe")
     with pytest.raises(StorageCorrupt, match="special file"):
-        files_below(objects, "t")
+        objects.sizes_below("t")
 
 
 @pytest.mark.parametrize("name", ["__recovery", lease_path("x"), "queue", "dangling"])
@@ -254,5 +254,5 @@ def test_a_root_may_be_a_link(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     objects = ObjectStore(parse_root(str(tmp_path / "link")))
     objects.write("t/own", "ours")
-    assert files_below(objects) == {"t/own": 4}
+    assert objects.sizes_below() == {"t/own": 4}
     assert objects.delete_prefix("t") == 1

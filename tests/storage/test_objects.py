@@ -89,7 +89,7 @@ def test_rename_replaces_the_target(store):
 def test_a_failed_write_leaves_the_old_text_and_no_temporary(tmp_path, monkeypatch):
     store = ObjectStore(parse_root(str(tmp_path / "g.omni")), Durability.DISK)
     store.write("x", "old")
-    monkeypatch.setattr("omnigraph.storage.objects.store.sync_file", _disk_is_full)
+    monkeypatch.setattr("omnigraph.storage.objects.local.sync_file", _disk_is_full)
     with pytest.raises(StorageFull, match="no space is left"):
         store.write("x", "new")
     assert store.read("x") == "old"

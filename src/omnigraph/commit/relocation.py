@@ -8,7 +8,6 @@ interrupts is gone on with at the next opening: one file is rewritten last, and 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -17,12 +16,13 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import digest_of
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.first_read import damaged_file
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses
 from omnigraph.storage.lance_format.names import manifest_name, version_number
 from omnigraph.storage.lance_format.references import parse_reference
-from omnigraph.storage.objects.copying import files_below, sync_directories, write_file
+from omnigraph.storage.objects.copying import sync_directories, write_file
 from omnigraph.storage.objects.graph_paths import branch_of_reference
 
 _LOG = logger(__name__)
@@ -100,7 +100,7 @@ def _by_branch(store: GraphStore) -> dict[str, list[str]]:
     """The version files of all branches of all tables, by the directory of the branch."""
     found: dict[str, list[str]] = {}
     for top in _TABLES:
-        for path in files_below(store.objects, top):
+        for path in store.objects.sizes_below(top):
             folder, middle, name = path.rpartition(_VERSIONS)
             if middle and _TREE in folder and _version_names([name]):
                 found.setdefault(folder, []).append(path)
@@ -114,8 +114,8 @@ def _heal(store: GraphStore) -> int:
     last = _manifest_branches(store)
     # What is left of a branch without a reference comes before those that can tell.
     first = [folder for folder in branches if folder not in {*tables, *last}]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        done = sum(pool.map(lambda folder: _put_right(store, home, branches[folder]), tables))
+    paths = [branches[folder] for folder in tables]
+    done = sum(ThreadExecutor(_AT_ONCE).run(partial(_put_right, store, home), paths))
     for folder in (*sorted(first), *last):
         done += _put_right(store, home, branches.get(folder, []))
     store.datasets.checksums.record()

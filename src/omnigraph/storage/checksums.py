@@ -19,14 +19,15 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.objects.graph_paths import escaped, is_table_file, refuse_unsafe
-from omnigraph.storage.objects.store import ObjectInfo, ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.objects.types import ObjectInfo
 
 FOLDER = "__checksums"
 TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
@@ -54,14 +55,20 @@ class FileSum(NamedTuple):
     size: int
     digest: str
 
-    @classmethod
-    def of(cls, size: int, digest: hashlib._Hash) -> FileSum:
-        return cls(size, _SHA256 + digest.hexdigest())
+    @property
+    def is_sha256(self) -> bool:
+        """Whether the digest is over the bytes; otherwise it is the tag of an object store."""
+        return self.digest.startswith(_SHA256)
+
+
+def sha256_sum(size: int, digest: str) -> FileSum:
+    """The sum of a file with this SHA-256 digest."""
+    return FileSum(size, _SHA256 + digest)
 
 
 def digest_of(raw: bytes) -> FileSum:
     """The sum of a file whose bytes are at hand."""
-    return FileSum.of(len(raw), hashlib.sha256(raw))
+    return sha256_sum(len(raw), hashlib.sha256(raw).hexdigest())
 
 
 Sums = Mapping[str, FileSum]
@@ -78,7 +85,7 @@ def sum_of(path: str) -> FileSum:
             size += len(piece)
     finally:
         os.close(descriptor)
-    return FileSum.of(size, digest)
+    return sha256_sum(size, digest.hexdigest())
 
 
 class Checksums:
@@ -173,10 +180,10 @@ def _asked(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
         wanted = set(inside)
         there = {p: info for p, info in objects.files_below(folder) if p in wanted}
         found |= {path: tag_sum(info) for path, info in there.items()}
-    with ThreadPoolExecutor(min(_AT_ONCE, len(single) or 1)) as pool:
-        for path, info in zip(single, pool.map(objects.head, single), strict=True):
-            if info is not None:
-                found[path] = tag_sum(info)
+    infos = ThreadExecutor(_AT_ONCE).run(objects.head, single)
+    for path, info in zip(single, infos, strict=True):
+        if info is not None:
+            found[path] = tag_sum(info)
     return found
 
 

@@ -41,10 +41,10 @@ from omnigraph.maintain.backup.prune import alone, finish_prune
 from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.objects.copying import (
     FileDigest,
-    at_once,
     copy_file,
     digest,
     digest_of,
@@ -187,7 +187,7 @@ class _Copying:
         copied: list[int] = []
         done = 0
         # Closed at once when whoever is told has enough: then nothing more is copied.
-        with closing(at_once(self._store, work, self._many)) as results:
+        with closing(ThreadExecutor(self._many).stream(self._store, work)) as results:
             for file, is_new in results:
                 stored.append(file)
                 done += file.size

@@ -25,7 +25,6 @@ from typing import Any
 
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
-from omnigraph.storage.objects.copying import files_below
 from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_table_file, refused
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.types import split_file
@@ -94,8 +93,8 @@ def is_stored_path(path: str) -> bool:
 
 def stored_files(backup: ObjectStore) -> dict[str, int]:
     """Every file that a backup keeps, and what lies beside them, with its size."""
-    found = files_below(backup, FILES)
-    return found | files_below(backup, OBJECTS)
+    found = backup.sizes_below(FILES)
+    return found | backup.sizes_below(OBJECTS)
 
 
 def point_path(point: str) -> str:

@@ -32,7 +32,6 @@ from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
-from omnigraph.storage.objects.copying import files_below, folders_in
 from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_location, refused
 from omnigraph.storage.removed_versions import PATH as REMOVED
 from omnigraph.storage.tables.ledger import Ledger
@@ -82,7 +81,7 @@ def fix(store: GraphStore, stack: ExitStack) -> Moment:
             stack.callback(unmark, store, mark(store, branch, snapshot))
         texts = {path: store.objects.read(path) for path in (SOURCE, IR, STATE)}
         texts |= _references(store, MANIFEST, (b for b in snapshots if b is not None))
-        folders = [f"{top}/{name}" for top in _FOLDERS for name in folders_in(store.objects, top)]
+        folders = [f"{top}/{name}" for top in _FOLDERS for name in store.objects.folders(top)]
         locations = [path for path in folders if is_location(path)]
     first = store.manifest(None).commits()[0].commit_id
     versions = {branch: each.manifest_version for branch, each in snapshots.items()}
@@ -104,7 +103,7 @@ def files_of(store: GraphStore, moment: Moment) -> Files:
     """Every file of a moment. ``StorageMissing`` names one that is gone."""
     there: dict[str, int] = {}
     for top in (*_FOLDERS, MANIFEST, AUDIT_TABLE):
-        there |= files_below(store.objects, top)
+        there |= store.objects.sizes_below(top)
     # After the listing: a version that is not in it is recorded by now, if a cleanup removed it.
     texts = {**moment.texts, **_removed(store)}
     limits = _limits(store, moment)

@@ -36,16 +36,15 @@ from omnigraph.maintain.backup.point import Files, Moment, files_of, fix, refuse
 from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.objects.copying import (
     FileDigest,
-    at_once,
     copy_file,
     digest,
     digest_of,
-    files_below,
     sync_directories,
     write_file,
 )
@@ -129,7 +128,7 @@ def _filled(store: GraphStore, moment: Moment, files: Files, target: Target) -> 
 
 
 def _refuse_incomplete(backup: ObjectStore, point: BackupPoint) -> None:
-    there = files_below(backup)
+    there = backup.sizes_below()
     for file in point.files:
         size = there.get(file.stored)
         if size is None:
@@ -202,7 +201,7 @@ class _Filling:
         """Mark the place, or go on with what is marked; gives the files that can stay."""
         there = {
             path: size
-            for path, size in files_below(store.objects).items()
+            for path, size in store.objects.sizes_below().items()
             if not path.startswith(f"{LEASE_FOLDER}/")
         }
         if store.objects.head(_MARK) is None:
@@ -238,7 +237,9 @@ class _Filling:
         self, store: GraphStore, there: Mapping[str, int], pieces: Sequence[_Piece], many: int
     ) -> None:
         total = sum(each.size for each in self._pieces)
-        with closing(at_once(partial(self._copied, store, there), pieces, many)) as results:
+        with closing(
+            ThreadExecutor(many).stream(partial(self._copied, store, there), pieces)
+        ) as results:
             for piece, found in results:
                 _note(store, piece.path, found)
                 self._done += 1
@@ -311,7 +312,7 @@ def _refuse_a_link(root: Root) -> None:
 def _refuse_what_is_there(root: Root) -> None:
     """On S3 the mark tells what is there, see ``_begin``."""
     if root.is_local and not root.is_missing():
-        found = files_below(ObjectStore(root))
+        found = ObjectStore(root).sizes_below()
         if found:
             raise _taken(root, found)
 

@@ -19,7 +19,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema import Catalog, compile_schema
 from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem
-from omnigraph.storage.objects.store import ObjectInfo
+from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version
 

@@ -25,7 +25,7 @@ from omnigraph.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from omnigraph.storage.checksums import FileSum, digest_of
+from omnigraph.storage.checksums import FileSum, digest_of, sha256_sum
 from omnigraph.storage.lance_format.manifests import VersionFile, parse_transaction, parse_version
 
 _PIECE = 1 << 20
@@ -170,7 +170,7 @@ def _check_columns(path: str, file: NewFile) -> FileSum:
         raise Damaged(Damage(path, f"{size} of {file.size} bytes"))
     if not file.name.endswith(".blob") and not _is_footer(tail, size):
         raise Damaged(Damage(path, _extent(path)))
-    return FileSum.of(size, digest)
+    return sha256_sum(size, digest.hexdigest())
 
 
 def _is_footer(tail: bytes, size: int) -> bool:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from omnigraph.storage.objects.graph_paths import is_removable_file, refused
-from omnigraph.storage.objects.store import ObjectInfo, ObjectStore
+from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.orphaned_files import name_in_versions, referenced_names

@@ -1,0 +1,308 @@
+"""Objects as files of a local directory.
+
+A write goes to a temporary neighbour that is renamed or linked to its final name. Links below the
+root are refused by ``address``. Errors of the operating system are translated by the caller.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from obstore.store import LocalStore
+
+from omnigraph.storage.durable import sync_directory, sync_file
+from omnigraph.storage.objects.failures import storage_call
+from omnigraph.storage.objects.graph_paths import refuse_unsafe
+from omnigraph.storage.objects.links import OnLink, names_in, refuse_link, refuse_links, walk
+from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.types import (
+    LOCK,
+    PIECE,
+    TEMPORARY,
+    ObjectInfo,
+    StoredBytes,
+    is_internal,
+)
+
+# How the library calls a local file while it writes it.
+_UNFINISHED = re.compile(r"#\d+\Z")
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class LocalObjects:
+    """The files of one root; with ``synced`` a write is on the disk when it returns."""
+
+    def __init__(self, root: Root, *, synced: bool) -> None:
+        self.root = root
+        self.synced = synced
+        # Directories whose entry in the one above is on the disk.
+        self._synced_folders: set[Path] = set()
+        with storage_call("open", root.uri):
+            self._store = LocalStore(root.uri, mkdir=True)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def get(self, path: str) -> StoredBytes:
+        result = self._store.get(path)
+        data = bytes(result.bytes())
+        return StoredBytes(data, hashlib.sha256(data).hexdigest(), result.meta["last_modified"])
+
+    def get_bytes(self, path: str) -> bytes:
+        return bytes(self._store.get(path).bytes())
+
+    def stream(self, path: str, size: int) -> Iterator[bytes]:
+        yield from map(bytes, self._store.get(path).stream(min_chunk_size=size))
+
+    def read_pieces(self, path: str) -> Iterator[bytes]:
+        """The bytes of a file piece by piece; errors are translated here."""
+        address = self.root.path(path)
+        with storage_call("read", address):
+            file = self._path(path).open("rb")
+        with file:
+            while True:
+                with storage_call("read", address):
+                    piece = file.read(PIECE)
+                if not piece:
+                    return
+                yield piece
+
+    def head(self, path: str) -> ObjectInfo | None:
+        stats = self._stat(path)
+        return None if stats is None else _info(stats)
+
+    def signatures(self, paths: Sequence[str]) -> tuple[str | None, ...]:
+        return tuple(_signature(self._stat(path)) for path in paths)
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        refuse_unsafe(path)
+        try:
+            stats = os.stat(f"{self.root.uri}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            with storage_call("look at", self.root.path(path)):
+                raise
+        return stats if stat.S_ISREG(stats.st_mode) else None
+
+    # -- listings ------------------------------------------------------------------------
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return names_in(self.root.uri, folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def folders(self, folder: str) -> list[str]:
+        try:
+            refuse_links(self.root.uri, folder)
+            with os.scandir(f"{self.root.uri}/{folder}") as scanned:
+                entries = list(scanned)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        for entry in entries:
+            if entry.is_symlink():
+                refuse_link(f"{folder}/{entry.name}")
+        return [entry.name for entry in entries if entry.is_dir()]
+
+    def files(self, path: str, on_link: OnLink = refuse_link) -> Iterator[tuple[str, ObjectInfo]]:
+        for name, entry in walk(self.root.uri, path, on_link):
+            if _UNFINISHED.search(entry.name) or is_internal(entry.name):
+                continue
+            with suppress(FileNotFoundError):
+                yield name, _info(entry.stat(follow_symlinks=False))
+
+    def sizes(self, path: str) -> Iterator[tuple[str, int]]:
+        for name, entry in walk(self.root.uri, path):
+            with suppress(FileNotFoundError):
+                yield name, entry.stat(follow_symlinks=False).st_size
+
+    def walk(self, path: str) -> Iterator[str]:
+        return (name for name, _ in walk(self.root.uri, path) if not _UNFINISHED.search(name))
+
+    # -- writing -------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes) -> None:
+        with self._prepared(path, data) as temporary:
+            os.replace(temporary, self._path(path))
+            self._sync_entry(path)
+
+    def put_unsynced(self, path: str, data: bytes) -> None:
+        """Write an object that nobody would miss after a power failure."""
+        temporary = self._temporary(path)
+        with _removed_on_failure(temporary):
+            _write_new(temporary, data)
+            os.replace(temporary, self._path(path))
+
+    def create(self, path: str, data: bytes) -> bool:
+        try:
+            with self._prepared(path, data) as temporary:
+                # Unlike a rename, a link fails when the name is taken.
+                os.link(temporary, self._path(path))
+                temporary.unlink()
+                self._sync_entry(path)
+        except FileExistsError:
+            return False
+        return True
+
+    @contextmanager
+    def locked(self, path: str) -> Iterator[None]:
+        """Hold the lock of an object against every thread and process."""
+        lock = self._path(path + LOCK)
+        with storage_call("lock", self.root.path(path)):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write a file as its bytes arrive; its directories are synced by ``sync_folders``.
+
+        Errors of ``pieces`` are those of the source and pass unchanged.
+        """
+        target = self._path(path)
+        temporary = self._temporary(path)
+        with storage_call("write", self.root.path(path)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _removed_on_failure(temporary):
+                with temporary.open("xb") as file:
+                    for piece in pieces:
+                        file.write(piece)
+                    file.flush()
+                    if self.synced:
+                        os.fsync(file.fileno())
+                os.replace(temporary, target)
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """Sync the directories of files, and those above them."""
+        if not self.synced:
+            return
+        top = Path(self.root.uri)
+        folders: set[Path] = {top}
+        for path in paths:
+            for folder in Path(top, path).parents:
+                if folder in folders:
+                    break
+                folders.add(folder)
+        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+            sync_directory(folder)
+        sync_directory(top.parent)
+
+    def rename(self, source: str, target: str) -> None:
+        self._store.rename(source, target)
+        self._sync_entry(target)
+        if self.synced:
+            sync_directory(self._path(source).parent)
+
+    # -- deleting ------------------------------------------------------------------------
+
+    def delete(self, path: str) -> None:
+        self._path(path).unlink()
+        if self.synced:
+            sync_directory(self._path(path).parent)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._path(path).unlink(missing_ok=True)
+        if self.synced:
+            for folder in sorted({self._path(path).parent for path in paths}):
+                if folder.is_dir():
+                    sync_directory(folder)
+
+    def delete_below(self, path: str, names: Iterable[str]) -> None:
+        for name in names:
+            Path(f"{self.root.uri}/{name}").unlink(missing_ok=True)
+        _remove_empty(self._path(path))
+        self._synced_folders.clear()
+
+    def remove_if_empty(self, path: str) -> None:
+        with suppress(OSError):
+            os.rmdir(self._path(path))
+
+    # -- files ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _prepared(self, path: str, data: bytes) -> Iterator[Path]:
+        """A temporary neighbour of an object whose bytes are on the disk already.
+
+        Synced after a rename, an object could be seen empty after a power failure although its
+        earlier text had been safe.
+        """
+        temporary = self._temporary(path)
+        with _removed_on_failure(temporary):
+            _write_new(temporary, data)
+            if self.synced:
+                sync_file(temporary)
+            yield temporary
+
+    def _sync_entry(self, path: str) -> None:
+        """Sync the directory of an object, and once those above it, which a write may make."""
+        if not self.synced:
+            return
+        folder = self._path(path).parent
+        sync_directory(folder)
+        above = Path(self.root.uri).parent
+        while folder != above and folder not in self._synced_folders:
+            sync_directory(folder.parent)
+            self._synced_folders.add(folder)
+            folder = folder.parent
+
+    def _temporary(self, path: str) -> Path:
+        return self._path(f"{path}{TEMPORARY}{uuid.uuid4().hex}")
+
+    def _path(self, path: str) -> Path:
+        refuse_unsafe(path)
+        return Path(self.root.uri, path)
+
+
+@contextmanager
+def _removed_on_failure(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a new file, in a directory that is made when it is missing."""
+    try:
+        file = path.open("xb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("xb")
+    with file:
+        file.write(data)
+
+
+def _info(stats: os.stat_result) -> ObjectInfo:
+    micros = stats.st_mtime_ns // 1000
+    tag = f"{stats.st_ino:x}-{micros:x}-{stats.st_size:x}"
+    return ObjectInfo(stats.st_size, tag, _EPOCH + timedelta(microseconds=micros))
+
+
+def _signature(stats: os.stat_result | None) -> str | None:
+    if stats is None:
+        return None
+    return f"{stats.st_ino:x}-{stats.st_mtime_ns:x}-{stats.st_size:x}"
+
+
+def _remove_empty(top: Path) -> None:
+    """Remove the directories that a deleted prefix leaves behind, deepest first."""
+    if not top.is_dir():
+        return
+    for folder, _, _ in os.walk(top, topdown=False):
+        if not os.listdir(folder):
+            os.rmdir(folder)

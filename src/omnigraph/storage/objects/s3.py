@@ -1,0 +1,246 @@
+"""Objects under a prefix of an S3 bucket.
+
+A dead endpoint is an error after about ten seconds. Conditional writes are never repeated by the
+library: a condition that failed at the second attempt may have been met by the first. Errors of the
+library are translated by the caller.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import chain
+from typing import Any, cast
+
+from obstore import exceptions as store_errors
+from obstore import open_writer
+from obstore.store import S3Store
+
+from omnigraph.errors import StorageCorrupt, StorageMissing
+from omnigraph.storage.objects.failures import storage_call
+from omnigraph.storage.objects.links import OnLink, refuse_link
+from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.types import PIECE, ObjectInfo, StoredBytes, is_internal
+
+# Whichever way an endpoint is dead: it refuses, it does not let us connect, or it takes a request
+# and never answers.
+_CONNECT_TIMEOUT = timedelta(seconds=3)
+_REQUEST_TIMEOUT = timedelta(seconds=6)
+_RETRY_TIMEOUT = timedelta(seconds=4)
+_RETRIES = 6
+_FIRST_BACKOFF = timedelta(milliseconds=50)
+_LONGEST_BACKOFF = timedelta(seconds=1)
+_IDLE_TIMEOUT = timedelta(seconds=4)
+_PARTS_AT_ONCE = 2
+
+# How S3 says that an object is not what it was: changed, gone, or being changed right now.
+_LOST = (
+    store_errors.PreconditionError,
+    store_errors.AlreadyExistsError,
+    store_errors.NotFoundError,
+    FileNotFoundError,
+    FileExistsError,
+)
+
+
+class S3Objects:
+    """The objects of one root."""
+
+    synced = False
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self._store = _open(root, _RETRIES)
+        self._unrepeated = _open(root, retries=0)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def get(self, path: str) -> StoredBytes:
+        result = self._store.get(path)
+        data = bytes(result.bytes())
+        return StoredBytes(data, result.meta["e_tag"] or "", result.meta["last_modified"])
+
+    def get_bytes(self, path: str) -> bytes:
+        return bytes(self._store.get(path).bytes())
+
+    def stream(self, path: str, size: int) -> Iterator[bytes]:
+        yield from map(bytes, self._store.get(path).stream(min_chunk_size=size))
+
+    def read_pieces(self, path: str) -> Iterator[bytes]:
+        """The bytes of an object piece by piece; errors are translated here."""
+        address = self.root.path(path)
+        info = self.head(path)
+        if info is None:
+            raise StorageMissing(f"cannot read '{address}': it does not exist")
+        for start in range(0, info.size, PIECE):
+            length = min(PIECE, info.size - start)
+            with storage_call("read", address):
+                piece = bytes(self._store.get_range(path, start=start, length=length))
+            if len(piece) != length:
+                raise StorageCorrupt(f"'{address}' changed while it was read")
+            yield piece
+
+    def head(self, path: str) -> ObjectInfo | None:
+        try:
+            with storage_call("look at", self.root.path(path)):
+                return _info(self._store.head(path))
+        except StorageMissing:
+            return None
+
+    def tags(self, folder: str) -> dict[str, str | None]:
+        """The tags of the objects directly in a directory, by one request."""
+        return {str(entry["path"]): entry["e_tag"] for entry in self._entries(folder)}
+
+    # -- listings ------------------------------------------------------------------------
+
+    def names(self, folder: str) -> list[str]:
+        return [str(entry["path"]).rsplit("/", 1)[-1] for entry in self._entries(folder)]
+
+    def folders(self, folder: str) -> list[str]:
+        with _explained():
+            inside = self._store.list_with_delimiter(f"{folder}/")["common_prefixes"]
+        return [str(prefix).rpartition("/")[2] for prefix in inside]
+
+    def files(self, path: str, on_link: OnLink = refuse_link) -> Iterator[tuple[str, ObjectInfo]]:
+        with _explained():
+            for batch in self._store.list(f"{path}/"):
+                for entry in batch:
+                    if entry["path"] != path and not is_internal(entry["path"]):
+                        yield str(entry["path"]), _info(entry)
+
+    def sizes(self, path: str) -> Iterator[tuple[str, int]]:
+        return ((str(e["path"]), int(e["size"])) for e in self._below(path) if e["path"])
+
+    def walk(self, path: str) -> Iterator[str]:
+        return (str(entry["path"]) for entry in self._below(path))
+
+    def _below(self, path: str) -> Iterator[Any]:
+        with _explained():
+            for batch in self._store.list(f"{path}/" if path else None):
+                # Some servers show an empty directory as an object of the same name.
+                yield from (entry for entry in batch if entry["path"] != path)
+
+    def _entries(self, folder: str) -> Sequence[Any]:
+        """The objects directly in a directory, as the store describes them."""
+        with _explained():
+            listing = self._store.list_with_delimiter(f"{folder}/" if folder else None)
+        return [entry for entry in listing["objects"] if entry["path"] != folder]
+
+    # -- writing -------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes) -> None:
+        self._store.put(path, data)
+
+    put_unsynced = put
+
+    def create(self, path: str, data: bytes) -> bool:
+        try:
+            self._put_if(path, data, "create")
+        except (FileExistsError, store_errors.AlreadyExistsError):
+            return False
+        return True
+
+    def replace(self, path: str, data: bytes, expected: str) -> bool:
+        """Replace an object if it still has a tag."""
+        try:
+            self._put_if(path, data, {"e_tag": expected})
+        except _LOST:
+            return False
+        return True
+
+    def _put_if(self, path: str, data: bytes, mode: Any) -> None:
+        """Write on a condition; again only when the store says that it is too busy to look."""
+        deadline = time.monotonic() + _RETRY_TIMEOUT.total_seconds()
+        pause = _FIRST_BACKOFF.total_seconds()
+        while True:
+            try:
+                self._unrepeated.put(path, data, mode=mode)
+                return
+            except store_errors.GenericError as error:
+                if "503 Service Unavailable" not in str(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, _LONGEST_BACKOFF.total_seconds())
+
+    def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write an object as its bytes arrive; it appears when the last piece is sent.
+
+        Errors of ``pieces`` are those of the source and pass unchanged.
+        """
+        remaining = iter(pieces)
+        first = next(remaining, b"")
+        second = next(remaining, None)
+        address = self.root.path(path)
+        with storage_call("write", address, writes=True):
+            if second is None:
+                self._store.put(path, first)
+                return
+            # Never closed after a failure: the object would appear.
+            writer = open_writer(
+                self._store, path, buffer_size=PIECE, max_concurrency=_PARTS_AT_ONCE
+            )
+        # Read here and not by the library: it cannot read from a store while it writes to one.
+        for piece in chain((first, second), remaining):
+            with storage_call("write", address, writes=True):
+                writer.write(piece)
+        with storage_call("write", address, writes=True):
+            writer.close()
+
+    def rename(self, source: str, target: str) -> None:
+        self._store.rename(source, target)
+
+    # -- deleting ------------------------------------------------------------------------
+
+    def delete(self, path: str) -> None:
+        self._store.delete(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._store.delete(list(paths))
+
+    def delete_below(self, path: str, names: Iterable[str]) -> None:
+        for name in names:
+            self._store.delete(name)
+
+
+def _info(entry: Any) -> ObjectInfo:
+    return ObjectInfo(int(entry["size"]), entry["e_tag"] or "", entry["last_modified"])
+
+
+def _open(root: Root, retries: int) -> S3Store:
+    options = dict(root.options)
+    client = {
+        "allow_http": options.pop("allow_http", "false"),
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "timeout": _REQUEST_TIMEOUT,
+        # A server may end an idle connection just when it is used again.
+        "pool_idle_timeout": _IDLE_TIMEOUT,
+    }
+    with storage_call("open", root.uri):
+        return S3Store(
+            root.bucket,
+            prefix=root.prefix or None,
+            config=cast(Any, options),
+            client_options=cast(Any, client),
+            retry_config={
+                "max_retries": retries,
+                "retry_timeout": _RETRY_TIMEOUT,
+                "backoff": {"init_backoff": _FIRST_BACKOFF, "max_backoff": _LONGEST_BACKOFF},
+            },
+        )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise the reason why S3 refused a listing: the library only says so in its text."""
+    try:
+        yield
+    except store_errors.GenericError as error:
+        text = str(error)
+        if "401 Unauthorized" in text or "403 Forbidden" in text:
+            raise PermissionError from error
+        if "404 Not Found" in text:
+            raise FileNotFoundError from error
+        raise
