@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.lang.schema import MigrationPlan, compile_schema
-    from omnigraph.maintain.backup.create import BackupReport, CopyProgress
+    from omnigraph.maintain.backup.copy import CopyProgress, CopyReport
+    from omnigraph.maintain.backup.create import BackupReport
     from omnigraph.maintain.backup.index import BackupPoint
     from omnigraph.maintain.backup.prune import PruneReport
-    from omnigraph.maintain.backup.restore import CopyReport
     from omnigraph.maintain.cleanup.report import CleanupReport
     from omnigraph.maintain.doctor.report import DoctorReport
     from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
@@ -183,8 +183,8 @@ _LAZY = {
     "BackupReport": "omnigraph.maintain.backup.create",
     "BackupPoint": "omnigraph.maintain.backup.index",
     "PruneReport": "omnigraph.maintain.backup.prune",
-    "CopyReport": "omnigraph.maintain.backup.restore",
-    "CopyProgress": "omnigraph.maintain.backup.create",
+    "CopyReport": "omnigraph.maintain.backup.copy",
+    "CopyProgress": "omnigraph.maintain.backup.copy",
     "MigrationPlan": "omnigraph.lang.schema",
     "SchemaApplied": "omnigraph.evolve.apply",
     "Durability": "omnigraph.storage.durable",

@@ -442,7 +442,7 @@ def test_a_backup_that_was_killed_goes_on_where_it_stopped(tmp_path):
         assert backup_points(tmp_path / "b") == []
         with pytest.raises(NotFound) as caught:
             restore(tmp_path / "b", tmp_path / "r.omni")
-        assert "not complete" in caught.value.message
+        assert "incomplete" in caught.value.message
         report = graph.maintenance.backup(tmp_path / "b")
         assert report.copied_files <= report.files - 40
     assert [each.point for each in backup_points(tmp_path / "b")] == [report.point]

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from omnigraph import Graph, restore
-from omnigraph.maintain.backup.index import has_name_for_ever
+from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.storage.tables.types import split_file
 from tests.maintain.copied_graphs import SCHEMA, people
 
@@ -74,5 +74,5 @@ def test_a_file_is_known_by_the_last_directory_of_a_table():
     assert split_file("data/a/b.blob") == ("", "data/a/b.blob")
     assert split_file("tree/data/data/a.lance") == ("tree/data", "data/a.lance")
     assert split_file("tree/data") is None
-    assert not has_name_for_ever("nodes/1/tree/data/_versions/7.manifest")
-    assert has_name_for_ever("nodes/1/tree/_versions/data/a.lance")
+    assert not is_immutable_file("nodes/1/tree/data/_versions/7.manifest")
+    assert is_immutable_file("nodes/1/tree/_versions/data/a.lance")

@@ -14,7 +14,7 @@ from omnigraph import Graph, backup_points, prune_backup, restore, verify_graph
 from omnigraph.commit.store import Timeouts
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
 from omnigraph.maintain.backup import prune as backup_prune
-from omnigraph.maintain.backup.prune import _MARK, alone
+from omnigraph.maintain.backup.prune import _MARK, lock_backup
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.test_hostile_paths import files, forge
@@ -161,7 +161,7 @@ def test_the_last_point_goes_only_when_that_is_asked_for(place, told):
     with pytest.raises(InputError, match="every point"):
         prune_backup(place, points=points)
     for wrong in (0, -1):
-        with pytest.raises(InputError, match="newest point always stays"):
+        with pytest.raises(InputError, match="newest point is always kept"):
             prune_backup(place, keep=wrong)
     assert files(place) == before
     report = prune_backup(place, points=points, allow_empty=True)
@@ -239,7 +239,7 @@ def test_a_backup_beside_a_prune_waits_and_loses_nothing(made, place, told, tmp_
     """The prune has decided what goes when the backup comes, which needs some of it."""
     shutil.copytree(made[0] / "g.omni", tmp_path / "g.omni")
     decided, failures = threading.Event(), []
-    carry_out = backup_prune._carry_out
+    carry_out = backup_prune._execute
 
     def slowly(backup, plan, held):
         decided.set()
@@ -255,7 +255,7 @@ def test_a_backup_beside_a_prune_waits_and_loses_nothing(made, place, told, tmp_
         carry_out(backup, plan, held)
 
     waiting = threading.Event()
-    monkeypatch.setattr(backup_prune, "_carry_out", slowly)
+    monkeypatch.setattr(backup_prune, "_execute", slowly)
     pruning = threading.Thread(target=lambda: prune_backup(place, points=[list(told)[3]]))
     pruning.start()
     assert decided.wait(10)
@@ -274,9 +274,12 @@ def test_only_one_changes_a_backup_at_a_time(place, made, tmp_path):
     before = files(place)
     with (
         Graph.open(tmp_path / "g.omni", durability="os") as graph,
-        alone(objects, Timeouts()),
+        lock_backup(objects, Timeouts()),
     ):
-        with pytest.raises(Conflict, match="another backup"), alone(objects, Timeouts(lease=0.0)):
+        with (
+            pytest.raises(Conflict, match="another backup"),
+            lock_backup(objects, Timeouts(lease=0.0)),
+        ):
             raise AssertionError("both had it")
         assert len(backup_points(place)) == 4
         assert prune_backup(place, keep=1, dry_run=True).files > 0

@@ -13,7 +13,7 @@ from omnigraph.commit.store import Timeouts
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import Conflict, StorageCorrupt
 from omnigraph.maintain.backup.index import _sum
-from omnigraph.maintain.backup.prune import _MARK, alone
+from omnigraph.maintain.backup.prune import _MARK, lock_backup
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.objects.copying import copy_file
 from omnigraph.storage.objects.store import ObjectStore
@@ -195,7 +195,7 @@ def test_only_one_changes_a_backup_on_s3_at_a_time(place):
     with Graph.open(place.graph.uri, **place.options) as graph:
         graph._store.timeouts = Timeouts(lease=0.0)
         with (
-            alone(ObjectStore(place.backup), Timeouts()),
+            lock_backup(ObjectStore(place.backup), Timeouts()),
             pytest.raises(Conflict, match="another backup"),
         ):
             graph.maintenance.backup(place.backup.uri, **place.options)

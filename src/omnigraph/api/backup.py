@@ -13,10 +13,10 @@ from omnigraph.api.maintenance import concurrency
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
-from omnigraph.maintain.backup.create import CopyProgress, quiet
-from omnigraph.maintain.backup.index import BackupPoint, chosen, points, read_point
+from omnigraph.maintain.backup.copy import CopyProgress, CopyReport, ignore_progress
+from omnigraph.maintain.backup.index import BackupPoint, find_point, list_points, read_point
 from omnigraph.maintain.backup.prune import PrunePolicy, PruneReport, prune
-from omnigraph.maintain.backup.restore import CopyReport, Target, clone_graph, restore_point
+from omnigraph.maintain.backup.restore import CopyDestination, clone_graph, restore_point
 from omnigraph.maintain.cleanup.run import span
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
@@ -45,8 +45,8 @@ def restore(
     those of the graph.
     """
     store = _backup_at(backup, storage_options if backup_options is None else backup_options)
-    found = chosen(store, point)
-    return restore_point(store, found, _target(uri, storage_options, durability, progress))
+    dest = _destination(uri, storage_options, durability, progress)
+    return restore_point(store, find_point(store, point), dest)
 
 
 @public
@@ -66,7 +66,7 @@ def clone(
     store = GraphStore(root_of(uri, storage_options))
     open_contract(store, writable=True)
     options = storage_options if dest_options is None else dest_options
-    return clone_graph(store, _target(dest, options, durability, progress))
+    return clone_graph(store, _destination(dest, options, durability, progress))
 
 
 @public
@@ -75,7 +75,7 @@ def backup_points(
 ) -> list[BackupPoint]:
     """The points of a backup, oldest first."""
     store = _backup_at(backup, storage_options)
-    return [read_point(store, point) for point in points(store)]
+    return [read_point(store, point) for point in list_points(store)]
 
 
 @public
@@ -105,15 +105,19 @@ def _backup_at(place: str | PathLike[str], options: Options) -> ObjectStore:
     root = root_of(place, options)
     if root.is_missing():
         # Opening the object store would make the directory.
-        raise NotFound(f"there is no backup at '{root.uri}'", hint="look for the right place")
+        raise NotFound(f"there is no backup at '{root.uri}'", hint="check the location")
     return ObjectStore(root)
 
 
-def _target(
+def _destination(
     uri: str | PathLike[str],
     options: Options,
     durability: Durability | str,
     progress: Progress | None,
-) -> Target:
-    many = concurrency(Settings.from_environ())
-    return Target(root_of(uri, options), durability_of(durability), many, progress or quiet)
+) -> CopyDestination:
+    return CopyDestination(
+        root_of(uri, options),
+        durability_of(durability),
+        concurrency(Settings.from_environ()),
+        progress or ignore_progress,
+    )

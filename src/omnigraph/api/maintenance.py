@@ -15,7 +15,8 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema.history import schema_at
 from omnigraph.errors import InputError
 from omnigraph.logs import logger
-from omnigraph.maintain.backup.create import BackupReport, CopyProgress, backup, quiet
+from omnigraph.maintain.backup.copy import CopyProgress, ignore_progress
+from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
 from omnigraph.maintain.cleanup.run import clean_up, policy_of
 from omnigraph.maintain.doctor.examine import examine
@@ -128,13 +129,13 @@ class GraphMaintenance:
     ) -> BackupReport:
         """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
 
-        Nobody is kept out meanwhile. A further backup to the same place adds a point and copies
-        only what is new; ``omnigraph.restore`` makes a graph of a point.
+        Readers and writers are not blocked. A further backup to the same location adds a point and
+        copies only new files; ``omnigraph.restore`` creates a graph from a point.
         """
         place = root_of(dest, storage_options)
         self._graph._writable()
         many = concurrency(Settings.from_environ())
-        return backup(self._graph._store, place, many, progress or quiet)
+        return create_backup(self._graph._store, place, many, progress or ignore_progress)
 
     @public
     def cleanup(

@@ -15,7 +15,7 @@ from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from omnigraph.maintain.backup.create import CopyProgress
+    from omnigraph.maintain.backup.copy import CopyProgress
 
 
 def add(commands: Commands) -> None:

@@ -1,15 +1,15 @@
-"""What a backup holds: points, each with the list of its files, and the files.
+"""The layout of a backup: points, each with the list of its files, and the files.
 
 ::
 
-    omnigraph-backup.json     which graph this is a backup of
-    points/<ULID>.json        one moment of it: its files, their sizes and digests; written last
-    files/<path>              files that have names of their own for ever, as they lie in the graph
-    objects/<sha256>          files that change under their names: versions, references, schemas
+    omnigraph-backup.json     the id of the graph
+    points/<ULID>.json        one point: its files, their sizes and digests; written last
+    files/<path>              immutable files, with their paths in the graph
+    objects/<sha256>          files that change in place: versions, references, schemas
 
-A point vouches for itself and for every file. What no point names was left by a backup that was
-interrupted, and the next one uses it, or by a prune, and the next prune removes it. Anybody who can
-write to a backup can write a point, so each path in one must have the form that a backup gives it.
+A point contains a checksum of itself and of every file. A file that no point references was left by
+an interrupted backup, and the next one uses it, or by a prune, and the next prune removes it.
+Anyone who can write to a backup can write a point, so the form of every path in it is checked.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _WRONG_SHAPE = (
     OSError,
 )
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_FIXED = ("data/", "_deletions/", "_indices/", "_transactions/")
+_IMMUTABLE = ("data/", "_deletions/", "_indices/", "_transactions/")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a point: where it belongs in the graph, and where it lies in the backup."""
+    """A file of a point: its path in the graph, and in the backup."""
 
     path: str
     stored: str
@@ -58,13 +58,13 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class BackupPoint:
-    """One moment of a graph in a backup."""
+    """A graph as of one time, in a backup."""
 
     point: str
     taken_at: datetime
     graph: str
     branches: Mapping[str, int]
-    """The version of the manifest of every branch."""
+    """The manifest version of every branch."""
     files: tuple[StoredFile, ...] = ()
 
     @property
@@ -72,94 +72,93 @@ class BackupPoint:
         return sum(file.size for file in self.files)
 
 
-def has_name_for_ever(path: str) -> bool:
-    """Whether no other file will ever have this name: Lance draws it at random."""
-    found = split_file(path)
-    return found is not None and found[1].startswith(_FIXED)
+def is_immutable_file(path: str) -> bool:
+    """Whether no other file will ever have this name: Lance chooses it at random."""
+    split = split_file(path)
+    return split is not None and split[1].startswith(_IMMUTABLE)
 
 
 def stored_path(path: str, sha256: str) -> str:
-    """Where a backup keeps a file of a graph."""
-    return f"{FILES}/{path}" if has_name_for_ever(path) else f"{OBJECTS}/{sha256}"
+    """The path of a file of the graph in a backup."""
+    return f"{FILES}/{path}" if is_immutable_file(path) else f"{OBJECTS}/{sha256}"
 
 
 def is_stored_path(path: str) -> bool:
-    """Whether a path has the form of a file that a backup keeps."""
+    """Whether a path has the form of a stored file."""
     top, _, rest = path.partition("/")
     if top == OBJECTS:
         return _DIGEST.fullmatch(rest) is not None
-    return top == FILES and is_table_file(rest) and has_name_for_ever(rest)
+    return top == FILES and is_table_file(rest) and is_immutable_file(rest)
 
 
 def stored_files(backup: ObjectStore) -> dict[str, int]:
-    """Every file that a backup keeps, and what lies beside them, with its size."""
-    found = backup.sizes_below(FILES)
-    return found | backup.sizes_below(OBJECTS)
+    """Every file in the directories of the stored files, with its size."""
+    return backup.sizes_below(FILES) | backup.sizes_below(OBJECTS)
 
 
 def point_path(point: str) -> str:
     return f"{POINTS}/{point}.json"
 
 
-def claim(target: ObjectStore, graph: str) -> None:
-    """Make a place the backup of a graph, or make sure that it is."""
+def claim_backup(target: ObjectStore, graph: str) -> None:
+    """Make a location the backup of a graph, or make sure that it is."""
     if target.head(TITLE) is None:
-        # Who is faster decides, and is asked below.
+        # The first writer wins; the winner is read below.
         target.create(TITLE, json.dumps({"format": _FORMAT, "graph": graph}))
-    found = _title(target)
-    if found != graph:
+    owner = _graph_of(target)
+    if owner != graph:
         raise InputError(
             f"'{target.root.uri}' is the backup of another graph",
-            hint="choose another place",
-            details={"graph": graph, "found": found},
+            hint="choose another location",
+            details={"graph": graph, "found": owner},
         )
 
 
-def _title(backup: ObjectStore) -> str:
+def _graph_of(backup: ObjectStore) -> str:
     try:
-        told = json.loads(backup.read(TITLE))
-        version, graph = told["format"], str(told["graph"])
+        title = json.loads(backup.read(TITLE))
+        version, graph = title["format"], str(title["graph"])
     except StorageMissing:
         raise NotFound(
-            f"there is no backup at '{backup.root.uri}'", hint="look for the right place"
+            f"there is no backup at '{backup.root.uri}'", hint="check the location"
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(TITLE) from None
     if version != _FORMAT:
         raise InputError(
-            f"the backup at '{backup.root.uri}' has format {version}, this program knows {_FORMAT}",
+            f"the backup at '{backup.root.uri}' has format {version}; this release reads {_FORMAT}",
             hint="use a newer release",
         )
     return graph
 
 
-def points(backup: ObjectStore) -> list[str]:
+def list_points(backup: ObjectStore) -> list[str]:
     """The ids of the points of a backup, oldest first."""
-    _title(backup)
+    _graph_of(backup)
     names = backup.list(POINTS)
-    found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-    return sorted(point for point in found if is_ulid(point))
+    ids = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return sorted(point for point in ids if is_ulid(point))
 
 
-def chosen(backup: ObjectStore, point: str | None) -> BackupPoint:
+def find_point(backup: ObjectStore, point: str | None) -> BackupPoint:
     """A point by its id, or the newest."""
-    known = points(backup)
-    if not known:
+    points = list_points(backup)
+    if not points:
         raise NotFound(
-            f"the backup at '{backup.root.uri}' is not complete: it has no point",
+            f"the backup at '{backup.root.uri}' is incomplete: it has no point",
             hint="run the backup again",
         )
-    if point is not None and point not in known:
+    if point is not None and point not in points:
         raise NotFound(
             f"the backup at '{backup.root.uri}' has no point '{point}'",
-            hint="leave it out for the newest, or take one of omnigraph.backup_points",
+            hint="omit it for the newest, or use one of omnigraph.backup_points",
             details={"point": point},
         )
-    return read_point(backup, point or known[-1])
+    return read_point(backup, point or points[-1])
 
 
 def write_point(target: ObjectStore, point: BackupPoint) -> None:
-    told: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "format": _FORMAT,
         "point": point.point,
         "taken_at": round(point.taken_at.timestamp() * 1_000_000),
@@ -167,8 +166,8 @@ def write_point(target: ObjectStore, point: BackupPoint) -> None:
         "branches": dict(point.branches),
         "files": [[f.path, f.stored, f.size, f.sha256] for f in point.files],
     }
-    told["sum"] = _sum(told)
-    path, text = point_path(point.point), json.dumps(told)
+    payload["sum"] = _sum(payload)
+    path, text = point_path(point.point), json.dumps(payload)
     try:
         target.write(path, text)
     except StorageError:
@@ -178,7 +177,7 @@ def write_point(target: ObjectStore, point: BackupPoint) -> None:
 
 
 def _write_again(target: ObjectStore, path: str, text: str) -> None:
-    """A point that has its name counts: it has to be on the disk, or to go."""
+    """A point with its final name counts: it has to be durable, or be removed."""
     try:
         target.write(path, text)
     except StorageError:
@@ -190,17 +189,17 @@ def _write_again(target: ObjectStore, path: str, text: str) -> None:
 def read_point(backup: ObjectStore, point: str) -> BackupPoint:
     path = point_path(point)
     try:
-        told = json.loads(backup.read(path))
-        if told.pop("sum") != _sum(told):
+        payload = json.loads(backup.read(path))
+        if payload.pop("sum") != _sum(payload):
             raise ValueError
-        if told["point"] != point:
+        if payload["point"] != point:
             raise ValueError
-        files = tuple(_stored_file(path, *entry) for entry in told["files"])
+        files = tuple(_stored_file(path, *entry) for entry in payload["files"])
         if len({file.path for file in files}) < len(files):
             raise ValueError
-        branches = {_branch(path, name): int(n) for name, n in told["branches"].items()}
-        taken = datetime.fromtimestamp(told["taken_at"] / 1_000_000, UTC)
-        return BackupPoint(point, taken, str(told["graph"]), branches, files)
+        branches = {_branch(path, name): int(n) for name, n in payload["branches"].items()}
+        taken = datetime.fromtimestamp(payload["taken_at"] / 1_000_000, UTC)
+        return BackupPoint(point, taken, str(payload["graph"]), branches, files)
     except _WRONG_SHAPE:
         raise _damaged(path) from None
 
@@ -223,8 +222,8 @@ def _branch(point: str, name: str) -> str:
     return name
 
 
-def _sum(told: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def _sum(payload: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
 
 
 def _damaged(path: str) -> StorageCorrupt:

@@ -1,9 +1,8 @@
-"""What belongs to a graph at one moment: the files that a copy of it needs, and no others.
+"""A graph as of one time: exactly the files that a copy of it needs.
 
-First the moment is fixed, while nobody may publish: the version of the manifest of every branch.
-From there on everything follows. A table has versions that are newer than what the manifests show
-when somebody is about to publish; they are no part of the moment, nor are the files that only they
-name.
+The manifest version of every branch is captured while nobody may publish; everything else follows
+from it. A table may have versions newer than the manifests show, when a writer is about to publish;
+they do not belong to the capture, nor do the files that only they reference.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 
@@ -30,12 +30,11 @@ from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
-from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
 from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_location, refused
 from omnigraph.storage.removed_versions import PATH as REMOVED
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.storage.tables.referenced_files import ReferencedFile, referenced_files
+from omnigraph.storage.tables.referenced_files import referenced_files
 from omnigraph.storage.tables.types import TableRef
 
 _FOLDERS = ("nodes", "edges")
@@ -43,15 +42,15 @@ _VERSIONS = "/_versions/"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A graph at one moment, before its files are looked at."""
+class Capture:
+    """A graph as of one time, before its files are listed."""
 
-    taken_at: int
+    taken_at: datetime
     graph: str
     """The id of its first commit: the same for a graph and its copies."""
     versions: Mapping[str | None, int]
     texts: Mapping[str, str]
-    """Files that change under their names, as they were."""
+    """The files that change in place, with their content."""
     locations: tuple[str, ...]
 
     @property
@@ -60,18 +59,18 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """The files of a moment."""
+class CapturedFiles:
+    """The files of a capture."""
 
     sizes: Mapping[str, int]
     texts: Mapping[str, str]
-    """Some files with what they hold: those that change under their names."""
+    """The files that change in place, with their content."""
 
 
-def fix(store: GraphStore, stack: ExitStack) -> Moment:
-    """Fix the moment; until the stack is left, markers keep cleanup away from its versions."""
+def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
+    """Capture a graph; until the stack is closed, markers keep cleanup away from its versions."""
     with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
-        # An apply takes this lease to begin, so none begins now.
+        # A schema apply starts under this lease, so none starts now.
         refuse_while_schema_changes(store, "backup")
         branches = [normal_branch(name) for name in Branches(store).list()]
         leases = [publish_lease(branch) for branch in branches]
@@ -84,8 +83,8 @@ def fix(store: GraphStore, stack: ExitStack) -> Moment:
         folders = [f"{top}/{name}" for top in _FOLDERS for name in store.objects.folders(top)]
         locations = [path for path in folders if is_location(path)]
     first = store.manifest(None).commits()[0].commit_id
-    versions = {branch: each.manifest_version for branch, each in snapshots.items()}
-    return Moment(now_micros(), first, versions, texts, tuple(locations))
+    versions = {branch: snapshot.manifest_version for branch, snapshot in snapshots.items()}
+    return Capture(datetime.now(UTC), first, versions, texts, tuple(locations))
 
 
 def _snapshots(
@@ -95,43 +94,44 @@ def _snapshots(
         try:
             yield branch, store.manifest(branch).current()
         except BranchNotFound:
-            # No more than a reference, left by a crash.
+            # Only a reference, left by a crash.
             continue
 
 
-def files_of(store: GraphStore, moment: Moment) -> Files:
-    """Every file of a moment. ``StorageMissing`` names one that is gone."""
-    there: dict[str, int] = {}
+def captured_files(store: GraphStore, capture: Capture) -> CapturedFiles:
+    """Every file of a capture. ``StorageMissing`` names one that is gone."""
+    existing: dict[str, int] = {}
     for top in (*_FOLDERS, MANIFEST, AUDIT_TABLE):
-        there |= store.objects.sizes_below(top)
-    # After the listing: a version that is not in it is recorded by now, if a cleanup removed it.
-    texts = {**moment.texts, **_removed(store)}
-    limits = _limits(store, moment)
+        existing |= store.objects.sizes_below(top)
+    # After the listing: a version removed by a cleanup before it is recorded by now.
+    texts = {**capture.texts, **_removed(store)}
+    limits = _limits(store, capture)
     for location in sorted({ref.location for ref in limits}):
         if location != MANIFEST:
             own = (ref.branch for ref in limits if ref.location == location)
             texts |= _references(store, location, (b for b in own if b is not None))
-    versions = _versions(there)
-    companions = _companions(there)
+    versions = _versions(existing)
+    companions = _companions(existing)
     wanted: dict[str, int] = {}
     for ref in sorted({*limits, TableRef(AUDIT_TABLE)}, key=lambda ref: ref.path):
-        shown = versions.get(ref.path, [])
-        # Of a type that was dropped with its rows, only what came after them is left.
-        kept = [v for v in shown if v <= limits.get(ref, 0)] or shown
+        listed = versions.get(ref.path, [])
+        # A type dropped with its rows has only the versions after the drop.
+        kept = [v for v in listed if v <= limits.get(ref, 0)] or listed
         if not kept:
-            if ref in limits and ref.location not in moment.locations:
+            if ref in limits and ref.location not in capture.locations:
                 raise _gone(f"{ref.path}/_versions")
             continue
         for file in referenced_files(store.datasets, ref, max(kept)):
             for path in (file.path, *companions.get(file.path, ())):
-                if path in there:
-                    wanted[path] = there[path]
-                elif _must_be_there(file):
+                if path in existing:
+                    wanted[path] = existing[path]
+                # No reader needs a transaction; the first version of a branch may have none.
+                elif not file.is_transaction:
                     raise _gone(path)
     for path in (*wanted, *texts):
         if not is_copied_file(path):
             raise refused(path, "the graph")
-    return Files(dict(sorted(wanted.items())), texts)
+    return CapturedFiles(dict(sorted(wanted.items())), texts)
 
 
 def _removed(store: GraphStore) -> dict[str, str]:
@@ -142,19 +142,19 @@ def _removed(store: GraphStore) -> dict[str, str]:
         return {}
 
 
-def refuse_changed(store: GraphStore, files: Files) -> None:
-    """Make sure that every branch still is the one it was: names come back after a delete."""
+def refuse_changed(store: GraphStore, files: CapturedFiles) -> None:
+    """Make sure that no branch was replaced: a deleted name may be used again."""
     for path, text in files.texts.items():
         if "/_refs/" in path and store.objects.read(path) != text:
-            raise HistoryGone("a branch was deleted and made again", hint="repeat the copy")
+            raise HistoryGone("a branch was deleted and created again", hint="repeat the copy")
 
 
-def _limits(store: GraphStore, moment: Moment) -> dict[TableRef, int]:
+def _limits(store: GraphStore, capture: Capture) -> dict[TableRef, int]:
     """The newest version of every table on every branch that some manifest shows."""
-    found: dict[TableRef, int] = {TableRef(location): 0 for location in moment.locations}
-    for branch, version in moment.versions.items():
+    limits: dict[TableRef, int] = {TableRef(location): 0 for location in capture.locations}
+    for branch, version in capture.versions.items():
         ref = TableRef(MANIFEST, branch)
-        found[ref] = version
+        limits[ref] = version
         kinds = [TableRow.kind, VersionRow.kind]
         rows = (
             Ledger.open(store.datasets, ref, version)
@@ -164,33 +164,33 @@ def _limits(store: GraphStore, moment: Moment) -> dict[TableRef, int]:
             )
             .to_pylist()
         )
-        places = {
+        locations = {
             row["table_key"]: checked_location(row)
             for row in rows
             if row["object_type"] == TableRow.kind
         }
         for row in rows:
-            if row["object_type"] == VersionRow.kind and row["table_key"] in places:
-                table = TableRef(places[row["table_key"]], normal_branch(checked_branch(row)))
-                found[table] = max(found.get(table, 0), int(row["table_version"]))
-    return found
+            if row["object_type"] == VersionRow.kind and row["table_key"] in locations:
+                table = TableRef(locations[row["table_key"]], normal_branch(checked_branch(row)))
+                limits[table] = max(limits.get(table, 0), int(row["table_version"]))
+    return limits
 
 
 def _references(store: GraphStore, location: str, branches: Iterable[str]) -> dict[str, str]:
-    """The references of branches, and of those that they were made from."""
-    found: dict[str, str] = {}
+    """The references of branches and of their ancestors."""
+    texts: dict[str, str] = {}
     waiting = list(branches)
     while waiting:
         path = f"{location}/_refs/branches/{waiting.pop().replace('/', '%2F')}.json"
-        if path not in found:
-            found[path] = store.objects.read(path)
-            parent = _parent(found[path], path)
+        if path not in texts:
+            texts[path] = store.objects.read(path)
+            parent = _parent(texts[path], path)
             waiting += [parent] if parent else []
-    return found
+    return texts
 
 
 def _parent(text: str, path: str) -> str | None:
-    """The branch that another was made from, as its reference says."""
+    """The parent in the reference of a branch."""
     try:
         parent = json.loads(text).get("parentBranch")
     except (ValueError, AttributeError, RecursionError):
@@ -200,36 +200,31 @@ def _parent(text: str, path: str) -> str | None:
     return str(parent) if parent else None
 
 
-def _versions(there: Iterable[str]) -> dict[str, list[int]]:
-    """The versions that have files, by the directory of their table or branch."""
-    found: dict[str, list[int]] = {}
-    for path in there:
+def _versions(paths: Iterable[str]) -> dict[str, list[int]]:
+    """The versions with a manifest file, by the directory of their table or branch."""
+    versions: dict[str, list[int]] = {}
+    for path in paths:
         folder, middle, name = path.rpartition(_VERSIONS)
         number = name.removesuffix(".manifest")
         if middle and number != name and number.isdecimal():
-            found.setdefault(folder, []).append(2**64 - 1 - int(number))
-    return found
+            versions.setdefault(folder, []).append(2**64 - 1 - int(number))
+    return versions
 
 
-def _companions(there: Iterable[str]) -> dict[str, list[str]]:
-    """Blobs lie in a directory that is named after the file of their rows."""
-    found: dict[str, list[str]] = {}
-    for path in there:
+def _companions(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Blob files by the data file of their rows, after which their directory is named."""
+    companions: dict[str, list[str]] = {}
+    for path in paths:
         folder, middle, rest = path.rpartition("/data/")
         name, below, _ = rest.partition("/")
         if middle and below:
-            found.setdefault(f"{folder}/data/{name}.lance", []).append(path)
-    return found
-
-
-def _must_be_there(file: ReferencedFile) -> bool:
-    # Nobody needs a transaction to read; the first version of a branch may have none.
-    return not file.is_transaction
+            companions.setdefault(f"{folder}/data/{name}.lance", []).append(path)
+    return companions
 
 
 def _gone(path: str) -> StorageMissing:
     return StorageMissing(
-        f"'{path}' is named by the graph and is not there",
+        f"'{path}' is referenced by the graph but missing",
         hint="run verify to see what is damaged",
         details={"path": path},
     )
