@@ -12,7 +12,6 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import VersionRow
@@ -543,7 +542,7 @@ def test_a_fork_that_another_writer_published_meanwhile_is_no_orphan(graph, path
         leave_a_fork(path, ["rival"])
         ref = TableRef(PERSON, "b")
         info = store.tables.info(ref, 3)
-        row = version_row("node:Person", CommittedTable(ref, 3, 3, info))
+        row = VersionRow.of("node:Person", CommittedTable(ref, 3, 3, info))
         store.publisher.publish(store.manifest("b"), Publication({}, [row]))
 
     with at(Failpoint.FORK_BEFORE_CREATE, rival), pytest.raises(VersionMismatch) as caught:

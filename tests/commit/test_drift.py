@@ -177,7 +177,7 @@ def test_who_waited_long_enough_is_told_to_come_back(half_held, graph, path):
         return PreparedWrite({PERSON: (view.stage.stage_append(table, table.read()),)})
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({PERSON}), prepare)
-    with pytest.raises(Conflict, match="a writer that lives keeps it") as told:
+    with pytest.raises(Conflict, match="a running writer prevents its recovery") as told:
         commit_write(impatient, request)
     assert told.value.retryable
     assert told.value.details["table_key"] == PERSON

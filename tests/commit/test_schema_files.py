@@ -284,7 +284,7 @@ def test_a_file_that_is_no_text_is_drift(files, root, name):
 def test_a_source_that_does_not_compile_is_drift_with_its_findings(files, store):
     initialise(files)
     store.write(SOURCE, "node Person { name: Strin @key }")
-    with pytest.raises(SchemaDrift, match=r"'_schema\.pg' is no valid schema: .*1:21") as caught:
+    with pytest.raises(SchemaDrift, match=r"'_schema\.pg' is not a valid schema: .*1:21") as caught:
         files.load()
     assert caught.value.details["diagnostics"]
 

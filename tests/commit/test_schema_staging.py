@@ -271,7 +271,7 @@ def test_a_broken_live_source_is_drift(store, staging):
     stage(staging, ADDED)
     store.write(SOURCE, "node {")
     before = everything(store)
-    with pytest.raises(SchemaDrift, match=r"'_schema\.pg' is no valid schema"):
+    with pytest.raises(SchemaDrift, match=r"'_schema\.pg' is not a valid schema"):
         reconcile_staging(store, apply_pending=False, live_tables=OLD_TABLES)
     assert everything(store) == before
 

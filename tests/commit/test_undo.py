@@ -79,14 +79,14 @@ OLDER = 'query q() { update Person set { age: 37 } where name = "Ada" }'
 def at_the_first_read(graph, action):
     """Run something after a handle has staged a write and before it has its leases."""
     leases = graph._store.leases
-    hold = leases.held
+    acquire = leases.acquire
 
-    def held(wanted, timeout):
-        leases.held = hold
+    def act_first(wanted, timeout):
+        leases.acquire = acquire
         action()
-        return hold(wanted, timeout)
+        return acquire(wanted, timeout)
 
-    leases.held = held
+    leases.acquire = act_first
     yield
 
 

@@ -12,7 +12,7 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK
-from omnigraph.commit.publisher import _MOST_PARTS, CommitIntent, Publication
+from omnigraph.commit.publisher import _MAX_FRAGMENTS, CommitIntent, Publication
 from omnigraph.commit.rows import TableRow, VersionRow
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
@@ -118,7 +118,7 @@ def in_many_parts(root: Path, crash: Harness) -> None:
     """The next publish is the one that compacts the manifest."""
     plain(root, crash)
     with Graph.open(root, durability="os") as graph:
-        for number in range(_MOST_PARTS - 4):
+        for number in range(_MAX_FRAGMENTS - 4):
             graph.append(rows("Person", f"p{number}"))
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, MaintenancePolicy
-from omnigraph.commit.publisher import _MOST_PARTS
+from omnigraph.commit.publisher import _MAX_FRAGMENTS
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize.policy import reasons_for
 from omnigraph.maintain.optimize.upkeep_plan import plan_table
@@ -169,11 +169,11 @@ def test_without_if_needed_a_policy_keeps_nothing_from_being_done(graph):
 
 def test_in_embedded_use_nothing_but_the_manifest_is_kept_small(graph):
     """Many writes and reads later no table was compacted, indexed or cleaned; the manifest was."""
-    count = 2 * _MOST_PARTS
+    count = 2 * _MAX_FRAGMENTS
     for number in range(count):
         graph.append(people(f"p{number}"))
         graph.query("query q() { match { $p: Person } return { $p.name } }").rows()
     pin = graph._store.manifest(None).current().pins["node:Person"]
     table = graph._store.table(pin)
     assert (len(table.fragments()), table.indexes(), pin.version) == (count, {}, count + 1)
-    assert len(graph._store.manifest(None).fragments()) <= _MOST_PARTS
+    assert len(graph._store.manifest(None).fragments()) <= _MAX_FRAGMENTS

@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph, QueryError
-from omnigraph.commit.pins import version_row
 from omnigraph.commit.publisher import CommitIntent, Publication
+from omnigraph.commit.rows import VersionRow
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead
@@ -172,7 +172,7 @@ def compact(graph: Graph) -> None:
         if dataset.version == pin.version or info is None:
             continue
         rows = dataset.count_rows()
-        versions.append(version_row(key, CommittedTable(pin.ref, dataset.version, rows, info)))
+        versions.append(VersionRow.of(key, CommittedTable(pin.ref, dataset.version, rows, info)))
         seen[key] = pin.version
     intent = CommitIntent(new_ulid(), None, now_micros())
     store.publisher.publish(store.manifest(None), Publication(seen, versions, commit=intent))

@@ -1,7 +1,7 @@
 """The record of recoveries: one row for every sidecar that was rolled forward, back or dropped.
 
-The table lies beside the graph's own tables and no manifest pins it; its columns are those of
-the reference. How rows reach the disk is the business of the ``RowLog`` that is handed in.
+The table is stored beside the graph's own tables and no manifest pins it; its columns are those of
+the reference. A ``RowLog`` stores the rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecoveryKind(StrEnum):
 
 
 class TableOutcome(NamedTuple):
-    """Where a recovery found a table and to which version it took it."""
+    """The version of a table before and after a recovery."""
 
     table_key: str
     from_version: int
@@ -82,17 +82,16 @@ class AuditLog:
     def rows(self) -> list[AuditRow]:
         """Every recovery, oldest first."""
         table = self._log.read()
-        found = [] if table is None else from_arrow(table)
-        return sorted(found, key=lambda row: row.created_at)
+        rows = [] if table is None else from_arrow(table)
+        return sorted(rows, key=lambda row: row.created_at)
 
     def record_once(self, row: AuditRow) -> bool:
-        """Add a row, unless this kind of recovery of its operation is there already.
+        """Add a row unless such a recovery of its operation is recorded; says if it was added.
 
-        Says whether it was added. A recovery that failed after its row was written comes here
-        again.
+        A recovery that failed after its row was written is repeated.
         """
         same = (row.operation_id, row.recovery_kind)
-        if any((known.operation_id, known.recovery_kind) == same for known in self.rows()):
+        if any((earlier.operation_id, earlier.recovery_kind) == same for earlier in self.rows()):
             return False
         self._log.append(to_arrow([row]))
         return True
@@ -126,7 +125,7 @@ def from_arrow(table: pa.Table) -> list[AuditRow]:
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise StorageCorrupt(
             f"the recovery audit table '{AUDIT_TABLE}' cannot be read",
-            hint="move the table away to go on without its records; the graph does not need them",
+            hint="move the table away to continue; the graph does not need its records",
         ) from error
 
 

@@ -1,9 +1,9 @@
 """Claims of loads on the branches that they create for themselves.
 
 ``__recovery/<ULID>.branch`` is written before such a branch is created and removed when the load
-has ended; the load holds ``claim_lease`` meanwhile. Whoever gets that lease while the claim exists
-knows that the load died, and the claim says which branch is its own: the reference that it made,
-or, if it died before it could record that, one from the version and the time that it announced.
+has ended; the load holds ``claim_lease`` meanwhile. A claim whose lease is free belongs to a load
+that died. The claim identifies its branch: by the reference, or, if the load died before it was
+recorded, by the version and the time that the claim announced.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BranchClaim:
             operation, branch = content["operation_id"], content["branch"]
             identity = content["branch_identity"]
             if not (is_ulid(operation) and is_branch(branch)):
-                raise ValueError("names that no load writes")
+                raise ValueError("invalid names")
             return BranchClaim(
                 operation,
                 branch,
@@ -89,30 +89,30 @@ def write_claim(store: GraphStore, claim: BranchClaim) -> None:
 
 
 def delete_claim(store: GraphStore, claim: BranchClaim) -> None:
-    """The load has ended; a claim that is gone is fine."""
+    """Remove the claim of a load that has ended."""
     store.objects.delete(_path(claim.operation))
 
 
 def claims(store: GraphStore) -> list[BranchClaim]:
     """Every claim, oldest first; a damaged one is ignored with a warning."""
-    found = []
+    valid = []
     for claim in read_claims(store):
         if isinstance(claim, StorageCorrupt):
             _LOG.warning("%s, and is ignored", claim.message)
         else:
-            found.append(claim)
-    return found
+            valid.append(claim)
+    return valid
 
 
 def read_claims(store: GraphStore) -> list[BranchClaim | StorageCorrupt]:
-    """The same, with an error in the place of a damaged one."""
-    found: list[BranchClaim | StorageCorrupt] = []
+    """Every claim, oldest first; an error stands for a damaged one."""
+    result: list[BranchClaim | StorageCorrupt] = []
     for name in store.objects.list(FOLDER):
         if name.endswith(ENDING):
             # A load that ends now removes its claim.
             with suppress(StorageMissing):
-                found.append(_read(store, f"{FOLDER}/{name}"))
-    return found
+                result.append(_read(store, f"{FOLDER}/{name}"))
+    return result
 
 
 def _read(store: GraphStore, path: str) -> BranchClaim | StorageCorrupt:
@@ -120,7 +120,7 @@ def _read(store: GraphStore, path: str) -> BranchClaim | StorageCorrupt:
         return BranchClaim.from_json(store.objects.read(path))
     except (ValueError, StorageCorrupt):
         return StorageCorrupt(
-            f"'{path}' does not say which branch a load creates",
+            f"'{path}' is not a valid claim on a branch",
             hint="remove it if no load runs",
             details={"file": path},
         )

@@ -1,8 +1,8 @@
-"""Branches of the graph. One is a branch of the manifest; no table is copied to make it.
+"""Branches of the graph. A branch is a branch of the manifest; creating it copies no table.
 
 Creating and deleting take one lease, so that the rules about names hold between processes. The
-reference of the manifest's branch is the authority: a branch exists from the moment it is there
-until the moment it is gone, whatever its tables' forks look like.
+reference of the manifest's branch is the authority: a branch exists exactly as long as its
+reference, whatever the state of its tables' forks.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class Branches:
 
     def list(self) -> list[str]:
         """``main`` first, then the others in alphabetical order; internal ones are hidden."""
-        return [MAIN, *sorted(set(self._known()) - {SCHEMA_LOCK})]
+        return [MAIN, *sorted(set(self._branches()) - {SCHEMA_LOCK})]
 
     def check_new(self, name: str) -> None:
-        """Refuse a name that ``create`` would refuse, and do nothing else."""
-        _check_name_is_free(check_new_branch(name), self._known())
+        """Refuse a name that ``create`` would refuse."""
+        _check_name_is_free(check_new_branch(name), self._branches())
 
     def create(self, name: str, source: str | None) -> None:
         """Fork a branch from the newest state of another."""
         self._create(name, source, is_claimed=False)
 
     def create_for_load(self, name: str, source: str | None) -> BranchClaim:
-        """The same for a load, which holds the lease of the claim that this writes."""
+        """Create a branch for a load, which holds the lease of the claim written here."""
         claim = self._create(name, source, is_claimed=True)
         assert claim is not None
         return claim
@@ -75,28 +75,28 @@ class Branches:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
-        with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease) as held:
+        with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease) as guard:
             refuse_while_schema_changes(store, "branch create")
-            self._end_claims(branch, is_held=is_claimed)
-            known = self._known()
-            _check_name_is_free(branch, known)
+            self._end_claims(branch, holds_lease=is_claimed)
+            branches = self._branches()
+            _check_name_is_free(branch, branches)
             version = store.manifest(origin).current().manifest_version
             claim = None
             if is_claimed:
                 claim = BranchClaim(new_ulid(), branch, origin, version, now_micros())
                 write_claim(store, claim)
                 reached(Failpoint.BRANCH_AFTER_CLAIM)
-            # Files without a reference are what a crash left of an earlier attempt.
+            # Files without a reference were left by a crash.
             store.inline.delete_branch(MANIFEST, branch)
             try:
                 store.inline.create_branch(store.manifest(origin).ref, version, branch)
             except (AlreadyExists, Conflict):
-                # The name was free and nobody else may take it while the lease is held: what is
-                # there now is ours, and Lance stumbled over it because an answer was lost.
-                made = self._known().get(branch)
+                # The name was free and the lease is held, so the branch is ours: an answer of the
+                # store was lost.
+                made = self._branches().get(branch)
                 if made is None or (made.parent, made.parent_version) != (origin, version):
                     raise
-                held.check()
+                guard.check()
             reached(Failpoint.BRANCH_AFTER_CREATE)
             store.datasets.checksums.record()
             store.manifests.forget(branch)
@@ -113,37 +113,37 @@ class Branches:
         store = self._store
         if claims(store):
             with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
-                self._end_claims(name, is_held=name is not None)
+                self._end_claims(name, holds_lease=name is not None)
 
-    def _end_claims(self, branch: str | None, *, is_held: bool) -> None:
+    def _end_claims(self, branch: str | None, *, holds_lease: bool) -> None:
         for claim in claims(self._store):
             if branch is not None and claim.branch != branch:
                 continue
-            if is_held:
+            if holds_lease:
                 self._end_claim(claim, self._store.timeouts.lease)
                 continue
-            # Who cannot have the leases leaves the load, or the writer of its branch, alone.
+            # Without the leases the load, or the writer of its branch, is still running.
             with (
                 suppress(Conflict),
                 self._store.leases.acquire([claim_lease(claim.branch)], timeout=0.0),
             ):
-                if claim.operation in {each.operation for each in claims(self._store)}:
+                if claim.operation in {live.operation for live in claims(self._store)}:
                     self._end_claim(claim, timeout=0.0)
 
     def _end_claim(self, claim: BranchClaim, timeout: float) -> None:
-        """Remove a branch on which nothing was committed, and the claim on it in any case."""
+        """Remove a branch without commits, and the claim on it in any case."""
         store, branch = self._store, claim.branch
-        known = self._known()
-        if branch in known and claim.is_of(known[branch], self._identity(branch)):
+        branches = self._branches()
+        if branch in branches and claim.is_of(branches[branch], self._identity(branch)):
             with store.leases.acquire(self._writers(branch), timeout):
                 if self._has_sidecars(branch):
-                    # What they stand for may still be committed: recovery decides first.
+                    # They may still be completed: recovery decides first.
                     return
                 owned: Sequence[Pin] = ()
                 if self._is_untouched(claim):
                     with suppress(BranchInUse):
-                        owned = self._delete(branch, known)
-                        _LOG.warning("removed branch '%s' of a load that did not end", branch)
+                        owned = self._delete(branch, branches)
+                        _LOG.warning("removed branch '%s' of a load that did not finish", branch)
             self._remove_forks(branch, owned)
         reached(Failpoint.BRANCH_BEFORE_UNCLAIM)
         delete_claim(store, claim)
@@ -154,7 +154,7 @@ class Branches:
         return None
 
     def _is_untouched(self, claim: BranchClaim) -> bool:
-        """Whether nobody committed to a branch, but for recoveries that took a write back."""
+        """Whether a branch has no commits except recoveries that rolled a write back."""
         commits = self._store.manifest(claim.branch).commits()
         own = [commit for commit in commits if commit.manifest_version > claim.base_version]
         return all(ROLLED_BACK in commit.extra for commit in own)
@@ -167,19 +167,19 @@ class Branches:
         )
 
     def delete(self, name: str, *, head: str | None = None) -> None:
-        """Remove a branch that nobody depends on; with ``head``, if that is its newest commit."""
+        """Remove a branch without dependents; with ``head``, only if that is its newest commit."""
         branch = normal_branch(name)
         if branch is None:
             raise InputError("cannot delete branch 'main'")
         store = self._store
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
-            known = self._known()
-            if branch not in known:
+            branches = self._branches()
+            if branch not in branches:
                 raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
             with store.leases.acquire(self._writers(branch), store.timeouts.lease):
                 if head is not None:
                     self._refuse_newer(branch, head)
-                owned = self._delete(branch, known)
+                owned = self._delete(branch, branches)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
             self._remove_forks(branch, owned)
 
@@ -194,13 +194,13 @@ class Branches:
             )
 
     def _writers(self, branch: str) -> Sequence[str]:
-        """Leases without which a writer under way would publish into the next branch of a name."""
+        """The leases of all writers of a branch: one could publish into the next of that name."""
         tables = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
         return [*tables, publish_lease(branch)]
 
-    def _delete(self, branch: str, known: dict[str, BranchInfo]) -> Sequence[Pin]:
-        """Remove a branch whose writers are kept out; its own copies of tables are left over."""
-        self._refuse_dependents(branch, known)
+    def _delete(self, branch: str, branches: dict[str, BranchInfo]) -> Sequence[Pin]:
+        """Remove a branch whose writers are locked out; returns its own copies of tables."""
+        self._refuse_dependents(branch, branches)
         owned = [pin for pin in self._pins(branch) if pin.branch == branch]
         reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
         self._delete_manifest(branch)
@@ -208,7 +208,7 @@ class Branches:
         return owned
 
     def _delete_manifest(self, branch: str) -> None:
-        """The reference is the branch: once it is gone, files that stay are only left over."""
+        """Remove the reference and files of a branch; it is deleted once the reference is."""
         store = self._store
         try:
             store.inline.delete_branch(MANIFEST, branch)
@@ -217,14 +217,14 @@ class Branches:
                 raise
             _LOG.warning("files of the deleted branch '%s' stay: %s", branch, error)
 
-    def _known(self) -> dict[str, BranchInfo]:
+    def _branches(self) -> dict[str, BranchInfo]:
         return self._store.inline.branches(MANIFEST)
 
-    def _refuse_dependents(self, branch: str, known: dict[str, BranchInfo]) -> None:
-        for other, info in known.items():
+    def _refuse_dependents(self, branch: str, branches: dict[str, BranchInfo]) -> None:
+        for other, info in branches.items():
             if info.parent == branch:
                 raise _needed(branch, other, "descendant branch")
-        for other in (MAIN, *known):
+        for other in (MAIN, *branches):
             if other == branch:
                 continue
             if any(pin.branch == branch for pin in self._pins(normal_branch(other))):
@@ -237,7 +237,7 @@ class Branches:
             )
 
     def _tags_on(self, branch: str) -> Iterator[str]:
-        """The tags that name what only this branch shows."""
+        """The tags of commits that only this branch has."""
         tags = self._store.manifest(None).tags()
         if not tags:
             return
@@ -249,14 +249,14 @@ class Branches:
         yield from (name for name, row in tags.items() if row.commit_id in own)
 
     def _pins(self, branch: str | None) -> tuple[Pin, ...]:
-        """What a branch shows; nothing if a crash left of it no more than its reference."""
+        """The pins of a branch; none if a crash left only its reference."""
         try:
             return tuple(self._store.manifest(branch).current().pins.values())
         except BranchNotFound:
             return ()
 
     def _remove_forks(self, branch: str, owned: Iterable[Pin]) -> None:
-        """Best effort: what stays is removed by the next writer of that name, or by cleanup."""
+        """Best effort: leftovers are removed by the next writer of that name, or by cleanup."""
         for pin in owned:
             try:
                 reclaim_fork(self._store, pin.table_key, pin.location, branch)
@@ -264,10 +264,10 @@ class Branches:
                 _LOG.warning("the fork '%s' of '%s' stays: %s", branch, pin.location, error)
 
 
-def _check_name_is_free(branch: str, known: dict[str, BranchInfo]) -> None:
-    if branch in known:
+def _check_name_is_free(branch: str, branches: dict[str, BranchInfo]) -> None:
+    if branch in branches:
         raise BranchExists(f"branch '{branch}' exists already", details={"branch": branch})
-    for other in known:
+    for other in branches:
         if other.startswith(f"{branch}/") or branch.startswith(f"{other}/"):
             raise BranchExists(
                 f"branch '{branch}' cannot live beside '{other}': "

@@ -1,10 +1,10 @@
-"""Changes of the manifest that count only when they were read back.
+"""Changes of the manifest that are read back before they are acknowledged.
 
-Lance's local writer may lose an error of the disk, and the manifest is written and made visible in
-one call. So under the publish lease, after each change: the new version is opened as another
-process would open it, its files are checked and its rows compared. What is not whole is taken back
-before anybody is told that it was done. A version that nobody can open is set aside; any other is
-followed by a version with the content before it, and recorded as void.
+Lance's local writer may lose a disk error, and the manifest is written and made visible in one
+call. So after each change, under the publish lease, the new version is opened as another process
+would open it, its files are checked and its rows compared. Damage is taken back before the write is
+acknowledged: a version that cannot be opened is set aside; any other is followed by a version with
+the previous content, and recorded as void.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class NotTakenBack(StorageUnknown):
 
 
 class BuiltUpon(StorageCorrupt):
-    """A damaged version on which others have built: nothing can be taken back any more."""
+    """A damaged version with later versions on top: it cannot be taken back."""
 
 
 def upsert_checked(
     datasets: Datasets, manifest: Manifest, writer: Ledger, rows: Sequence[Row]
 ) -> int:
-    """Upsert rows and read them back; gives the version that shows them.
+    """Upsert rows and read them back; returns the version that has them.
 
-    On local disk the outcome is known: the rows are there and whole, or an error says that they
-    are not. ``StorageUnknown`` is left for object stores, and for damage that could not be undone.
+    On local disk the outcome is always known. ``StorageUnknown`` is left for object stores, and for
+    damage that could not be undone.
     """
-    table, base, known = to_arrow(rows), writer.version, writer.fragments
+    table, base, fragments = to_arrow(rows), writer.version, writer.fragments
     try:
         writer.upsert(table, KEY)
     except StorageError as error:
@@ -55,7 +55,7 @@ def upsert_checked(
         _adopt_landed(datasets, manifest, writer, base, error)
         if not writer.contains(table, KEY):
             raise _definite(error) from error
-    _check(datasets, manifest, writer, lambda: writer.read_back(table, KEY, known))
+    _check(datasets, manifest, writer, lambda: writer.read_back(table, KEY, fragments))
     return writer.version
 
 
@@ -70,7 +70,7 @@ def write_checked(
 def _adopt_landed(
     datasets: Datasets, manifest: Manifest, writer: Ledger, base: int, error: StorageError
 ) -> None:
-    """A write that failed may have made its version all the same; raises when it did not."""
+    """Adopt the version that a failed write made nevertheless; raises when it made none."""
     newest = datasets.newest(manifest.ref, base)
     newest = set_aside_unreadable(datasets, manifest.ref, newest, base)
     if newest == base:
@@ -79,7 +79,7 @@ def _adopt_landed(
 
 
 def _definite(error: StorageError) -> StorageError:
-    """The error of a local write that is known not to have happened."""
+    """The error of a local write that did not happen."""
     if not isinstance(error, StorageUnknown):
         return error
     return StorageUnavailable(
@@ -115,7 +115,7 @@ def withdraw_version(
     version = writer.version
     if datasets.newest(manifest.ref, version) != version:
         raise BuiltUpon(
-            f"version {version} of '{manifest.ref.path}' is damaged and others have built on it",
+            f"version {version} of '{manifest.ref.path}' is damaged and has later versions",
             hint="verify_graph() names the files; restore them from a backup",
             details={"version": version, "path": damage.path},
         )
@@ -134,8 +134,8 @@ def mark_void(
 ) -> None:
     """Record that a version was never acknowledged."""
     row = VoidRow(manifest.branch, version, now_micros(), damage.reason)
-    table, known = to_arrow([row]), writer.fragments
+    table, fragments = to_arrow([row]), writer.fragments
     writer.upsert(table, KEY)
-    writer.read_back(table, KEY, known)
+    writer.read_back(table, KEY, fragments)
     writer.sync()
     writer.note()

@@ -1,4 +1,4 @@
-"""What happened to the tables of a sidecar, and what is to be done about it.
+"""What happened to the tables of a sidecar, and what to do about it.
 
 Nothing here reads or writes: versions in, verdict out. Sidecars of the reference are judged by
 versions alone (:func:`classify`); ours name their transactions, so what landed is known exactly
@@ -36,7 +36,7 @@ class Classification(Enum):
 
 
 class ClassifyMode(Enum):
-    """How much the versions alone can tell about a kind of writer."""
+    """How much can be inferred from the versions alone, by kind of writer."""
 
     STRICT = "strict"
     """Exactly one commit per table."""

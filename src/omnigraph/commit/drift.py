@@ -1,4 +1,4 @@
-"""A table that is ahead of its pin: it belongs to a write that nobody finished."""
+"""Tables that are ahead of their pins because of an interrupted write."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 
 
 class Interrupted(Exception):
-    """A table that this write touches was left moved by a writer whose sidecar stands."""
+    """An interrupted write, whose sidecar still exists, has moved a table of this write."""
 
     def __init__(self, error: Conflict) -> None:
         super().__init__(str(error))
         self._error = error
 
-    def tell(self, *, waits: bool) -> Conflict:
-        """The error to show when nobody could finish that write."""
+    def error(self, *, waits: bool) -> Conflict:
+        """The error to show when that write could not be recovered."""
         if not waits:
             return self._error
         return Conflict(
-            f"{self._error.message}, and a writer that lives keeps it from being finished",
+            f"{self._error.message}, and a running writer prevents its recovery",
             hint="repeat the write later",
             details=self._error.details,
         )
 
 
 def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
-    """What to raise: an interrupted write explains it, or it has to be repaired."""
+    """The error to raise: recoverable where an interrupted write explains it, else not."""
     key = pin.table_key
     text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
     details = {"table_key": key, "expected": pin.version, "actual": head}
@@ -38,7 +38,7 @@ def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
         )
     except StorageError:
         return Conflict(
-            f"{text}; whether a write was interrupted cannot be seen",
+            f"{text}; the record of interrupted writes cannot be read",
             hint="reopen the graph read-write, or run `omnigraph repair` before writing",
             details=details,
         )

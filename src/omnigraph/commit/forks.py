@@ -1,7 +1,7 @@
 """A branch gets its own copy of a table when it first writes to it.
 
 The manifest is the authority on which branch owns what: a fork that it does not name was left by
-a crash or by a branch that is gone, and is removed before the name is used again.
+a crash or by a deleted branch, and is removed before the name is used again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:
     try:
         return store.inline.create_branch(pin.ref, pin.version, branch)
     except OmniGraphError as error:
-        _make_sure_it_is_not_owned(store, pin, branch, error)
+        _check_not_owned(store, pin, branch, error)
         reclaim_fork(store, pin.table_key, pin.location, branch)
         return store.inline.create_branch(pin.ref, pin.version, branch)
 
 
 def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
-    """Remove what a dead writer left of a fork, before files are written that belong to the next.
+    """Remove the fork of a dead writer before new files are written into it.
 
-    Whoever forks the table later would remove those files with it.
+    The next writer that forks the table would remove those files with it.
     """
     if branch is None or pin.branch == branch or branch not in store.inline.branches(pin.location):
         return
@@ -41,11 +41,11 @@ def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
 def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) -> None:
     """Remove a fork that no manifest names, after the forks that were made from it.
 
-    A fork that was made from it and that its branch shows keeps it; one that is only left over
-    does not, even if there is a branch of its name again. The caller holds the fork's lease.
+    A fork of it that its branch still uses keeps it; a leftover one does not, even if a branch of
+    that name exists again. The caller holds the fork's lease.
     """
-    known = store.inline.branches(location)
-    for child in [name for name, info in known.items() if info.parent == branch]:
+    branches = store.inline.branches(location)
+    for child in [name for name, info in branches.items() if info.parent == branch]:
         with store.leases.acquire([table_lease(table_key, child)], store.timeouts.lease):
             if _shows_its_fork(store, table_key, child):
                 raise Conflict(
@@ -66,9 +66,7 @@ def _shows_its_fork(store: GraphStore, table_key: str, branch: str) -> bool:
     return pin is not None and pin.branch == branch
 
 
-def _make_sure_it_is_not_owned(
-    store: GraphStore, pin: Pin, branch: str, cause: OmniGraphError
-) -> None:
+def _check_not_owned(store: GraphStore, pin: Pin, branch: str, cause: OmniGraphError) -> None:
     """Read the manifest anew before anything is removed."""
     try:
         now = store.manifest(branch).current().pin(pin.table_key)

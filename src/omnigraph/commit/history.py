@@ -57,9 +57,9 @@ class Commit:
     merged_parent: str | None
     actor: str | None
     completes: tuple[str, ...] = ()
-    """The interrupted commits that a recovery finished by this one."""
+    """The interrupted commits that this recovery completed."""
     kind: str | None = None
-    """What made it: ``load``, ``merge``, ``revert`` and so on; none where it does not say."""
+    """What made it: ``load``, ``merge``, ``revert`` and so on; none where unknown."""
 
     @staticmethod
     def of(row: CommitRow) -> Commit:
@@ -101,7 +101,7 @@ class History:
         return [Commit.of(row) for row in reversed(self._store.manifest(branch).commits())]
 
     def commit(self, commit_id: str) -> Commit:
-        """A commit by its id, or the recovery that finished it, on whatever branch."""
+        """A commit by its id, or the recovery that completed it, on any branch."""
         return Commit.of(self._find(commit_id)[1])
 
     def snapshot_of(self, commit_id: str) -> Snapshot:
@@ -110,8 +110,8 @@ class History:
         manifest = self._store.manifest(row.branch) if row.branch != manifest.branch else manifest
         version = row.manifest_version
         newest = manifest.current().manifest_version
-        # The recorded version is where the commit meant to land; a writer that does not commit
-        # may have come between, and then the row is a little further on.
+        # The recorded version is the planned one; a publish without a commit may have come
+        # between, and then the row is in a later version.
         while version <= newest:
             if manifest.void(version) is None:
                 snapshot = manifest.at_version(version)
@@ -119,8 +119,8 @@ class History:
                     return snapshot
             version += 1
         raise HistoryGone(
-            f"the state of commit '{commit_id}' is not there any more",
-            hint="it was removed by cleanup",
+            f"the state of commit '{commit_id}' was removed by cleanup",
+            hint="a tag keeps the state of a commit",
             details={"commit_id": commit_id},
         )
 
@@ -139,18 +139,18 @@ class History:
         return self.snapshot_of(before[-1].commit_id)
 
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
-        """By its key on every branch; only then among the few that recoveries made."""
+        """Search by id on every branch, then among the commits of recoveries."""
         manifests = [
             self._store.manifest(normal_branch(name)) for name in Branches(self._store).list()
         ]
         for look in (Manifest.commit, Manifest.completion):
             for manifest in manifests:
                 try:
-                    found = look(manifest, commit_id)
+                    row = look(manifest, commit_id)
                 except BranchNotFound:
                     continue
-                if found is not None:
-                    return manifest, found
+                if row is not None:
+                    return manifest, row
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
 
 
@@ -169,7 +169,7 @@ class Tag:
 
 
 class Tags:
-    """Names for commits, kept in the manifest of main. Cleanup spares what they name."""
+    """Names for commits, kept in the manifest of main. Cleanup keeps the tagged states."""
 
     def __init__(self, store: GraphStore) -> None:
         self._store = store
@@ -180,15 +180,15 @@ class Tags:
         return [_tag(row) for row in self._main.tags().values()]
 
     def get(self, name: str) -> Tag:
-        found = self._main.tags().get(name)
-        if found is None:
+        row = self._main.tags().get(name)
+        if row is None:
             raise NotFound(f"tag '{name}' not found", details={"tag": name})
-        return _tag(found)
+        return _tag(row)
 
     def create(self, name: str, commit_id: str, actor: str | None, *, move: bool = False) -> Tag:
         """Name a commit; an existing tag is only moved when asked for."""
         tag = check_tag(name)
-        with self._alone():
+        with self._lock():
             commit = History(self._store).commit(commit_id)
             if not move and tag in self._main.tags():
                 raise AlreadyExists(
@@ -199,13 +199,13 @@ class Tags:
         return _tag(row)
 
     def delete(self, name: str) -> None:
-        """Let a name go; the commit stays."""
-        with self._alone():
+        """Delete a tag; the commit stays."""
+        with self._lock():
             tag = self.get(name)
             self._write(TagRow(tag.name, None, now_micros()))
 
-    def _alone(self) -> AbstractContextManager[LeaseGuard]:
-        """Tags and branches change one after the other: a tag keeps the branch of its commit."""
+    def _lock(self) -> AbstractContextManager[LeaseGuard]:
+        """Serialise changes of tags and branches: a tag keeps the branch of its commit."""
         return self._store.leases.acquire([BRANCHES_LEASE], self._store.timeouts.lease)
 
     def _write(self, row: TagRow) -> None:

@@ -1,8 +1,7 @@
-"""The manifest of a graph, one dataset with one branch for each branch of the graph, kept warm.
+"""The manifest of a graph, kept in memory: one dataset, with a branch per branch of the graph.
 
-A repeated read asks once whether there is a newer version and opens nothing. A newer version is
-reached by reading only the parts of the table that it added. Nothing here decides what may be
-published; that is ``publisher``.
+A repeated read probes once for a newer version and opens nothing. A newer version is reached by
+reading only the fragments that it added. ``publisher`` decides what may be published.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TypeVar
 
 import pyarrow.compute as pc
@@ -50,7 +50,7 @@ MANIFEST = "__manifest"
 KEY = "object_id"
 _HISTORY = 16
 LISTS_AFTER = 30.0
-"""After so many seconds without a look the versions are listed: the next may be gone by then."""
+"""After so many seconds without a probe the versions are listed: the next may be gone by then."""
 _T = TypeVar("_T")
 
 
@@ -89,12 +89,15 @@ class Manifest:
         return self._on_newest(lambda: work(self._state, self._version))
 
     def identity(self) -> str | None:
-        """What tells this branch from others of its name, also in a copy of the graph."""
+        """A digest that distinguishes this branch from others of its name, also in a copy."""
         return self._on_newest(lambda: self._identity)
 
     def _on_newest(self, work: Callable[[], _T]) -> _T:
-        """Run something on the newest version. One that cannot be read may be about to be taken
-        back by whoever published it: that is waited for, without keeping anybody out."""
+        """Run something on the newest version.
+
+        Its publisher may be about to take back a version that cannot be read: then this waits for
+        it, without blocking others.
+        """
         try:
             with self._lock:
                 self._refresh()
@@ -102,19 +105,19 @@ class Manifest:
         except StorageCorrupt:
             self._await_publisher(self.branch)
         with self._lock:
-            # What was taken over of the version that failed is not to be relied on.
+            # What was read of the damaged version must not be used.
             self._reader = None
             self._refresh()
             return work()
 
     def fragments(self) -> frozenset[int]:
-        """The parts of the newest version that is known."""
+        """The fragments of the newest version that was read."""
         return self._fragments
 
     def tags(self) -> dict[str, TagRow]:
         """The tags that name a commit, in alphabetical order."""
-        found = self.with_state(lambda state, _: dict(state.tags))
-        return {name: found[name] for name in sorted(found) if found[name].commit_id}
+        tags = self.with_state(lambda state, _: dict(state.tags))
+        return {name: tags[name] for name in sorted(tags) if tags[name].commit_id}
 
     def at_version(self, version: int) -> Snapshot:
         """The snapshot at an earlier version of this branch."""
@@ -123,17 +126,17 @@ class Manifest:
             return newest
         self._refuse_void(version)
         with self._lock:
-            found = self._history.get(version)
-        if found is None or self._datasets.info(self.ref, version) is None:
+            snapshot = self._history.get(version)
+        if snapshot is None or self._datasets.info(self.ref, version) is None:
             ledger = self._open_at(version)
             state = ManifestState()
             state.add_arrow(ledger.read())
-            found = state.snapshot(version, self.branch, newest.e_tag)
+            snapshot = state.snapshot(version, self.branch, newest.e_tag)
             with self._lock:
-                self._history[version] = found
+                self._history[version] = snapshot
                 while len(self._history) > _HISTORY:
                     self._history.popitem(last=False)
-        return found
+        return snapshot
 
     def void(self, version: int) -> VoidRow | None:
         """The record of a version that was damaged when it was written, and replaced."""
@@ -151,7 +154,9 @@ class Manifest:
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
-        return sorted(self._commits(pc.field("object_type") == CommitRow.kind), key=_order)
+        return sorted(
+            self._commits(pc.field("object_type") == CommitRow.kind), key=attrgetter("order")
+        )
 
     def commit(self, commit_id: str) -> CommitRow | None:
         """A commit by its id."""
@@ -160,8 +165,8 @@ class Manifest:
 
     def completion(self, commit_id: str) -> CommitRow | None:
         """The commit of a recovery that finished another."""
-        found = self.with_state(lambda state, _: state.endings.get(commit_id))
-        return found if found is not None and COMPLETES in found.extra else None
+        ending = self.with_state(lambda state, _: state.endings.get(commit_id))
+        return ending if ending is not None and COMPLETES in ending.extra else None
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""
@@ -169,7 +174,7 @@ class Manifest:
         return bool(ledger.read([KEY], pc.field(KEY) == object_id).num_rows)
 
     def _commits(self, condition: pc.Expression) -> list[CommitRow]:
-        with self._living():
+        with self._detect_deletion():
             rows = from_arrow(self._newest().read(condition=condition))
         return [row for row in rows if isinstance(row, CommitRow)]
 
@@ -188,19 +193,22 @@ class Manifest:
             ledger = Ledger.open(self._datasets, self.ref, version)
         except StorageMissing:
             raise HistoryGone(
-                f"version {version} of branch '{branch_label(self.branch)}' is not there any more",
-                hint="it was removed by cleanup, or it is older than the branch",
+                f"version {version} of branch '{branch_label(self.branch)}' was removed",
+                hint="cleanup removed it, or it is older than the branch",
                 details={"version": version},
             ) from None
         ledger.check_rows()
         check_stamp(ledger)
         return ledger
 
-    # -- staying warm --------------------------------------------------------------------
+    # -- refreshing --------------------------------------------------------------------
 
     @contextmanager
-    def _living(self) -> Iterator[None]:
-        """What is missing went with the branch if its reference is gone, which goes first."""
+    def _detect_deletion(self) -> Iterator[None]:
+        """Report a missing file as a missing branch where its reference is gone, too.
+
+        Deleting a branch removes the reference first.
+        """
         try:
             yield
         except StorageMissing:
@@ -209,10 +217,10 @@ class Manifest:
             raise self._missing() from None
 
     def _refresh(self) -> None:
-        with self._living():
-            self._renew()
+        with self._detect_deletion():
+            self._read_newest()
 
-    def _renew(self) -> None:
+    def _read_newest(self) -> None:
         life = self._probe_life()
         if self._reader is None or life != self._life:
             self._load(life)
@@ -223,19 +231,19 @@ class Manifest:
         self._reader.advance(newest)
         check_stamp(self._reader)
         fragments = self._reader.fragments
-        state, known = self._state, self._fragments
-        if not known <= fragments:
-            # It was compacted, or a damaged version was replaced by the one before: rows that
-            # were added may be gone, or would be counted twice.
-            state, known = ManifestState(), frozenset()
-        state.add_arrow(self._reader.read(fragments=fragments - known))
+        state, read = self._state, self._fragments
+        if not read <= fragments:
+            # It was compacted, or a damaged version was taken back: rows that were added may be
+            # gone, or would be counted twice.
+            state, read = ManifestState(), frozenset()
+        state.add_arrow(self._reader.read(fragments=fragments - read))
         self._state = state
-        self._settle(newest, fragments)
+        self._take_over(newest, fragments)
 
     def _probe_newest(self) -> int:
-        """The newest version, by the name of the next one while it must still be there.
+        """The newest version, found by probing the name of the next one.
 
-        Cleanup removes no version that was not there for long enough; see ``LISTS_AFTER``.
+        Cleanup never removes a version younger than an age floor; see ``LISTS_AFTER``.
         """
         now = time.monotonic()
         try:
@@ -249,7 +257,7 @@ class Manifest:
         return newest
 
     def _load(self, life: str | None) -> None:
-        """Read everything: on the first use, and when the branch is another one of that name."""
+        """Read everything: on first use, and when the branch was deleted and created again."""
         now = time.monotonic()
         try:
             ledger = Ledger.open(self._datasets, self.ref)
@@ -259,32 +267,32 @@ class Manifest:
         check_stamp(ledger)
         state = ManifestState()
         state.add_arrow(ledger.read())
-        # The last that can fail: from here on everything is taken over, or nothing was.
+        # The last step that can fail: after it the state is replaced as a whole.
         identity = self._read_identity()
         self._reader, self._state, self._life, self._identity = ledger, state, life, identity
         self._history.clear()
         self._looked = now
-        self._settle(ledger.version, ledger.fragments)
+        self._take_over(ledger.version, ledger.fragments)
 
-    def _settle(self, version: int, fragments: frozenset[int]) -> None:
+    def _take_over(self, version: int, fragments: frozenset[int]) -> None:
         self._version, self._fragments = version, fragments
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
 
     def _probe_life(self) -> str | None:
-        """What tells this branch from a later one of the same name: the file of its reference.
+        """The tag of the branch's reference, which distinguishes it from a later one of that name.
 
-        The reference is the authority: a branch without one is gone, whatever files it left.
+        The reference is the authority: a branch without one is deleted, whatever files it left.
         """
         if self.branch is None:
             return None
-        found = self._datasets.objects.head(branch_reference(self.branch))
-        if found is None:
+        reference = self._datasets.objects.head(branch_reference(self.branch))
+        if reference is None:
             self._reader = None
             raise self._missing()
-        return found.e_tag
+        return reference.e_tag
 
     def _read_identity(self) -> str | None:
-        """A digest of the reference, in which Lance writes a random number."""
+        """A digest of the reference, which contains a random number."""
         if self.branch is None:
             return None
         try:
@@ -303,19 +311,15 @@ class Manifest:
             hint="create one with Graph.init; after an interrupted init, with force=True",
         )
 
-    # -- for the publisher ---------------------------------------------------------------
-
     def published(self, rows: Iterable[Row], version: int, fragments: frozenset[int]) -> None:
-        """Take over what this process just published, without reading it back."""
+        """Add the rows that this process just published, without reading them back."""
         with self._lock:
             if version == self._version + 1:
                 self._state.add(rows)
-                self._settle(version, fragments)
-
-    # -- for cleanup ---------------------------------------------------------------------
+                self._take_over(version, fragments)
 
     def forget_versions(self) -> None:
-        """Look for what is there anew: versions were removed."""
+        """Drop cached versions, since some were removed; the next read lists what is left."""
         with self._lock:
             self._history.clear()
             self._looked = -math.inf
@@ -326,15 +330,15 @@ _ALL_LOCK = threading.Lock()
 
 
 def versions_were_removed(uri: str) -> None:
-    """Tell every handle of a graph in this process."""
+    """Notify every handle of a graph in this process."""
     with _ALL_LOCK:
-        found = [manifests for manifests in _ALL if manifests.uri == uri]
-    for manifests in found:
+        handles = [manifests for manifests in _ALL if manifests.uri == uri]
+    for manifests in handles:
         manifests.forget_versions()
 
 
 class Manifests:
-    """The manifests of all branches of a graph, each made when it is first asked for."""
+    """The manifests of all branches of a graph, each created on first use."""
 
     def __init__(
         self,
@@ -344,35 +348,35 @@ class Manifests:
         self._datasets = datasets
         self._await_publisher = await_publisher
         self._lock = threading.Lock()
-        self._known: dict[str | None, Manifest] = {}
+        self._cached: dict[str | None, Manifest] = {}
         self.uri = datasets.root.uri
         with _ALL_LOCK:
             _ALL.add(self)
 
     def forget_versions(self) -> None:
         with self._lock:
-            known = list(self._known.values())
-        for manifest in known:
+            manifests = list(self._cached.values())
+        for manifest in manifests:
             manifest.forget_versions()
 
     def of(self, branch: str | None) -> Manifest:
         if branch is not None and not is_branch(branch):
-            # No path is made of a name that no branch can have.
+            # Never build a path from an invalid name.
             raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
         with self._lock:
-            found = self._known.get(branch)
-            if found is None:
-                found = Manifest(self._datasets, branch, self._await_publisher)
-                self._known[branch] = found
-            return found
+            manifest = self._cached.get(branch)
+            if manifest is None:
+                manifest = Manifest(self._datasets, branch, self._await_publisher)
+                self._cached[branch] = manifest
+            return manifest
 
     def forget(self, branch: str | None = None) -> None:
-        """Drop what is known of a branch, or of all."""
+        """Drop what is cached of a branch, or of all."""
         with self._lock:
             if branch is None:
-                self._known.clear()
+                self._cached.clear()
             else:
-                self._known.pop(branch, None)
+                self._cached.pop(branch, None)
 
 
 def branch_reference(branch: str) -> str:
@@ -381,7 +385,7 @@ def branch_reference(branch: str) -> str:
 
 
 def check_stamp(ledger: Ledger) -> None:
-    """Refuse a graph that another format wrote."""
+    """Refuse a graph of another format version."""
     text = ledger.stamp.get(FORMAT_KEY, "1")
     version = int(text) if text.isdecimal() else 0
     if version == FORMAT_VERSION:
@@ -389,7 +393,7 @@ def check_stamp(ledger: Ledger) -> None:
     details = {"found": text, "supported": FORMAT_VERSION}
     if version > FORMAT_VERSION:
         raise FormatRefused(
-            f"this graph has format {text}, this program knows {FORMAT_VERSION}: "
+            f"this graph has format {text}, this program supports {FORMAT_VERSION}: "
             "upgrade omnigraph before opening this graph",
             hint="nothing was changed",
             details=details,
@@ -399,7 +403,3 @@ def check_stamp(ledger: Ledger) -> None:
         hint="run `omnigraph export` with the release that wrote it, then init and load here",
         details=details,
     )
-
-
-def _order(row: CommitRow) -> tuple[int, int, str]:
-    return row.order

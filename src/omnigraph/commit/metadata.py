@@ -1,8 +1,8 @@
-"""What a commit says beside its place in the history: the keys that only we write, in one form.
+"""The metadata of a commit: the keys that only this program writes.
 
-They lie in the metadata of a ``graph_commit`` row behind the keys of the format, and other programs
-ignore them. A key that says nothing is left out. Keys that are not known here are kept, so that a
-commit of a newer release can be read and written down again.
+They are part of the metadata of a ``graph_commit`` row, after the keys of the format, and other
+programs ignore them. An empty key is left out. Unknown keys are kept, so that a commit of a newer
+release can be read and written again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from omnigraph.errors import InputError, StorageCorrupt
 from omnigraph.lang.schema.steps import DropMode, step_from_json
 
 LOAD = "load"
-"""What a load was told beside its receipt."""
+"""The counts of a load that are not part of its receipt."""
 LOAD_BRANCH = "load_branch"
 """What a load did about its branch."""
 MERGE = "merge"
@@ -43,10 +43,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The place of a commit in a group that was published at once.
+    """The position of a commit in a group that was published at once.
 
-    ``ids`` are the ids that this member wrote, by table key: what tells its rows from those of
-    the others, since all members have one version of each table.
+    ``ids`` are the ids that this member wrote, by table key: they distinguish its rows from those
+    of the others, since all members share one version of each table.
     """
 
     id: str
@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvent:
-    """What happened to a type or property, by its stable ids.
+    """A change of a type or property, by its stable ids.
 
     ``step`` is the migration step as data: ``kind``, ``type_kind``, names, and what else it says;
     of a type that was added also its properties, and the ``value`` that existing rows got.
@@ -142,30 +142,30 @@ class SchemaEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """Everything that we write about a commit. ``other`` are keys of other releases."""
+    """All metadata of a commit. ``other`` are keys of other releases."""
 
     writer: str | None = None
     """The kind of write that made it, a value of ``WriterKind``."""
     idempotency_key: str | None = None
     fingerprint: str | None = None
-    """What tells the write of an idempotency key from another under the same key."""
+    """Distinguishes the write of an idempotency key from another under the same key."""
     receipt: Mapping[str, Any] | None = None
-    """What the first call under an idempotency key was told."""
+    """The receipt of the first call under an idempotency key."""
     load: Mapping[str, Any] | None = None
     load_branch: Mapping[str, Any] | None = None
     merge: Mapping[str, Any] | None = None
     reverts: str | None = None
     picks: str | None = None
     completes: tuple[str, ...] = ()
-    """The interrupted commits that a recovery finished by this one."""
+    """The interrupted commits that this recovery completed."""
     rolled_back: str | None = None
-    """The interrupted commit that a recovery took back."""
+    """The interrupted commit that this recovery rolled back."""
     group: Group | None = None
     schema_events: tuple[SchemaEvent, ...] = ()
     other: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the row: those that say something, in a fixed order."""
+        """The keys of the row that are set, in a fixed order."""
         events = [event.to_json() for event in self.schema_events]
         values = {
             WRITER: self.writer,
@@ -183,16 +183,16 @@ class CommitMetadata:
             COMPLETES: list(self.completes) if len(self.completes) > 1 else _only(self.completes),
             ROLLED_BACK: self.rolled_back,
         }
-        return {**{key: said for key, said in values.items() if said is not None}, **self.other}
+        return {**{key: value for key, value in values.items() if value is not None}, **self.other}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> CommitMetadata:
         """The inverse of ``to_json``; ``StorageCorrupt`` when a key of ours is something else."""
 
         def read(key: str, of: Callable[[Any], _T]) -> _T | None:
-            said = value.get(key)
+            raw = value.get(key)
             try:
-                return None if said is None else of(said)
+                return None if raw is None else of(raw)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StorageCorrupt(
                     f"the key '{key}' in the metadata of a commit cannot be read",
@@ -214,16 +214,16 @@ class CommitMetadata:
             rolled_back=read(ROLLED_BACK, _text),
             group=read(GROUP, Group.from_json),
             schema_events=read(SCHEMA_EVENTS, _events) or (),
-            other={key: value[key] for key in value if key not in _KNOWN},
+            other={key: value[key] for key in value if key not in _KEYS},
         )
 
     @staticmethod
     def of(row: CommitRow) -> CommitMetadata:
-        """What a row of the manifest says."""
+        """The metadata of a row of the manifest."""
         return CommitMetadata.from_json(row.extra)
 
 
-_KNOWN = frozenset(
+_KEYS = frozenset(
     {
         WRITER,
         LOAD,

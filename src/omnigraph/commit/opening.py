@@ -1,4 +1,4 @@
-"""Opening a graph. What only writers need is loaded only for them."""
+"""Opening a graph. Modules that only writers need are imported only for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
-    """What opening does: check the format, and on a writable handle settle what crashes left.
+    """Check the format, and for a writable handle recover from crashes.
 
-    Who only reads settles nothing, and takes the schema of the newest state from the manifest.
+    A read-only handle recovers nothing, and takes the schema of the newest state from the manifest.
     """
     if not store.root.is_local:
-        # A server that does not answer is noticed here in seconds; Lance waits for minutes.
+        # An unreachable server fails here in seconds; Lance waits for minutes.
         store.schema_files.present()
     if not writable:
         newest = store.manifest(None).current()

@@ -1,11 +1,10 @@
 """The one way a write becomes part of the graph.
 
-Every kind of writer hands in how to stage its tables; the steps are always these. Staged without
-a lease where that is possible, because staging may take long; then, under the lease of each
-(table, branch): see whether the pins still hold, and stage again if they do not; **A** write the
-sidecar; **B** commit the tables, each exactly one version further; **C** publish; **D** delete the
-sidecar. Whatever fails after A in a process that lives is undone by it at once; what dies leaves
-the sidecar to ``recovery``.
+A writer brings a function that stages its tables; the steps are always the same. Tables are staged
+without leases where possible, because staging may take long. Then, under the lease of each (table,
+branch): compare the pins, and stage again if they moved; **A** write the sidecar; **B** commit the
+tables, each exactly one version further; **C** publish; **D** delete the sidecar. A living process
+undoes at once what fails after A; a process that dies leaves its sidecar to ``recovery``.
 """
 
 from __future__ import annotations
@@ -74,43 +73,43 @@ _PAUSE_SECONDS = 0.05
 
 
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
-    """Run a write to its end. One that turns out to change nothing makes no commit."""
+    """Commit a write. One that changes nothing makes no commit."""
     recovery = Recovery(store)
     recovery.heal()
     deadline = time.monotonic() + store.timeouts.lease
     attempt = 0
-    mended = False
+    is_repaired = False
     while True:
         try:
             return _Write(store, request).run()
         except AlreadyDone as done:
             return Receipt.of_commit(done.commit)
         except StorageCorrupt:
-            if mended or not ensure_readable(store, request.branch):
+            if is_repaired or not ensure_readable(store, request.branch):
                 raise
-            mended = True
+            is_repaired = True
         except Interrupted as interrupted:
-            # Somebody died between our look for sidecars and our leases.
+            # A writer died after we looked for sidecars and before we got the leases.
             recovery.heal()
             if recovery.waits and time.monotonic() < deadline:
                 time.sleep(_PAUSE_SECONDS)
                 continue
             attempt += 1
             if attempt >= _HEAL_ATTEMPTS:
-                raise interrupted.tell(waits=recovery.waits) from None
+                raise interrupted.error(waits=recovery.waits) from None
 
 
 def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
-    """What an earlier write with the same idempotency key was told."""
+    """The receipt of an earlier write with the same idempotency key."""
     key = request.idempotency_key
     if key is None:
         return None
     scoped = (request.branch, key)
-    known = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(scoped))
-    if known is None:
+    first = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(scoped))
+    if first is None:
         return None
-    check_repeat(known, request.fingerprint)
-    return Receipt.of_commit(known)
+    check_repeat(first, request.fingerprint)
+    return Receipt.of_commit(first)
 
 
 class _Write:
@@ -132,7 +131,7 @@ class _Write:
         request = self._request
         seen = self._manifest.current()
         self._lease = SnapshotLease(self._store.root.uri, seen)
-        # Asked after the snapshot is taken: nothing is judged that the first call has changed.
+        # Checked after the snapshot is taken, so that an earlier call is not overlooked.
         first = _first_receipt(self._store, request)
         if first is not None:
             return first
@@ -141,31 +140,31 @@ class _Write:
         if self._is_owned(seen) and not request.waits:
             prepared = self._prepare(seen, may_fork=False)
             if prepared.is_empty:
-                return self._nothing(prepared, seen)
+                return self._unchanged(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
-        with self._store.leases.acquire(leases, self._store.timeouts.lease) as held:
+        with self._store.leases.acquire(leases, self._store.timeouts.lease) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
             first = _first_receipt(self._store, request)
             if first is not None:
                 return first
-            self._refuse_another_schema(now)
-            # Seen here it costs nothing; at the publish the tables would have to be taken back.
+            self._check_schema(now)
+            # Detected here it costs nothing; at the publish the tables would have to be restored.
             check_head(now.head, request.if_commit)
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
                 prepared = self._prepare(now, may_fork=True)
                 if prepared.is_empty:
-                    return self._nothing(prepared, now)
+                    return self._unchanged(prepared, now)
             else:
                 self._refuse_drift(now, prepared.tables)
-            return self._commit(prepared, now, held)
+            return self._commit(prepared, now, guard)
 
     def _prepare(self, snapshot: Snapshot, *, may_fork: bool) -> PreparedWrite:
         try:
             return self._request.prepare(WriteView(self._store, snapshot, may_fork=may_fork))
         except (StorageMissing, HistoryGone) as error:
-            # The usual reason is that the branch was deleted meanwhile, with its tables.
+            # Usually the branch was deleted meanwhile, with its tables.
             if self._manifest.current().e_tag == snapshot.e_tag:
                 raise
             raise Conflict(
@@ -173,22 +172,22 @@ class _Write:
                 hint="refresh and retry",
             ) from error
 
-    def _refuse_another_schema(self, snapshot: Snapshot) -> None:
-        """What was prepared under one schema must not be written under the next."""
-        known, row = self._request.schema_hash, snapshot.schema
-        if known is None or row is None or row.schema_hash == known:
+    def _check_schema(self, snapshot: Snapshot) -> None:
+        """Refuse to write under one schema what was prepared under another."""
+        expected, row = self._request.schema_hash, snapshot.schema
+        if expected is None or row is None or row.schema_hash == expected:
             return
-        # Another program that changes the schema writes no such row: then the files tell.
+        # Another program changes the schema without such a row: then the files decide.
         current = self._store.schema_files.load(allow_missing=True).schema_hash
-        if current != known:
+        if current != expected:
             raise SchemaChanging(
                 "the schema was changed while this write was prepared",
                 hint="repeat it under the new schema",
-                details={"known": known, "current": current},
+                details={"known": expected, "current": current},
             )
 
     def _is_owned(self, snapshot: Snapshot) -> bool:
-        """Whether the branch has its own copy of everything that is touched."""
+        """Whether the branch has its own copy of every touched table."""
         pins = [snapshot.pin(key) for key in self._request.touches]
         return all(pin is None or pin.branch == self._request.branch for pin in pins)
 
@@ -201,7 +200,7 @@ class _Write:
             if seen.e_tag != now.e_tag or seen.table_version(key) != now.table_version(key)
         ]
         if self._request.strict:
-            # What was only consulted may move: on what is there now, it is judged again.
+            # Tables that were only consulted may move: they are validated again.
             for key in moved:
                 before, after = seen.pin(key), now.pin(key)
                 if key not in self._request.touches:
@@ -211,7 +210,7 @@ class _Write:
         return bool(moved)
 
     def _refuse_drift(self, snapshot: Snapshot, keys: Sequence[str] | Any) -> None:
-        """A table that is ahead of its pin belongs to a write that nobody finished."""
+        """Refuse a table that is ahead of its pin: it belongs to an interrupted write."""
         for key in sorted(keys):
             pin = snapshot.pin(key)
             if pin is None or pin.branch != self._request.branch:
@@ -222,10 +221,10 @@ class _Write:
 
     # -- A to D --------------------------------------------------------------------------
 
-    def _commit(self, prepared: PreparedWrite, snapshot: Snapshot, held: LeaseGuard) -> Receipt:
+    def _commit(self, prepared: PreparedWrite, snapshot: Snapshot, guard: LeaseGuard) -> Receipt:
         receipt = self._receipt(prepared)
-        known = CommitMetadata.from_json(prepared.extra)
-        metadata = replace(known, writer=self._request.kind.value)
+        given = CommitMetadata.from_json(prepared.extra)
+        metadata = replace(given, writer=self._request.kind.value)
         if self._request.idempotency_key is not None:
             metadata = replace(
                 metadata,
@@ -245,18 +244,18 @@ class _Write:
             reached(Failpoint.WRITE_AFTER_TABLES)
             if prepared.schema is not None:
                 self._stage_schema(prepared.schema)
-            self._check_leases(held)
+            self._check_leases(guard)
             version = self._publish(prepared, snapshot, committed).version
         except (OutcomePending, BuiltUpon):
             raise
         except PublishContention as error:
             raise self._pending("others kept it from being published") from error
         except OmniGraphError as error:
-            version = self._settled_by_others(sidecar, error, held)
+            version = self._recover_or_undo(sidecar, error, guard)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
         if prepared.schema is not None:
             self._promote_schema()
-        self._forget(sidecar)
+        self._delete_sidecar(sidecar)
         return replace(receipt, version=version)
 
     def _stage_schema(self, schema: NextSchema) -> None:
@@ -265,19 +264,19 @@ class _Write:
         reached(Failpoint.SCHEMA_AFTER_STAGING)
 
     def _promote_schema(self) -> None:
-        """From here on the files say what the manifest says; the sidecar stays until they do."""
+        """Make the schema files agree with the manifest; the sidecar stays until they do."""
         reached(Failpoint.STAGING_BEFORE_PROMOTE)
         try:
             SchemaStaging(self._store.objects).promote()
         except OmniGraphError as error:
             raise self._pending("its schema files are not in place") from error
 
-    def _nothing(self, prepared: PreparedWrite, snapshot: Snapshot) -> Receipt:
+    def _unchanged(self, prepared: PreparedWrite, snapshot: Snapshot) -> Receipt:
         receipt = self._receipt(prepared)
         return replace(receipt, commit_id=None, version=snapshot.manifest_version)
 
     def _receipt(self, prepared: PreparedWrite) -> Receipt:
-        """What the caller will be told, but for the version."""
+        """The receipt, except for the version."""
         return Receipt(
             self._intent.commit_id,
             0,
@@ -287,43 +286,44 @@ class _Write:
             prepared.met,
         )
 
-    def _check_leases(self, held: LeaseGuard) -> None:
-        """Without its leases a writer may neither publish nor undo: recovery does one of them."""
+    def _check_leases(self, guard: LeaseGuard) -> None:
+        """Without its leases a writer may neither publish nor undo: recovery will."""
         try:
-            held.check()
+            guard.check()
         except Conflict as error:
             raise self._pending("its leases were lost before it was published") from error
 
     def _pending(self, why: str) -> OutcomePending:
         return OutcomePending(
-            f"commit {self._intent.commit_id} is written, but {why}; the next writer settles it",
+            f"commit {self._intent.commit_id} is written, but {why}; "
+            "the next writer completes or undoes it",
             hint="look the commit up later; do not repeat the write",
             details={"commit_id": self._intent.commit_id},
         )
 
-    def _settled_by_others(self, sidecar: Sidecar, error: OmniGraphError, held: LeaseGuard) -> int:
-        """A recovery may have taken us for dead and finished the write: then it succeeded.
+    def _recover_or_undo(self, sidecar: Sidecar, error: OmniGraphError, guard: LeaseGuard) -> int:
+        """A recovery may have taken this writer for dead and completed the write: it succeeded.
 
-        In any other case the write is undone and the error raised; what cannot be undone is
-        still to be settled, so no other error would be true.
+        Otherwise the write is undone and the error raised. Where that fails, the outcome is
+        pending.
         """
         try:
             ended = find_ending(self._store, sidecar)
         except OmniGraphError:
-            raise self._pending("whether it was published cannot be seen") from error
+            raise self._pending("it is unknown whether it was published") from error
         if ended is not None and ended.extra.get(ROLLED_BACK) != sidecar.operation_id:
             return ended.manifest_version
         if ended is None:
             try:
-                held.check()
+                guard.check()
             except OmniGraphError:
                 raise self._pending("its leases were lost") from error
-        if ended is None and not undo_write(self._store, sidecar, error, held):
-            raise self._pending("could neither be published nor taken back") from error
+        if ended is None and not undo_write(self._store, sidecar, error, guard):
+            raise self._pending("it could neither be published nor undone") from error
         if isinstance(error, StorageUnknown):
-            # What became of a table is not unknown any more.
+            # The undo has made the outcome known.
             raise StorageUnavailable(
-                "the store does not answer; the write was taken back", hint="repeat the write"
+                "the store does not answer; the write was undone", hint="repeat the write"
             ) from error
         raise error
 
@@ -415,8 +415,8 @@ class _Write:
         )
         return self._store.publisher.publish(self._manifest, publication)
 
-    def _forget(self, sidecar: Sidecar) -> None:
-        """The write is done: a sidecar that stays is found completed by whoever comes next."""
+    def _delete_sidecar(self, sidecar: Sidecar) -> None:
+        """Delete the sidecar; one that stays is found completed by the next writer."""
         try:
             announce_hard_drops(self._store, sidecar)
             self._store.sidecars.delete(sidecar.operation_id)

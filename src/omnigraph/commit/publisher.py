@@ -51,15 +51,15 @@ from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 RETRIES = 5
 _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.25
-# A part costs every publish about 0.1 ms; writing all rows anew costs once, more as they grow.
-_MOST_PARTS = 16
-_ROWS_PER_PART = 5_000
-_SETTLE_ATTEMPTS = 5
+# A fragment costs every publish about 0.1 ms; a rewrite of all rows costs once, more as they grow.
+_MAX_FRAGMENTS = 16
+_ROWS_PER_FRAGMENT = 5_000
+_LOOKUP_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class CommitIntent:
-    """A commit of the graph before its place in the history is known."""
+    """A commit of the graph before its position in the history is known."""
 
     commit_id: str
     branch: str | None
@@ -75,7 +75,7 @@ class Publication:
 
     ``expected`` names every table that was written or consulted, by the version that was seen;
     0 stands for a table that did not exist. When one that was only consulted moved, ``revalidate``
-    judges again on the new snapshot: it gives the versions of what it consulted, or raises.
+    checks again on the new snapshot: it returns the versions that it consulted, or raises.
     """
 
     expected: Mapping[str, int]
@@ -91,7 +91,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a publish made: the manifest version, and the commit if it was to make one."""
+    """The manifest version that a publish made, and its commit if it has one."""
 
     version: int
     commit: CommitRow | None
@@ -125,11 +125,13 @@ class Publisher:
         return done
 
     def forget_cleanup(self, manifest: Manifest) -> None:
-        """Take out settings by which Lance would remove versions while somebody publishes."""
-        self._settled(manifest, lambda writer: not writer.stored_cleanup, Ledger.forget_cleanup)
+        """Remove the settings by which Lance would delete versions during a publish."""
+        self._rewrite_until(
+            manifest, lambda writer: not writer.stored_cleanup, Ledger.forget_cleanup
+        )
 
     def compact(self, manifest: Manifest) -> tuple[int, int]:
-        """Put the manifest into as few parts as there can be; gives how many were and are."""
+        """Rewrite the manifest in as few fragments as possible; returns how many it had and has."""
         before = len(manifest.fragments())
 
         def is_compact(writer: Ledger) -> bool:
@@ -140,13 +142,13 @@ class Publisher:
             reached(Failpoint.PUBLISH_COMPACT)
             return writer.rewrite()
 
-        writer = self._settled(manifest, is_compact, rewrite)
+        writer = self._rewrite_until(manifest, is_compact, rewrite)
         return before, len(writer.fragments)
 
-    def _settled(
+    def _rewrite_until(
         self, manifest: Manifest, is_done: Callable[[Ledger], bool], work: Callable[[Ledger], int]
     ) -> Ledger:
-        """The newest version when it is as it should be; who publishes meanwhile goes first."""
+        """Rewrite the newest version unless ``is_done``; concurrent publishers go first."""
         attempt = 0
         while True:
             version = manifest.current().manifest_version
@@ -168,13 +170,13 @@ class Publisher:
                 _pause(attempt)
 
     def make_durable(self, manifest: Manifest) -> None:
-        """Put the newest version on the disk: who published it may have died before that."""
+        """Sync the newest version: its publisher may have died before doing so."""
         version = manifest.current().manifest_version
         Ledger.open(self._datasets, manifest.ref, version).sync()
 
 
 class _Attempts:
-    """One publish, with as many attempts as it takes."""
+    """One publish, with its retries."""
 
     def __init__(
         self, datasets: Datasets, manifest: Manifest, publication: Publication, deadline: float
@@ -197,7 +199,7 @@ class _Attempts:
                 attempt += 1
                 if attempt > RETRIES:
                     if self._datasets.root.is_local and isinstance(error, StorageUnavailable):
-                        # It is known that nothing was written: the write can be taken back.
+                        # Nothing was written, so the write can be undone.
                         raise
                     if time.monotonic() >= self._deadline:
                         raise _contention(attempt) from error
@@ -209,7 +211,7 @@ class _Attempts:
         try:
             rows, version, commit = manifest.with_state(self._rows)
         except VersionMismatch as error:
-            self._judge_again(error)
+            self._revalidate(error)
             rows, version, commit = manifest.with_state(self._rows)
         publication = self._publication
         if not rows:
@@ -217,7 +219,7 @@ class _Attempts:
         try:
             landed = self._upsert(rows, version)
         except NotTakenBack as error:
-            raise self._open("is visible, but damaged") from error
+            raise self._undecided("is visible, but damaged") from error
         except StorageUnknown as error:
             return self._look_up(error)
         assert self._writer is not None
@@ -225,24 +227,24 @@ class _Attempts:
         self._make_durable(self._writer)
         manifest.published(rows, landed, self._writer.fragments)
         self._writer.note()
-        # Nothing that fails from here on may look like a publish that failed.
+        # A failure after this point must not look like a failed publish.
         with suppress(OmniGraphError):
             self._compact()
             if publication.commit is not None and landed != version + 1:
-                # Somebody who does not commit was in between; the row still says version + 1,
-                # and whoever looks the commit up steps forward from there.
+                # A publish without a commit came between; the row still says version + 1, and
+                # lookups of the commit step forward from there.
                 manifest.current()
         return Published(landed, commit)
 
     def _make_durable(self, writer: Ledger) -> None:
-        """Everybody sees the rows; when the disk does not take them, that is not acknowledged."""
+        """Sync the rows, which are visible already; acknowledged only if that succeeds."""
         try:
             writer.sync()
         except StorageError as error:
-            raise self._open("is visible, but the disk did not take it") from error
+            raise self._undecided("is visible, but could not be synced to disk") from error
 
-    def _judge_again(self, error: VersionMismatch) -> None:
-        """What was only consulted may move, if the write is still right on what is there now."""
+    def _revalidate(self, error: VersionMismatch) -> None:
+        """A table that was only consulted may move, if the write is still valid on top of it."""
         publication = self._publication
         written = {row.table_key for row in publication.versions}
         if error.details["table_key"] in written or publication.revalidate is None:
@@ -258,25 +260,25 @@ class _Attempts:
         return upsert_checked(self._datasets, self._manifest, self._writer, rows)
 
     def _look_up(self, error: StorageUnknown) -> Published:
-        """The store did not answer: see whether the rows are there, never write them again."""
+        """The store did not answer: look for the rows, never write them again."""
         publication = self._publication
         if publication.commit is None and not publication.versions:
             raise error
-        for attempt in range(1, _SETTLE_ATTEMPTS + 1):
+        for attempt in range(1, _LOOKUP_ATTEMPTS + 1):
             _pause(attempt)
             try:
-                found = self._landed()
+                published = self._landed()
             except StorageError:
                 continue
-            if found is not None:
+            if published is not None:
                 assert self._writer is not None
                 self._writer.advance(self._manifest.current().manifest_version)
                 self._make_durable(self._writer)
-                return found
-        raise self._open("may be published, the store did not say") from error
+                return published
+        raise self._undecided("may be published; the store did not answer") from error
 
     def _landed(self) -> Published | None:
-        """What the manifest shows of the publication: its commit, else a version that it pins."""
+        """The publication in the manifest, found by its commit, else by a version that it pins."""
         publication = self._publication
         if publication.commit is not None:
             commit = self._manifest.commit(publication.commit.commit_id)
@@ -285,8 +287,8 @@ class _Attempts:
             return None
         return Published(self._manifest.current().manifest_version, None)
 
-    def _open(self, state: str) -> OmniGraphError:
-        """The error of a publish that nobody can call done or failed."""
+    def _undecided(self, state: str) -> OmniGraphError:
+        """The error of a publish whose outcome is unknown."""
         intent = self._publication.commit
         if intent is None:
             return StorageUnknown(f"what was written to '{self._manifest.ref.path}' {state}")
@@ -297,11 +299,11 @@ class _Attempts:
         )
 
     def _compact(self) -> None:
-        """Keep the manifest in few parts. Housekeeping: when it fails, nothing is lost."""
+        """Keep the manifest in few fragments. Housekeeping: a failure loses nothing."""
         writer = self._writer
         assert writer is not None
         rows = self._manifest.with_state(lambda state, _: state.rows)
-        if len(self._manifest.fragments()) < max(_MOST_PARTS, rows // _ROWS_PER_PART):
+        if len(self._manifest.fragments()) < max(_MAX_FRAGMENTS, rows // _ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)
         write_checked(self._datasets, self._manifest, writer, Ledger.rewrite)
@@ -342,8 +344,8 @@ class _Attempts:
     def _content(self, state: ManifestState) -> list[Row]:
         publication = self._publication
         for registration in publication.registrations:
-            known = state.locations.get(registration.table_key)
-            if known not in (None, registration.location) and not state.is_gone(
+            location = state.locations.get(registration.table_key)
+            if location not in (None, registration.location) and not state.is_gone(
                 registration.table_key
             ):
                 raise InternalError(f"'{registration.table_key}' is registered elsewhere already")
@@ -368,11 +370,11 @@ class _Attempts:
 
     def _check_new(self, state: ManifestState, row: VersionRow) -> None:
         """A version is published once; only its owner may change, and not its rows."""
-        known = state.versions.get(row.table_key)
-        if known is None or row.version > known.version:
+        published = state.versions.get(row.table_key)
+        if published is None or row.version > published.version:
             return
-        if row.version == known.version:
-            if known.branch != row.branch and known.row_count == row.row_count:
+        if row.version == published.version:
+            if published.branch != row.branch and published.row_count == row.row_count:
                 return
         elif not self._manifest.has_row(row.object_id):
             return
@@ -382,7 +384,7 @@ class _Attempts:
             details={
                 "table_key": row.table_key,
                 "expected": row.version - 1,
-                "actual": known.version,
+                "actual": published.version,
             },
         )
 
@@ -395,7 +397,7 @@ def _check_expectations(state: ManifestState, expected: Mapping[str, int]) -> No
 
 
 def _refuse_repeats(rows: Sequence[Row]) -> None:
-    """Lance would store a new key that a batch has twice, and never notice."""
+    """Refuse duplicate keys: Lance would store both."""
     seen: set[str] = set()
     for row in rows:
         if row.object_id in seen:
@@ -404,45 +406,45 @@ def _refuse_repeats(rows: Sequence[Row]) -> None:
 
 
 def check_head(head: CommitRow | None, if_commit: str | None) -> None:
-    """The condition of a write that was asked to happen only on top of one commit."""
+    """Check the condition of a write that is only valid on top of one commit."""
     newest = None if head is None else head.commit_id
     if if_commit is not None and if_commit != newest:
         raise PreconditionFailed(
-            f"the branch is not at commit '{if_commit}' any more",
+            f"the branch is no longer at commit '{if_commit}'",
             hint="read again and decide",
             details={"expected": if_commit, "actual": newest},
         )
 
 
 def _refuse_repeat(state: ManifestState, intent: CommitIntent) -> None:
-    """A write with an idempotency key happens once, whoever repeats it and whenever."""
+    """A write with an idempotency key is published once."""
     key = intent.extra.get(IDEMPOTENCY_KEY)
-    known = state.repeats.get((intent.branch, key)) if isinstance(key, str) else None
-    if known is not None:
-        check_repeat(known, intent.extra.get(FINGERPRINT))
-        raise AlreadyDone(known)
+    first = state.repeats.get((intent.branch, key)) if isinstance(key, str) else None
+    if first is not None:
+        check_repeat(first, intent.extra.get(FINGERPRINT))
+        raise AlreadyDone(first)
 
 
-def check_repeat(known: CommitRow, fingerprint: object) -> None:
-    """An idempotency key stands for one write, not for whatever comes under it."""
-    if known.extra.get(FINGERPRINT) != fingerprint:
+def check_repeat(first: CommitRow, fingerprint: object) -> None:
+    """Refuse an idempotency key that was used for a different write."""
+    if first.extra.get(FINGERPRINT) != fingerprint:
         raise InputError(
-            f"the idempotency key '{known.extra.get(IDEMPOTENCY_KEY)}' was used for another write",
+            f"the idempotency key '{first.extra.get(IDEMPOTENCY_KEY)}' was used for another write",
             hint="use a new key for every new write",
-            details={"commit_id": known.commit_id},
+            details={"commit_id": first.commit_id},
         )
 
 
 class AlreadyDone(OmniGraphError):
-    """A write with this idempotency key is there; caught by the protocol, never shown."""
+    """A write with this idempotency key exists; caught by the protocol, never shown."""
 
     def __init__(self, commit: CommitRow) -> None:
-        super().__init__(f"the write is there as commit {commit.commit_id}")
+        super().__init__(f"the write exists as commit {commit.commit_id}")
         self.commit = commit
 
 
 def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:
-    """The typed conflict of a writer whose view of a table is old."""
+    """The conflict of a writer whose view of a table is out of date."""
     return VersionMismatch(
         f"stale view of '{table_key}': expected manifest table version {expected} "
         f"but current is {actual} — refresh and retry",
@@ -454,7 +456,7 @@ def stale(table_key: str, expected: int, actual: int) -> VersionMismatch:
 def _contention(attempts: int) -> PublishContention:
     return PublishContention(
         f"manifest publish exhausted {RETRIES} retries against concurrent writers",
-        hint="repeat later",
+        hint="retry later",
         details={"attempts": attempts},
     )
 

@@ -1,4 +1,4 @@
-"""What a write tells its caller."""
+"""Receipts: the outcome of a write."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from omnigraph.storage.tables.types import StagedTable
 _REMEMBERED = frozenset({"branch", "actor", "tables", "met"})
 
 OTHERS = "other properties"
-"""How ``ignored`` counts what is too much to be named."""
+"""The entry of ``ignored`` for properties beyond the limit of names."""
 BESIDE_DATA = " beside data"
-"""How ``ignored`` tells a value that stands beside ``data`` from a property of that name."""
+"""The suffix in ``ignored`` of a key beside ``data``, which is not a property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class TableCounts:
     @staticmethod
     def of(steps: Iterable[StagedTable]) -> TableCounts:
         """The sum over the steps of a write to one table."""
-        known = tuple(steps)
+        staged = tuple(steps)
         return TableCounts(
-            sum(step.inserted for step in known),
-            sum(step.updated for step in known),
-            sum(step.deleted for step in known),
+            sum(step.inserted for step in staged),
+            sum(step.updated for step in staged),
+            sum(step.deleted for step in staged),
         )
 
 
@@ -46,7 +46,7 @@ class Receipt:
     """The commit that a write made. ``version`` is the version of the graph on its branch.
 
     A write that changed nothing made no commit: its ``commit_id`` is none.
-    ``met`` counts the rows that the statements of a mutation met, one that two of them met twice;
+    ``met`` counts the rows that the statements of a mutation matched, each once per statement;
     the counts of ``tables`` are those of the commit.
     """
 
@@ -85,16 +85,16 @@ class Receipt:
 
     @staticmethod
     def of_commit(row: CommitRow) -> Receipt:
-        """What the first call of a commit with an idempotency key was told."""
+        """The receipt of the first call of a commit with an idempotency key."""
         metadata = CommitMetadata.of(row)
         completes = metadata.completes
         first = completes[0] if len(completes) == 1 else row.commit_id
-        known = {"commit_id": first, "version": row.manifest_version}
-        return Receipt.from_json({**(metadata.receipt or {}), **known})
+        identity = {"commit_id": first, "version": row.manifest_version}
+        return Receipt.from_json({**(metadata.receipt or {}), **identity})
 
     def remembered(self) -> dict[str, Any]:
-        """What a commit keeps of its receipt, beside what the commit itself says."""
-        return {key: said for key, said in self.to_json().items() if key in _REMEMBERED}
+        """The part of the receipt that is stored in the commit's metadata."""
+        return {key: value for key, value in self.to_json().items() if key in _REMEMBERED}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -119,7 +119,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class LoadReceipt(Receipt):
-    """What a load did beside its commit.
+    """The receipt of a load.
 
     ``ignored`` counts the properties that the schema does not have; ``rejected`` the records that
     were set aside; ``base_branch`` is what the caller named as the source of a new branch.
@@ -134,12 +134,12 @@ class LoadReceipt(Receipt):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know although the load succeeded."""
+        """Warnings about a load that succeeded."""
         return tuple(_ignored(name, count) for name, count in sorted(self.ignored.items()))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        # ``super()`` without arguments does not know a class that slots have made anew.
+        # ``super()`` without arguments fails in a class that slots have recreated.
         return {
             **Receipt.to_json(self),
             "base_branch": self.base_branch,
@@ -157,5 +157,5 @@ def _ignored(name: str, count: int) -> str:
     if name == OTHERS:
         return f"{name} are not in the schema: ignored in {records}"
     if name.endswith(BESIDE_DATA):
-        return f"{name.removesuffix(BESIDE_DATA)} stands beside data: ignored in {records}"
+        return f"{name.removesuffix(BESIDE_DATA)} is not inside data: ignored in {records}"
     return f"{name} is not in the schema: ignored in {records}"

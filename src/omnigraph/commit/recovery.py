@@ -1,10 +1,9 @@
-"""Finishing what a dead writer began: forward when all of it landed, back otherwise.
+"""Recovery of dead writers: roll forward when everything landed, back otherwise.
 
-Whoever can take the leases of a sidecar knows its writer to be finished or dead, so a writer that
-lives is never touched, and a long-lived process need not wait for a restart to roll back. All
-sidecars are judged before the first is acted on, because rolling one back would make another over
-the same table look completed. Sidecars without our leases come from the reference program; they
-are rolled back on a read-write open only.
+A writer whose leases are free has finished or died, so a running writer is never touched, and a
+long-lived process can roll back without a restart. All sidecars are classified before the first is
+acted on, because rolling one back would make another over the same table look completed. Sidecars
+without leases come from the reference program; only a read-write open rolls them back.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ from omnigraph.storage.tables.types import CommittedTable, TableRef
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was done about one sidecar."""
+    """The outcome of recovering one sidecar."""
 
     operation_id: str
     kind: RecoveryKind
@@ -81,26 +80,26 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """A sidecar with what was found before anything was touched."""
+    """A sidecar and its classification, made before anything is changed."""
 
     sidecar: Sidecar
     decision: Decision | None
     heads: Mapping[str, int]
     ended: CommitRow | None = None
-    """The commit that shows that the sidecar is settled already."""
+    """The commit by which the sidecar was recovered or completed already."""
 
 
 class Recovery:
-    """Finds and settles the sidecars of dead writers."""
+    """Finds the sidecars of dead writers and rolls them forward or back."""
 
     def __init__(self, store: GraphStore) -> None:
         self._store = store
-        self._held: list[LeaseGuard] = []
+        self._guards: list[LeaseGuard] = []
         self.waits = False
-        """Whether the last look left a sidecar alone because somebody holds a table of it."""
+        """Whether the last run left a sidecar alone because another writer holds a table of it."""
 
     def heal(self, *, full: bool = False) -> list[Recovered]:
-        """Settle every sidecar whose writer is dead; gives what was done, mostly nothing.
+        """Recover every sidecar whose writer is dead; returns what was done.
 
         ``full`` also rolls back sidecars of the reference program, as an open may.
         """
@@ -109,22 +108,22 @@ class Recovery:
             return []
         done: list[Recovered] = []
         with ExitStack() as leases:
-            leases.callback(self._held.clear)
+            leases.callback(self._guards.clear)
             dead = self._take(leases)
             reached(Failpoint.RECOVERY_AFTER_LEASES)
             verdicts = [self._judge(sidecar) for sidecar in dead]
             # Forward first: a roll-back of another sidecar must not hit what it publishes.
             verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
             for verdict in verdicts:
-                # Who publishes and does not come to an end keeps us from it, nothing else.
+                # Only a publisher that does not finish can prevent this.
                 with suppress(PublishContention):
-                    settled = self._settle(verdict, full=full)
-                    if settled is not None:
-                        done.append(settled)
+                    recovered = self._act(verdict, full=full)
+                    if recovered is not None:
+                        done.append(recovered)
         return done
 
     def _take(self, leases: ExitStack) -> list[Sidecar]:
-        """The sidecars whose leases are all free; they are held from here on."""
+        """Acquire the leases of sidecars; returns those whose leases were all free."""
         taken: set[str] = set()
         dead: list[Sidecar] = []
         for operation_id in self._store.sidecars.list():
@@ -133,13 +132,13 @@ class Recovery:
                 continue
             names = set(_lease_names(sidecar)) - taken
             try:
-                held = leases.enter_context(self._store.leases.acquire(names, timeout=0.0))
+                guard = leases.enter_context(self._store.leases.acquire(names, timeout=0.0))
             except Conflict:
                 self.waits = True
                 continue
             taken |= names
-            self._held.append(held)
-            # Who had the leases may have finished in the meantime.
+            self._guards.append(guard)
+            # The holder of the leases may have finished in the meantime.
             if self._store.sidecars.exists(operation_id):
                 dead.append(sidecar)
         return dead
@@ -177,25 +176,25 @@ class Recovery:
         published = False if sidecar.leased else None
         decision = decide(classes, pins, published=published)
         if sidecar.undoing and decision is Decision.ROLL_FORWARD:
-            # All of it landed, but its writer gave up.
+            # Everything landed, but its writer gave up.
             decision = Decision.ROLL_BACK
         return _Verdict(sidecar, decision, heads)
 
     def _landed(self, entry: SidecarPin, pin: Pin) -> int:
-        """How many of the planned transactions are there, in order."""
+        """How many of the planned transactions landed, in order."""
         ref = landing_ref(entry, pin)
         for count, transaction in enumerate(entry.transactions):
             try:
-                found = self._store.tables.transaction_id(ref, entry.expected_version + count + 1)
+                actual = self._store.tables.transaction_id(ref, entry.expected_version + count + 1)
             except StorageMissing:
                 return count
-            if found != transaction:
+            if actual != transaction:
                 return count
         return len(entry.transactions)
 
     # -- acting --------------------------------------------------------------------------
 
-    def _settle(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
+    def _act(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
         may_roll_back = full or sidecar.leased
         acts = verdict.decision in (Decision.COMPLETED, Decision.ROLL_FORWARD)
@@ -216,7 +215,7 @@ class Recovery:
                 if full:
                     raise RecoveryRequired(
                         f"the tables of the interrupted write {sidecar.operation_id} are older "
-                        "than the graph says",
+                        "than the versions that the graph pins",
                         hint="restore the missing table versions from a backup",
                         details={"operation_id": sidecar.operation_id},
                     )
@@ -228,7 +227,7 @@ class Recovery:
             self._pinned(entry, pin, heads[entry.table_key])
             for entry in sidecar.tables
             if (pin := snapshot.pin(entry.table_key)) is not None
-            # A table that goes on under another name is registered under it.
+            # A renamed table is registered under its new name.
             and entry.table_key not in {gone.table_key for gone in sidecar.tombstones}
         ]
         expected = {entry.table_key: entry.expected_version for entry in sidecar.tables}
@@ -254,7 +253,7 @@ class Recovery:
             return self._roll_back(sidecar)
         except VersionMismatch as error:
             if error.details["table_key"] not in expected:
-                # What the writer judged by has changed, and only the writer could judge again.
+                # A consulted table has changed, and only the writer could validate again.
                 return self._roll_back(sidecar)
             return self._lost_race(sidecar, heads)
         assert published.commit is not None
@@ -268,7 +267,7 @@ class Recovery:
 
     def _row(self, table_key: str, ref: TableRef, version: int) -> VersionRow:
         self._store.tables.check_landed(ref, version)
-        # Its writer may have died before it was on the disk.
+        # Its writer may have died before it was synced.
         self._store.datasets.sync_table(ref)
         info = self._store.tables.info(ref, version)
         if info is None:
@@ -279,7 +278,7 @@ class Recovery:
     def _schema_rows(
         self, sidecar: Sidecar, snapshot: Snapshot
     ) -> tuple[list[TableRow], list[TombstoneRow], list[VersionRow]]:
-        """The registrations and tombstones of a sidecar that are not there yet."""
+        """The registrations and tombstones of a sidecar that are not published yet."""
         registrations: list[TableRow] = []
         versions: list[VersionRow] = []
         for entry in sidecar.additional_registrations:
@@ -297,15 +296,15 @@ class Recovery:
         return registrations, tombstones, versions
 
     def _lost_race(self, sidecar: Sidecar, heads: Mapping[str, int]) -> Recovered | None:
-        """Somebody published first: the same result, or something else that we leave alone."""
+        """Another process published first: the same result, or something else to leave alone."""
         snapshot = self._store.manifest(sidecar.branch).current()
         pins = {entry.table_key: snapshot.pin(entry.table_key) for entry in sidecar.tables}
-        reached_goal = (
+        is_published = (
             all(pin is not None and pin.version >= heads[key] for key, pin in pins.items())
             and all(snapshot.pin(e.table_key) for e in sidecar.additional_registrations)
             and not any(snapshot.pin(e.table_key) for e in sidecar.tombstones)
         )
-        if not reached_goal or not self._store.sidecars.exists(sidecar.operation_id):
+        if not is_published or not self._store.sidecars.exists(sidecar.operation_id):
             return None
         return self._completed(sidecar, None)
 
@@ -316,7 +315,7 @@ class Recovery:
         kind: RecoveryKind = RecoveryKind.ROLLED_FORWARD,
         outcomes: tuple[TableOutcome, ...] = (),
     ) -> Recovered:
-        """Nothing is left to do but to record how it ended."""
+        """Record how a sidecar ended that needs nothing else."""
         if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
             kind = RecoveryKind.ROLLED_BACK
         self._store.publisher.make_durable(self._store.manifest(sidecar.branch))
@@ -324,14 +323,14 @@ class Recovery:
         return self._finish(sidecar, kind, commit.commit_id if commit else "", outcomes)
 
     def _adopt(self, sidecar: Sidecar, ended: CommitRow | None) -> None:
-        """Its writer may have died before it recorded what its files are."""
+        """Record checksums that the writer may not have recorded before it died."""
         datasets = self._store.datasets
         manifest = self._store.manifest(sidecar.branch)
         snapshot = manifest.current()
         for entry in sidecar.tables:
             pin = snapshot.pin(entry.table_key)
             if pin is not None:
-                # The first version of a fork is the one that it was made from.
+                # The first version of a fork is the one it was created from.
                 first = entry.expected_version + (landing_branch(entry) is None)
                 head = landing_head(self._store, entry, pin)
                 adopt_versions(datasets, landing_ref(entry, pin), first, head)
@@ -343,8 +342,8 @@ class Recovery:
     def _latest_recovery(self, branch: str | None) -> CommitRow | None:
         commits = self._store.manifest(branch).commits()
         recoveries = [commit for commit in commits if commit.actor == RECOVERY_ACTOR]
-        known = recoveries or commits
-        return known[-1] if known else None
+        candidates = recoveries or commits
+        return candidates[-1] if candidates else None
 
     def _roll_back(self, sidecar: Sidecar) -> Recovered:
         snapshot = self._store.manifest(sidecar.branch).current()
@@ -355,10 +354,10 @@ class Recovery:
             sidecar,
             snapshot,
             unmoved_too=not self._store.root.is_local,
-            before_each=self._before_restore,
+            before_restore=self._before_restore,
         )
         reached(Failpoint.RECOVERY_AFTER_RESTORE)
-        outcomes = tuple(each.outcome for each in restored)
+        outcomes = tuple(table.outcome for table in restored)
         if sidecar.undoing:
             publish_pins(self._store, sidecar.branch, restored)
             return self._completed(sidecar, None, RecoveryKind.ROLLED_BACK, outcomes)
@@ -367,19 +366,19 @@ class Recovery:
         return self._finish(sidecar, RecoveryKind.ROLLED_BACK, published.commit.commit_id, outcomes)
 
     def _before_restore(self) -> None:
-        """Lance lets a late restore win, so one must not be late: the leases have to be ours."""
+        """Check the leases: Lance lets a late restore win, so it must not be late."""
         reached(Failpoint.RECOVERY_BEFORE_RESTORE)
-        for held in self._held:
-            held.check()
+        for guard in self._guards:
+            guard.check()
 
     def _discard(self, sidecar: Sidecar) -> Recovered:
-        """The branch is gone, and what was written on it with it."""
+        """The branch was deleted, together with what was written on it."""
         main = self._store.manifest(None)
-        known = main.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
-        if known is None and sidecar.undoing:
-            known = self._latest_recovery(None)
-        if known is not None:
-            commit_id = known.commit_id
+        ending = main.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
+        if ending is None and sidecar.undoing:
+            ending = self._latest_recovery(None)
+        if ending is not None:
+            commit_id = ending.commit_id
         else:
             published = publish_recovery(
                 self._store, None, {}, [], {ROLLED_BACK: sidecar.operation_id}
@@ -391,15 +390,15 @@ class Recovery:
     # -- schema applies ------------------------------------------------------------------
 
     def _is_staged(self) -> bool:
-        """Whether a schema apply came so far that all of its files are there."""
+        """Whether a schema apply staged all of its files."""
         present = SchemaStaging(self._store.objects).present()
         return len(present) == len(FILES) or bool(present and SOURCE not in present)
 
     def _end_apply(self, kind: RecoveryKind) -> None:
-        """Let the schema files follow the tables, then let writers in again.
+        """Promote or discard the schema files, then unlock the schema.
 
-        Only when the tables are published: the other way round, a crash between the two would
-        leave a schema whose tables nobody knows to be the right ones.
+        Only after the tables are published: the other way round, a crash between the two would
+        leave a schema without knowing whether its tables match.
         """
         store = self._store
         reached(Failpoint.STAGING_BEFORE_PROMOTE)
@@ -419,7 +418,7 @@ class Recovery:
         commit_id: str,
         outcomes: tuple[TableOutcome, ...],
     ) -> Recovered:
-        """Record the recovery, then let the sidecar go; in this order, so that none is lost."""
+        """Record the recovery, then delete the sidecar; in this order, so that none is lost."""
         reached(Failpoint.RECOVERY_AFTER_PUBLISH)
         if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
             self._end_apply(kind)

@@ -1,9 +1,9 @@
-"""A graph whose directory was moved, or copied beside the original.
+"""Repair of a graph whose directory was moved or copied.
 
-The version files of its branches still name the place that it came from. Reading is right all the
-same, see ``storage.datasets``; a writer could build on files elsewhere, so whoever opens such a
-graph to write puts the files right first. They are rewritten one by one, so what a crash
-interrupts is gone on with at the next opening: one file is rewritten last, and tells.
+The version files of its branches still name the original location. Reading is correct nevertheless,
+see ``storage.tables.datasets``; a writer could build on files elsewhere, so a read-write open
+rewrites the files first. They are rewritten one by one, and the one that is checked on opening
+last, so the next opening continues what a crash interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from omnigraph.storage.objects.graph_paths import branch_of_reference
 _LOG = logger(__name__)
 
 MOVED_LEASE = "moved"
-"""The right to rewrite the version files of branches."""
+"""The lease for rewriting the version files of branches."""
 _VERSIONS = "/_versions/"
 _TREE = "/tree/"
 _TABLES = ("nodes", "edges", MANIFEST)
@@ -36,25 +36,25 @@ _AT_ONCE = 8
 
 
 def heal_if_moved(store: GraphStore) -> int:
-    """Make branches name the place where the graph is; gives how many files that took.
+    """Make branches name the current location; returns the number of rewritten files.
 
-    Costs nothing to speak of where there is no branch, and the look at one file where there is.
+    Costs a listing where there is no branch, and the read of one file where there is.
     """
     if not _is_moved(store):
         return 0
     with store.leases.acquire([MOVED_LEASE], store.timeouts.lease):
-        # Somebody else may have done it while this process waited.
+        # Another process may have done it meanwhile.
         return _heal(store) if _is_moved(store) else 0
 
 
 def heal_everything(store: GraphStore) -> int:
-    """The same for every file, whatever the one says that tells."""
+    """The same for every file, without the check of the last one."""
     with store.leases.acquire([MOVED_LEASE], store.timeouts.lease):
         return _heal(store)
 
 
 def misplaced(store: GraphStore) -> int:
-    """How many version files of branches name another place."""
+    """How many version files of branches name another location."""
     home = GraphAddresses(store.root)
     return sum(
         _is_away(store, home, path) for paths in _by_branch(store).values() for path in paths
@@ -62,15 +62,15 @@ def misplaced(store: GraphStore) -> int:
 
 
 def _is_moved(store: GraphStore) -> bool:
-    """Look at the oldest version file of the last branch: healing comes to it at the end."""
+    """Check the oldest version file of the last branch, which is rewritten last."""
     home = GraphAddresses(store.root)
     for folder in reversed(_manifest_branches(store)):
         first = f"{folder}{_VERSIONS}{manifest_name(_forked_at(store, folder))}"
         with suppress(StorageMissing):
             return not _is_home(store, home, first)
-        # Cleanup removed it. Lance counts down, so that the oldest is the last.
+        # Cleanup removed it. Names count down, so the oldest is the last.
         left = _version_names(store.objects.list(f"{folder}/_versions"))
-        # And a branch may go while it is looked at.
+        # The branch may be deleted meanwhile.
         with suppress(StorageMissing):
             if left:
                 return not _is_home(store, home, f"{folder}{_VERSIONS}{left[-1]}")
@@ -78,7 +78,7 @@ def _is_moved(store: GraphStore) -> bool:
 
 
 def _forked_at(store: GraphStore, folder: str) -> int:
-    """The version of its parent that a branch begins with, which is its own first one."""
+    """The parent version that a branch was created from, which is its own first one."""
     path = branch_reference(folder.partition(_TREE)[2])
     try:
         return parse_reference(store.objects.read(path), path).parent_version
@@ -98,13 +98,13 @@ def _version_names(names: list[str]) -> list[str]:
 
 def _by_branch(store: GraphStore) -> dict[str, list[str]]:
     """The version files of all branches of all tables, by the directory of the branch."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for top in _TABLES:
         for path in store.objects.sizes_below(top):
             folder, middle, name = path.rpartition(_VERSIONS)
             if middle and _TREE in folder and _version_names([name]):
-                found.setdefault(folder, []).append(path)
-    return found
+                paths.setdefault(folder, []).append(path)
+    return paths
 
 
 def _heal(store: GraphStore) -> int:
@@ -112,12 +112,12 @@ def _heal(store: GraphStore) -> int:
     branches = _by_branch(store)
     tables = [folder for folder in branches if not folder.startswith(f"{MANIFEST}/")]
     last = _manifest_branches(store)
-    # What is left of a branch without a reference comes before those that can tell.
+    # Leftovers without a reference come before the branches that are checked.
     first = [folder for folder in branches if folder not in {*tables, *last}]
     paths = [branches[folder] for folder in tables]
-    done = sum(ThreadExecutor(_AT_ONCE).run(partial(_put_right, store, home), paths))
+    done = sum(ThreadExecutor(_AT_ONCE).run(partial(_rewrite_files, store, home), paths))
     for folder in (*sorted(first), *last):
-        done += _put_right(store, home, branches.get(folder, []))
+        done += _rewrite_files(store, home, branches.get(folder, []))
     store.datasets.checksums.record()
     store.datasets.start_over()
     store.manifests.forget()
@@ -126,11 +126,11 @@ def _heal(store: GraphStore) -> int:
     return done
 
 
-def _put_right(store: GraphStore, home: GraphAddresses, paths: list[str]) -> int:
-    """Rewrite what has to be, the newest first: who reads one version takes later ones as good.
+def _rewrite_files(store: GraphStore, home: GraphAddresses, paths: list[str]) -> int:
+    """Rewrite files where needed, the newest first: a reader of one trusts the later ones.
 
-    What a file will be is recorded before: who finds it rewritten by a process that died must not
-    take it for damaged. One that is damaged stays so: its bytes must not become the right ones.
+    The new checksum is recorded before, so that a file rewritten by a process that died is not
+    taken for damaged. A damaged file stays as it is: its bytes must not become valid.
     """
     done = []
     for path in sorted(paths):
@@ -150,7 +150,7 @@ def _put_right(store: GraphStore, home: GraphAddresses, paths: list[str]) -> int
 
 
 def _rewritten(store: GraphStore, home: GraphAddresses, path: str) -> tuple[bytes, bytes]:
-    """A version file as it is, and as it has to be here."""
+    """A version file as it is, and as it should be at this location."""
     raw = store.objects.read_bytes(path)
     return raw, replace_addresses(raw, path, partial(home.localize, location=_location(path)))
 
@@ -158,7 +158,7 @@ def _rewritten(store: GraphStore, home: GraphAddresses, path: str) -> tuple[byte
 def _is_away(store: GraphStore, home: GraphAddresses, path: str) -> bool:
     with suppress(StorageMissing):
         return not _is_home(store, home, path)
-    # It went with its branch since it was listed.
+    # It was deleted with its branch since it was listed.
     return False
 
 
@@ -167,7 +167,7 @@ def _is_home(store: GraphStore, home: GraphAddresses, path: str) -> bool:
         raise damaged_file(path)
     location = _location(path)
     named = base_addresses(store.objects.read_bytes(path), path)
-    return all(home.localize(each, location) == each for each in named)
+    return all(home.localize(base, location) == base for base in named)
 
 
 def _location(path: str) -> str:

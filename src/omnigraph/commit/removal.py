@@ -1,13 +1,13 @@
-"""Removing versions of tables so that a process may die at any step.
+"""Crash-safe removal of table versions.
 
-``__recovery/<ULID>.cleanup`` is written before the first file goes and says what is being removed:
-versions first, then the files that only they name. A version that is there is therefore always
-whole, and what a dead process left are files that nobody reads. Whoever opens the graph to write,
-cleans up or repairs finishes it. Other programs ignore the name.
+``__recovery/<ULID>.cleanup`` is written before the first file is deleted and records what is being
+removed: versions first, then the files that only they reference. An existing version is therefore
+always complete, and a dead process only leaves orphaned files. The next read-write open, cleanup or
+repair finishes the removal. Other programs ignore the name.
 
-The sidecar of a schema apply names what its hard drops take away. The intents are written from it
-between the publish and the end of the sidecar, so that the data goes whoever dies, and only if the
-apply is in force. Such an intent names no files before its removal begins.
+The sidecar of a schema apply names its hard drops. The intents are written from it between the
+publish and the deletion of the sidecar, so that the data is removed whichever process dies, and
+only if the apply was published. Such an intent names no files before its removal begins.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HINT = "remove it if no cleanup runs"
 
 
 class Purpose(StrEnum):
-    """Why versions are removed: what is left of a cleanup may stay, of a hard drop it may not."""
+    """Why versions are removed: leftovers of a cleanup may stay, those of a hard drop may not."""
 
     CLEANUP = "cleanup"
     DROP = "drop"
@@ -84,7 +84,7 @@ class RemovalIntent:
             "location": self.ref.location,
             "branch": branch_label(self.ref.branch),
             "life": self.life,
-            "versions": [list(each) for each in to_ranges(self.versions)],
+            "versions": [list(span) for span in to_ranges(self.versions)],
             "files": list(self.files),
         }
         return json.dumps(stored, sort_keys=True)
@@ -93,10 +93,10 @@ class RemovalIntent:
 def remove_versions(
     store: GraphStore, ref: TableRef, versions: Sequence[int], table_key: str
 ) -> tuple[int, int]:
-    """Remove versions with the files that only they name; gives how many, and bytes.
+    """Remove versions and the files that only they reference; returns their number and bytes.
 
     The caller holds the lease of the table, or of publishing for the manifest. The newest version
-    and those that forks were made from stay, whatever is asked for.
+    and those that forks were created from always stay.
     """
     if not versions:
         return 0, 0
@@ -119,16 +119,16 @@ def remove_versions(
 
 
 def _remove(store: GraphStore, intent: RemovalIntent, removal: Removal) -> None:
-    """Write the intent, then remove versions and the files that only they name."""
+    """Write the intent, then remove versions and the files that only they reference."""
     ref = intent.ref
     store.objects.write(intent.path, intent.to_text())
-    # Before they go, so that a copy of the graph that is made meanwhile knows it, too.
+    # Recorded first, so that a copy of the graph made meanwhile has it, too.
     record_removed(store.objects, ref, intent.life, removal.versions)
     reached(Failpoint.REMOVAL_AFTER_INTENT)
     delete_versions(store.datasets, ref, removal.versions)
     reached(Failpoint.REMOVAL_AFTER_VERSIONS)
     delete_files(store.objects, (*removal.files, *removal.unverified))
-    # What an attempt before this one did not come to.
+    # Left over by an earlier attempt.
     earlier = [path for path in intent.files if path not in removal.files]
     if earlier:
         delete_files(store.objects, unreferenced_among(store.datasets, ref.location, earlier))
@@ -157,7 +157,7 @@ def announce_hard_drops(store: GraphStore, sidecar: Sidecar) -> None:
 
 
 def is_cleared(store: GraphStore, drop: HardDrop) -> bool:
-    """Whether nothing is left of what a hard drop takes away."""
+    """Whether a hard drop has removed everything."""
     return not _left_of(store, drop)
 
 
@@ -167,11 +167,11 @@ def _left_of(store: GraphStore, drop: HardDrop) -> tuple[int, ...]:
 
 
 def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int]) -> None:
-    """Remove versions that must not stay, with the copies that were made of them.
+    """Remove versions that must not stay, with the forks that were created from them.
 
-    There was no branch when they were dropped, so a copy of one of them is what an interrupted
-    deletion of a branch left. Of a dropped type also the newest version goes; an empty one takes
-    its place, since a type of that name has to count its versions on.
+    There was no branch when they were dropped, so such a fork was left by an interrupted deletion
+    of a branch. Of a dropped type also the newest version is removed; an empty one replaces it,
+    since a type of that name has to continue its version numbers.
     """
     ref, datasets = intent.ref, store.datasets
     _delete_forks(store, ref.location, max(intent.versions))
@@ -185,7 +185,7 @@ def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int])
 
 
 def _delete_forks(store: GraphStore, location: str, through: int) -> None:
-    """Delete copies that were made of versions of ``main`` up to one, copies of copies first."""
+    """Delete forks created from versions of ``main`` up to one, forks of forks first."""
     forks = store.inline.branches(location)
 
     def is_dead(fork: BranchInfo) -> bool:
@@ -201,21 +201,21 @@ def _delete_forks(store: GraphStore, location: str, through: int) -> None:
         going &= parents
 
 
-# -- what dead processes left ---------------------------------------------------------------------
+# -- interrupted removals ---------------------------------------------------------------------
 
 
 def read_intents(store: GraphStore) -> list[RemovalIntent | StorageCorrupt]:
-    """Every removal that is under way or was interrupted, oldest first."""
-    found: list[RemovalIntent | StorageCorrupt] = []
+    """Every removal that is running or was interrupted, oldest first."""
+    intents: list[RemovalIntent | StorageCorrupt] = []
     for name in store.objects.list(FOLDER):
         if name.endswith(ENDING):
             try:
-                found.append(_read(store, name))
+                intents.append(_read(store, name))
             except StorageMissing:
                 continue
             except StorageCorrupt as error:
-                found.append(error)
-    return found
+                intents.append(error)
+    return intents
 
 
 def _read(store: GraphStore, name: str) -> RemovalIntent:
@@ -245,7 +245,7 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError, OmniGraphError):
         raise StorageCorrupt(
-            f"'{path}' does not say which versions are being removed",
+            f"'{path}' is not a valid removal intent",
             hint=_HINT,
             details={"file": path},
         ) from None
@@ -261,11 +261,10 @@ def _checked_ref(path: str, location: object, branch: object) -> TableRef:
 
 
 def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: float = 0.0) -> int:
-    """Finish what dead processes left of their removals; gives how many there were.
+    """Finish the removals of dead processes; returns how many there were.
 
-    A process that lives holds the lease of its table, so its removal is left to it, unless one
-    waits for the lease. Only files are at stake that nobody reads: that one cannot be removed
-    keeps nobody from writing.
+    A running process holds the lease of its table, so its removal is left to it, unless the caller
+    waits for the lease. Only orphaned files are concerned: a failure does not block writers.
     """
     done = 0
     for intent in read_intents(store):
@@ -273,7 +272,7 @@ def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: flo
             continue
         try:
             with suppress(Conflict), store.leases.acquire([_lease(store, intent)], timeout=wait):
-                # Who held the lease may have finished in the meantime.
+                # The holder of the lease may have finished in the meantime.
                 if store.objects.head(intent.path) is not None:
                     _finish(store, intent)
                     done += 1
@@ -287,20 +286,20 @@ def _lease(store: GraphStore, intent: RemovalIntent) -> str:
     if ref.location == MANIFEST:
         return publish_lease(ref.branch)
     pins = store.manifest(None).current().pins
-    # The type may have another name by now.
+    # The type may have been renamed since.
     keys = [key for key, pin in pins.items() if pin.location == ref.location]
     return table_lease(keys[0] if keys else intent.table_key, ref.branch)
 
 
 def _finish(store: GraphStore, intent: RemovalIntent) -> None:
-    """Files go that no version names; versions only where none may stay.
+    """Delete unreferenced files; versions only for a hard drop.
 
-    A version that a cleanup did not come to may have got a branch or a tag since: the next cleanup
-    decides about it anew.
+    A version that a cleanup did not reach may have got a branch or a tag since: the next cleanup
+    decides.
     """
     ref = intent.ref
     if life_id(store.objects, ref) != intent.life:
-        # The fork is gone with all its files, and there may be another of its name.
+        # The fork was deleted with all its files, and may have been created again.
         store.objects.delete(intent.path)
         return
     left = frozenset(store.datasets.listed_versions(ref)).intersection(intent.versions)

@@ -28,10 +28,10 @@ RECOVERY_ACTOR = "omnigraph:recovery"
 
 
 def find_ending(store: GraphStore, sidecar: Sidecar) -> CommitRow | None:
-    """The commit of a sidecar, or the recovery that settled it, if one is published."""
+    """The commit of a sidecar, or of its recovery, if one is published."""
     manifest = store.manifest(sidecar.branch)
-    settled = manifest.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
-    return settled or manifest.commit(sidecar.operation_id)
+    ending = manifest.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
+    return ending or manifest.commit(sidecar.operation_id)
 
 
 def landing_branch(pin: SidecarPin) -> str | None:
@@ -47,8 +47,8 @@ def landing_ref(pin: SidecarPin, snapshot_pin: Pin) -> TableRef:
 def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
     """The newest version of that copy; the pin itself when the branch has no copy.
 
-    0 when the pinned version is gone: no other is looked for then. A version above the pin that
-    nobody can read was cut when it was written, and is set aside; the caller holds the lease.
+    0 when the pinned version was removed. An unreadable version above the pin was truncated when it
+    was written, and is set aside; the caller holds the lease.
     """
     ref = landing_ref(pin, snapshot_pin)
     if store.tables.info(ref, snapshot_pin.version) is None:
@@ -59,7 +59,7 @@ def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A table that has the content of its pin again, and where it was found."""
+    """A table that was restored to its pin, and the head it had before."""
 
     table_key: str
     head: int
@@ -77,13 +77,13 @@ def restore_tables(
     snapshot: Snapshot,
     *,
     unmoved_too: bool,
-    before_each: Callable[[], None],
+    before_restore: Callable[[], None],
 ) -> list[Restored]:
-    """Give the tables of a sidecar the content of their pins again.
+    """Restore the tables of a sidecar to the content of their pins.
 
-    Over a table whose pin is not the one that the writer expected somebody has published: it is
-    left alone, unless Lance has put a late commit of this writer on top. ``unmoved_too`` also puts
-    a version on tables that did not move, so that such a commit fails if it is still to come.
+    A table whose pin is not the one that the writer expected was published by another writer: it
+    is left alone, unless Lance has put a late commit of this writer on top. ``unmoved_too`` also
+    adds a version to tables that did not move, so that a commit still to come fails.
     """
     restored: list[Restored] = []
     for entry in sidecar.tables:
@@ -97,14 +97,14 @@ def restore_tables(
             moved = _is_on_top(store, entry, ref, pin.version, head)
         if not (moved or unmoved_too) or store.tables.info(ref, pin.version) is None:
             continue
-        before_each()
+        before_restore()
         table = store.inline.restore(ref, head, pin.version)
         restored.append(Restored(entry.table_key, head, pin.version, table))
     return restored
 
 
 def _is_on_top(store: GraphStore, entry: SidecarPin, ref: TableRef, pinned: int, head: int) -> bool:
-    """Whether something of a sidecar lies above the pin; what others put there is theirs."""
+    """Whether a transaction of a sidecar lies above the pin."""
     return any(
         store.tables.transaction_id(ref, version) in entry.transactions
         for version in range(pinned + 1, head + 1)
@@ -112,7 +112,7 @@ def _is_on_top(store: GraphStore, entry: SidecarPin, ref: TableRef, pinned: int,
 
 
 def was_undone(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
-    """Whether the writer of a sidecar took all of its tables back itself, and published that.
+    """Whether the writer of a sidecar restored all of its tables itself, and published that.
 
     It leaves no commit, but each table then has a version behind the writer's own that restores
     the one it expected, at or below the pin.
@@ -136,7 +136,7 @@ def _is_restored(store: GraphStore, entry: SidecarPin, pin: Pin) -> bool:
 
 
 def is_same_content(store: GraphStore, before: Pin | None, after: Pin | None) -> bool:
-    """Whether a table moved from one pin to another only by writes that were taken back."""
+    """Whether a table moved from one pin to another only by writes that were undone."""
     if before is None or after is None or before.ref != after.ref:
         return False
     version: int | None = after.version
@@ -151,14 +151,14 @@ def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Resto
     try:
         store.publisher.publish(store.manifest(branch), publication)
     except StorageUnknown as error:
-        # Nothing that a caller could look up: the sidecar stays, and the next recovery sees.
-        raise _unanswered() from error
+        # The caller could not look it up: the sidecar stays for the next recovery.
+        raise _no_answer() from error
 
 
 def publish_restored(
     store: GraphStore, sidecar: Sidecar, restored: Sequence[Restored]
 ) -> Published:
-    """Pin the restored heads in a commit that names the write which was taken back."""
+    """Pin the restored heads in a commit that names the undone write."""
     return publish_recovery(
         store,
         sidecar.branch,
@@ -169,11 +169,11 @@ def publish_restored(
 
 
 def _expected(restored: Sequence[Restored]) -> dict[str, int]:
-    return {each.table_key: each.pinned for each in restored}
+    return {table.table_key: table.pinned for table in restored}
 
 
 def _pins(restored: Sequence[Restored]) -> list[VersionRow]:
-    return [VersionRow.of(each.table_key, each.table) for each in restored]
+    return [VersionRow.of(entry.table_key, entry.table) for entry in restored]
 
 
 def publish_recovery(
@@ -184,10 +184,10 @@ def publish_recovery(
     extra: Mapping[str, Any],
     **more: Any,
 ) -> Published:
-    """Publish in the name of the recovery.
+    """Publish as the recovery actor.
 
-    That its outcome is not known is nothing that the caller of some other write could look up:
-    the sidecar stays, and the next recovery sees what became of it.
+    The caller, some other write, could not look up an unknown outcome: the sidecar stays for the
+    next recovery.
     """
     merged_parent = more.pop("merged_parent", None)
     intent = CommitIntent(new_ulid(), branch, now_micros(), RECOVERY_ACTOR, merged_parent, extra)
@@ -195,11 +195,11 @@ def publish_recovery(
     try:
         return store.publisher.publish(store.manifest(branch), publication)
     except OutcomePending as error:
-        raise _unanswered() from error
+        raise _no_answer() from error
 
 
-def _unanswered() -> StorageUnavailable:
+def _no_answer() -> StorageUnavailable:
     return StorageUnavailable(
         "the store does not answer while an interrupted write is recovered",
-        hint="repeat later",
+        hint="retry later",
     )

@@ -1,7 +1,7 @@
-"""The rows of ``__manifest``: what each kind says, and how it is written down.
+"""The rows of ``__manifest``: the kinds of rows, and their encoding.
 
-The columns, row kinds and ids are format v4, shared with the reference program. Rows of a kind
-that is not known here are kept out of the way and never touched.
+The columns, row kinds and ids are format v4, shared with the reference program. Rows of an unknown
+kind are ignored and never changed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _VERSION_DIGITS = 20
 IDEMPOTENCY_KEY = "idempotency_key"
 """The key in a commit's metadata by which a repeated write is recognised."""
 FINGERPRINT = "fingerprint"
-"""The key in a commit's metadata that tells the write of an idempotency key from another."""
+"""The key in a commit's metadata that distinguishes writes of one idempotency key."""
 COMPLETES = "completes"
-"""The key in a recovery's commit that names the commit it finished, or several in a list."""
+"""The key in a recovery's commit that names the commit it completed, or several in a list."""
 ROLLED_BACK = "rolled_back"
-"""The key in a recovery's commit that names the commit it took back."""
+"""The key in a recovery's commit that names the commit it rolled back."""
 RECEIPT = "receipt"
-"""The key in a commit's metadata that holds what the first call was told."""
+"""The key in a commit's metadata that holds the receipt of the first call."""
 WRITER = "writer"
 """The key in a commit's metadata that says what kind of write made it."""
 REVERTS, PICKS = "reverts", "picks"
-"""The keys in a commit's metadata that name the commit it took back, or took over."""
+"""The keys in a commit's metadata that name the commit it reverted, or cherry-picked."""
 
 SCHEMA = pa.schema(
     [
@@ -61,7 +61,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Row(ABC):
-    """One row of the manifest; the concrete kinds say what it means."""
+    """One row of the manifest."""
 
     kind: ClassVar[str]
 
@@ -77,7 +77,7 @@ class Row(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TableRow(Row):
-    """Registers a table and where it lies."""
+    """Registers a table and its location."""
 
     kind: ClassVar[str] = "table"
     table_key: str
@@ -93,7 +93,7 @@ class TableRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class VersionRow(Row):
-    """A pin: this version of a table is visible, and lies in this branch's copy."""
+    """A pin: the visible version of a table, in the copy of this branch."""
 
     kind: ClassVar[str] = "table_version"
     table_key: str
@@ -167,12 +167,12 @@ class CommitRow(Row):
             "merged_parent_commit_id": self.merged_parent,
             "actor_id": self.actor,
         }
-        known = {key: value for key, value in payload.items() if value is not None}
+        present = {key: value for key, value in payload.items() if value is not None}
         return {
             "table_key": "",
             "table_version": self.manifest_version,
             "table_branch": self.branch,
-            "metadata": _json({**known, "created_at": self.created_at, **self.extra}),
+            "metadata": _json({**present, "created_at": self.created_at, **self.extra}),
         }
 
 
@@ -223,7 +223,7 @@ class TagRow(Row):
 class SchemaRow(Row):
     """The schema from a manifest version on, with its stable ids. A kind of our own.
 
-    Version 0 stands for the one that a publish is about to make.
+    Version 0 means the version that a publish is about to make.
     """
 
     kind: ClassVar[str] = "graph_schema"
@@ -292,7 +292,7 @@ def to_arrow(rows: Iterable[Row]) -> pa.Table:
 
 
 def from_arrow(table: pa.Table) -> Iterator[Row]:
-    """The rows of a manifest that we understand; the order is that of the table."""
+    """The rows of a manifest with a known kind, in the order of the table."""
     for record in table.to_pylist():
         read = _READERS.get(record["object_type"])
         if read is None:
@@ -313,13 +313,13 @@ def completed_ids(value: Any) -> tuple[str, ...]:
     (('01A',), ('01A', '01B'))
     """
     ids = [value] if isinstance(value, str) else value
-    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+    if not isinstance(ids, list) or not all(isinstance(commit_id, str) for commit_id in ids):
         raise TypeError("completes is neither a text nor a list of texts")
     return tuple(ids)
 
 
 def checked_location(record: Mapping[str, Any]) -> str:
-    """Where a row says that a table lies; ``StorageCorrupt`` for a path that no table has."""
+    """The location in a row; ``StorageCorrupt`` for a path that no table has."""
     location = record["location"]
     if location and not is_location(location):
         raise refused(location, f"the manifest row {escaped(record['table_key'])}")
@@ -327,7 +327,7 @@ def checked_location(record: Mapping[str, Any]) -> str:
 
 
 def checked_branch(record: Mapping[str, Any]) -> str | None:
-    """The branch that a row names; ``StorageCorrupt`` for a name that no branch has."""
+    """The branch in a row; ``StorageCorrupt`` for a name that no branch has."""
     branch = record["table_branch"]
     if branch is not None and not is_branch(branch):
         raise refused(branch, f"the manifest row {escaped(record['table_key'])}")
@@ -339,10 +339,10 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def _payload(record: Mapping[str, Any]) -> dict[str, Any]:
-    found = json.loads(record["metadata"] or "{}")
-    if not isinstance(found, dict):
-        raise TypeError("metadata is no object")
-    return found
+    payload = json.loads(record["metadata"] or "{}")
+    if not isinstance(payload, dict):
+        raise TypeError("metadata is not an object")
+    return payload
 
 
 def _read_table(record: Mapping[str, Any]) -> Row:

@@ -1,8 +1,8 @@
-"""Sidecars: what a writer was about to do, written down before it moves the first table.
+"""Sidecars: the plan of a write, recorded before it moves the first table.
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``) are left out when they say nothing;
+``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``) are left out when empty;
 other readers of the format ignore them.
 """
 
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
 from omnigraph.storage.objects.graph_paths import escaped, is_branch, is_location
 from omnigraph.storage.objects.store import ObjectStore
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SIDECAR_VERSION = 2
 FOLDER = "__recovery"
@@ -63,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A table that the writer takes out of the manifest."""
+    """A table that the writer removes from the manifest."""
 
     table_key: str
     tombstone_version: int
@@ -85,11 +88,11 @@ class HardDrop:
 class Sidecar:
     """The plan of one operation.
 
-    ``started_at`` is in microseconds; ``leased`` says that the writer holds our leases, so that
-    whoever gets them knows it to be finished or dead; ``intent`` holds the extra keys of the
-    commit that was to be published. The rest are conditions on which the writer may be finished
-    by others: ``consulted`` are the versions of tables that it judged by, ``if_commit`` the commit
-    that has to be the newest, ``branch_identity`` tells its branch from a later one of that name.
+    ``started_at`` is in microseconds; ``leased`` says that the writer holds our leases: once they
+    are free, it has finished or died; ``intent`` holds the extra keys of the planned commit. The
+    rest are conditions for completing the write later: ``consulted`` are the table versions that
+    its validation read, ``if_commit`` the commit that must be the newest, ``branch_identity``
+    distinguishes its branch from a later one of that name.
     """
 
     operation_id: str
@@ -108,63 +111,24 @@ class Sidecar:
     if_commit: str | None = None
     branch_identity: str | None = None
     schemas: tuple[Mapping[str, Any], ...] = ()
-    """The rows of a schema apply that say which schema the graph has, as data."""
+    """The schema rows of a schema apply, as data."""
+    undoing: bool = False
+    """Whether the writer gave up: recovery finishes its undo, without a commit."""
     hard_drops: tuple[HardDrop, ...] = ()
     """What a schema apply removes for good; see ``commit.removal``."""
-    undoing: bool = False
-    """Whether the writer gave up while it lived: whoever finds this finishes the undo, and nobody
-    is owed a commit."""
 
     def as_undoing(self) -> Sidecar:
-        """The same plan, given up.
+        """The same plan, abandoned.
 
-        No version counts as the planned one any more, so that a program that does not know
-        ``undoing`` rolls the tables back too.
+        No version is the planned one any more, so that a program without ``undoing`` rolls the
+        tables back, too.
         """
         tables = tuple(replace(pin, post_commit_pin=pin.expected_version) for pin in self.tables)
         return replace(self, tables=tables, undoing=True)
 
     def to_json(self) -> str:
         """The text of the file: keys in the reference's order, indented by two."""
-        content: dict[str, Any] = {
-            "schema_version": self.schema_version,
-            "operation_id": self.operation_id,
-            "started_at": self.started_at,
-            "branch": self.branch,
-            "actor_id": self.actor_id,
-            "writer_kind": self.writer_kind.value,
-            "tables": [_pin_content(pin) for pin in self.tables],
-            **_said(
-                merge_source_commit_id=self.merge_source_commit_id,
-                additional_registrations=[
-                    {
-                        "table_key": added.table_key,
-                        "table_path": added.table_path,
-                        **_said(table_branch=added.table_branch),
-                    }
-                    for added in self.additional_registrations
-                ],
-                tombstones=[
-                    {"table_key": gone.table_key, "tombstone_version": gone.tombstone_version}
-                    for gone in self.tombstones
-                ],
-                leased=self.leased or None,
-                intent=dict(self.intent),
-                consulted=dict(self.consulted),
-                if_commit=self.if_commit,
-                branch_identity=self.branch_identity,
-                schemas=[dict(row) for row in self.schemas],
-                undoing=self.undoing or None,
-                hard_drops=[
-                    {
-                        "table_key": drop.table_key,
-                        "table_path": drop.table_path,
-                        "through_version": drop.through_version,
-                    }
-                    for drop in self.hard_drops
-                ],
-            ),
-        }
+        content = {"schema_version": self.schema_version, **_content(self)}
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -172,7 +136,7 @@ class Sidecar:
         """Read the text of the file ``name``, which is only used to say what is wrong.
 
         Raises ``FormatRefused`` for a version that is newer than ours and ``StorageCorrupt`` for
-        anything that is no sidecar.
+        anything that is not a sidecar.
         """
         try:
             value = json.loads(text)
@@ -183,11 +147,11 @@ class Sidecar:
             version = content.count("schema_version")
         except ValueError as error:
             raise _corrupt(name, str(error)) from None
-        # Before anything else is looked at: a newer shape is not a broken one.
+        # Checked first: a newer format is not a damaged file.
         if version > SIDECAR_VERSION:
             raise FormatRefused(
                 f"the recovery file '{name}' has version {version}, "
-                f"this program knows versions up to {SIDECAR_VERSION}",
+                f"this program supports versions up to {SIDECAR_VERSION}",
                 hint="open the graph with the newer release that wrote the file, or upgrade; "
                 "the file is kept, and the graph can be opened read-only meanwhile",
                 details={"file": name, "found": version, "supported": SIDECAR_VERSION},
@@ -219,7 +183,7 @@ class SidecarStore:
         except StorageCorrupt:
             raise _corrupt(name, "it is not UTF-8 text") from None
         sidecar = Sidecar.from_json(text, name)
-        # Who handles a sidecar deletes it by its operation id: it would never go away.
+        # It is deleted by its operation id, so it would stay for ever.
         if sidecar.operation_id != operation_id:
             raise _corrupt(name, f"it is about operation '{sidecar.operation_id}'")
         return sidecar
@@ -229,13 +193,13 @@ class SidecarStore:
         return self._objects.exists(_path(operation_id))
 
     def delete(self, operation_id: str) -> None:
-        """Remove a sidecar; one that is gone is fine."""
+        """Remove a sidecar, if it exists."""
         self._objects.delete(_path(operation_id))
 
     def load_all(self) -> list[Sidecar]:
-        """Every sidecar, oldest first, without those that vanish meanwhile."""
-        found = (self.read(operation_id) for operation_id in self.list())
-        return [sidecar for sidecar in found if sidecar is not None]
+        """Every sidecar, oldest first, except those that are deleted meanwhile."""
+        sidecars = map(self.read, self.list())
+        return [sidecar for sidecar in sidecars if sidecar is not None]
 
     def list(self) -> list[str]:
         """The operation ids of the sidecars in the order of their file names, oldest first."""
@@ -259,25 +223,23 @@ def _corrupt(name: str, reason: str) -> StorageCorrupt:
 # -- writing ----------------------------------------------------------------------------------
 
 
-def _said(**keys: Any) -> dict[str, Any]:
-    """The keys that hold something, in their order: no ``None``, no empty list or object."""
-    return {
-        key: value for key, value in keys.items() if value is not None and value not in ([], {})
-    }
+def _content(record: DataclassInstance) -> dict[str, Any]:
+    """The keys of a record in the order of its fields; optional ones only where they are set."""
+    content: dict[str, Any] = {}
+    for spec in fields(record):
+        value = getattr(record, spec.name)
+        is_required = spec.default is MISSING and spec.default_factory is MISSING
+        if is_required or not (value is None or value is False or value in ((), {})):
+            content[spec.name] = _plain(value)
+    return content
 
 
-def _pin_content(pin: SidecarPin) -> dict[str, Any]:
-    return {
-        "table_key": pin.table_key,
-        "table_path": pin.table_path,
-        "expected_version": pin.expected_version,
-        "post_commit_pin": pin.post_commit_pin,
-        **_said(
-            confirmed_version=pin.confirmed_version,
-            table_branch=pin.table_branch,
-            transactions=list(pin.transactions),
-        ),
-    }
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return _content(value)
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -285,8 +247,8 @@ def _pin_content(pin: SidecarPin) -> dict[str, Any]:
 
 def _sidecar(content: _Fields, version: int) -> Sidecar:
     kind = content.text("writer_kind")
-    if kind not in {known.value for known in WriterKind}:
-        raise ValueError(f"'{kind}' is no kind of writer")
+    if kind not in {writer.value for writer in WriterKind}:
+        raise ValueError(f"unknown writer kind '{kind}'")
     return Sidecar(
         operation_id=content.text("operation_id"),
         started_at=content.text("started_at"),
@@ -357,65 +319,65 @@ class _Fields:
         self._value: dict[str, Any] = value
 
     def text(self, key: str) -> str:
-        found = self._value.get(key)
-        if not isinstance(found, str):
+        value = self._value.get(key)
+        if not isinstance(value, str):
             raise self._wrong(key, "a text")
-        return found
+        return value
 
     def optional_text(self, key: str) -> str | None:
         return None if self._value.get(key) is None else self.text(key)
 
     def branch(self, key: str) -> str | None:
-        found = self.optional_text(key)
-        if found is not None and not is_branch(found):
-            raise ValueError(f"{self._where} has an invalid branch in '{key}': {escaped(found)}")
-        return found
+        value = self.optional_text(key)
+        if value is not None and not is_branch(value):
+            raise ValueError(f"{self._where} has an invalid branch in '{key}': {escaped(value)}")
+        return value
 
     def location(self, key: str) -> str:
-        found = self.text(key)
-        if not is_location(found):
-            raise ValueError(f"{self._where} has an invalid path in '{key}': {escaped(found)}")
-        return found
+        value = self.text(key)
+        if not is_location(value):
+            raise ValueError(f"{self._where} has an invalid path in '{key}': {escaped(value)}")
+        return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        found = self._value.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
+        value = self._value.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise self._wrong(key, "a list of texts")
-        return tuple(found)
+        return tuple(value)
 
     def count(self, key: str) -> int:
-        found = self._value.get(key)
+        value = self._value.get(key)
         # True and False are integers to Python, not to JSON.
-        if not isinstance(found, int) or isinstance(found, bool):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise self._wrong(key, "a whole number")
-        if not 0 <= found < _VERSION_LIMIT:
+        if not 0 <= value < _VERSION_LIMIT:
             raise self._wrong(key, "a version number")
-        return found
+        return value
 
     def optional_count(self, key: str) -> int | None:
         return None if self._value.get(key) is None else self.count(key)
 
     def flag(self, key: str) -> bool:
-        found = self._value.get(key, False)
-        if not isinstance(found, bool):
+        value = self._value.get(key, False)
+        if not isinstance(value, bool):
             raise self._wrong(key, "true or false")
-        return found
+        return value
 
     def object(self, key: str) -> dict[str, Any]:
-        found = self._value.get(key, {})
-        if not isinstance(found, dict):
+        value = self._value.get(key, {})
+        if not isinstance(value, dict):
             raise self._wrong(key, "an object")
-        return found
+        return value
 
     def versions(self, key: str) -> dict[str, int]:
-        found = _Fields(f"'{key}'", self.object(key))
-        return {name: found.count(name) for name in found._value}
+        versions = _Fields(f"'{key}'", self.object(key))
+        return {name: versions.count(name) for name in versions._value}
 
     def entries(self, key: str, *, required: bool = False) -> list[_Fields]:
-        found = self._value.get(key, None if required else [])
-        if not isinstance(found, list):
+        value = self._value.get(key, None if required else [])
+        if not isinstance(value, list):
             raise self._wrong(key, "a list")
-        return [_Fields(f"'{key}' entry {at}", entry) for at, entry in enumerate(found, start=1)]
+        return [_Fields(f"'{key}' entry {at}", entry) for at, entry in enumerate(value, start=1)]
 
     def _wrong(self, key: str, wanted: str) -> ValueError:
         if key not in self._value:

@@ -28,7 +28,7 @@ from omnigraph.commit.rows import (
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.tables.types import TableRef, TableVersion
 
-# Commits that are asked for by something else than their id are few, and all are kept at hand.
+# Commits that are looked up by something else than their id are few; all are kept in memory.
 _REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'
 
 
@@ -43,7 +43,7 @@ class Pin:
     row_count: int
     metadata: Mapping[str, Any]
     life: tuple[str, str] | None = None
-    """The branch of the snapshot, and what tells that life of it from a later one."""
+    """The branch of the snapshot, and the tag of its reference."""
 
     @property
     def ref(self) -> TableRef:
@@ -55,15 +55,15 @@ class Pin:
 
     @property
     def e_tag(self) -> str | None:
-        found = self.metadata.get("e_tag")
-        return None if found is None else str(found)
+        tag = self.metadata.get("e_tag")
+        return None if tag is None else str(tag)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """An immutable view of the graph; pins are in the order of their table keys.
 
-    ``e_tag`` tells this life of a branch from an earlier one of the same name.
+    ``e_tag`` distinguishes a branch from an earlier one of the same name.
     """
 
     manifest_version: int
@@ -85,8 +85,7 @@ class Snapshot:
 class ManifestState:
     """The rows of a manifest folded into what a snapshot needs; grows row by row.
 
-    A newer manifest is reached by adding only the rows that changed since, since no kind of row
-    that counts is ever taken back.
+    A newer manifest is reached by adding the rows that changed since: rows are never taken back.
     """
 
     def __init__(self) -> None:
@@ -103,15 +102,15 @@ class ManifestState:
         self.rows = 0
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take rows in, in any order."""
+        """Add rows, in any order."""
         for row in rows:
             self.rows += 1
             match row:
                 case TableRow():
                     self.locations[row.table_key] = row.location
                 case VersionRow():
-                    known = self.versions.get(row.table_key)
-                    if known is None or row.version >= known.version:
+                    newest_version = self.versions.get(row.table_key)
+                    if newest_version is None or row.version >= newest_version.version:
                         self.versions[row.table_key] = row
                 case TombstoneRow():
                     hidden = self.tombstones.get(row.table_key, 0)
@@ -137,12 +136,12 @@ class ManifestState:
                     self.voids[row.branch, row.manifest_version] = row
 
     def _end(self, commit_id: str, row: CommitRow) -> None:
-        known = self.endings.get(commit_id)
-        if known is None or row.order > known.order:
+        ending = self.endings.get(commit_id)
+        if ending is None or row.order > ending.order:
             self.endings[commit_id] = row
 
     def add_arrow(self, table: pa.Table) -> None:
-        """Take in many rows; only those that can still count are read one by one."""
+        """Add many rows; only those that can matter are read one by one."""
         kinds = table["object_type"]
         many = pc.is_in(kinds, pa.array([VersionRow.kind, CommitRow.kind]))
         self.rows += table.num_rows
@@ -167,7 +166,7 @@ class ManifestState:
                 continue
             location = self.locations.get(key)
             if not location:
-                raise StorageCorrupt(f"the manifest pins '{key}' but does not say where it lies")
+                raise StorageCorrupt(f"the manifest pins '{key}' but has no location for it")
             pins[key] = Pin(
                 key, location, row.version, row.branch, row.row_count, row.metadata, life
             )
@@ -176,7 +175,7 @@ class ManifestState:
         )
 
     def is_gone(self, table_key: str) -> bool:
-        """Whether a table was there once and is not shown any more."""
+        """Whether a table existed once and is hidden now."""
         row = self.versions.get(table_key)
         return row is not None and self.tombstones.get(table_key, 0) >= row.version
 

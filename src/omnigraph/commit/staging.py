@@ -1,7 +1,7 @@
-"""Markers of writes that stage for long, so that nobody tidies their files away meanwhile.
+"""Markers of long-running staging, so that cleanup keeps the files of such a write.
 
-``__recovery/<ULID>.staging`` says which versions the write started from and since when it runs.
-Nothing depends on it but tidying up: it is no sidecar, and a write that died leaves it behind.
+``__recovery/<ULID>.staging`` names the versions that the write started from and when it started.
+Only cleanup reads it: it is not a sidecar, and a write that dies leaves it behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENDING = ".staging"
 
 @contextmanager
 def marked(store: GraphStore, branch: str | None, base: Snapshot) -> Iterator[str]:
-    """Mark a write while it stages; gives its id."""
+    """Keep a staging marker while a write stages; yields the operation id."""
     operation = mark(store, branch, base)
     try:
         yield operation
@@ -33,9 +33,9 @@ def marked(store: GraphStore, branch: str | None, base: Snapshot) -> Iterator[st
 
 
 def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
-    """Mark a write whose end another process will see; gives its id."""
+    """Write a staging marker that another process may remove; returns the operation id."""
     operation = new_ulid()
-    told = {
+    content = {
         "operation_id": operation,
         "started_at": now_micros(),
         "branch": branch_label(branch),
@@ -43,7 +43,7 @@ def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
         "tables": {key: pin.version for key, pin in base.pins.items()},
     }
     try:
-        store.objects.write(_path(operation), json.dumps(told, sort_keys=True))
+        store.objects.write(_path(operation), json.dumps(content, sort_keys=True))
     except OmniGraphError:
         # It may have its name already.
         unmark(store, operation)
@@ -52,15 +52,15 @@ def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
 
 
 def unmark(store: GraphStore, operation: str) -> None:
-    """The write has ended."""
-    # Whoever tidies up later finds a marker that is too old.
+    """Remove the marker of a write that has ended."""
+    # A marker that stays is ignored once it is old enough.
     with suppress(OmniGraphError):
         store.objects.delete(_path(operation))
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A write that stages, or that died while it did."""
+    """A write that is staging, or died while staging."""
 
     operation: str
     started: datetime
@@ -70,24 +70,24 @@ class Marker:
 
 
 def markers(store: GraphStore, besides: Collection[str] = ()) -> list[Marker]:
-    """Every marker but some, oldest first; one that goes meanwhile is passed over."""
-    found = []
+    """Every marker except some, oldest first; one that is removed meanwhile is skipped."""
+    result = []
     for name in store.objects.list(FOLDER):
         if name.endswith(ENDING) and name not in besides:
             with suppress(StorageMissing):
-                found.append(_marker(name, store.objects.read(f"{FOLDER}/{name}")))
-    return found
+                result.append(_marker(name, store.objects.read(f"{FOLDER}/{name}")))
+    return result
 
 
 def _marker(name: str, text: str) -> Marker:
     try:
-        told = json.loads(text)
-        started = datetime.fromtimestamp(told["started_at"] / 1_000_000, UTC)
-        bases = {str(key): int(version) for key, version in told["tables"].items()}
-        return Marker(str(told["operation_id"]), started, frozenset(bases), bases)
+        content = json.loads(text)
+        started = datetime.fromtimestamp(content["started_at"] / 1_000_000, UTC)
+        bases = {str(key): int(version) for key, version in content["tables"].items()}
+        return Marker(str(content["operation_id"]), started, frozenset(bases), bases)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise StorageCorrupt(
-            f"'{FOLDER}/{name}' does not say which write it marks",
+            f"'{FOLDER}/{name}' is not a valid staging marker",
             hint="remove it if no write runs",
         ) from None
 

@@ -1,6 +1,6 @@
-"""The parts of one graph under one roof: objects, tables, leases, manifests, sidecars, audit.
+"""The storage of one graph: objects, tables, leases, manifests, sidecars, audit.
 
-No rule of the protocol lives here; the modules that have them take a ``GraphStore``.
+No rule of the protocol is implemented here; those modules take a ``GraphStore``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Timeouts:
 
 
 class GraphStore:
-    """Everything that a graph consists of, for the modules of this room."""
+    """The storage of one graph."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GraphStore:
         create: bool = False,
     ) -> None:
         if not create and root.is_missing():
-            # Opening the object store would make the directory.
+            # Opening the object store would create the directory.
             raise GraphNotFound(
                 f"there is no graph at '{root.uri}'", hint="create one with Graph.init"
             )
@@ -81,7 +81,7 @@ class GraphStore:
         return Publisher(self.datasets, self.leases, self.timeouts.publish)
 
     def _await_publisher(self, branch: str | None) -> None:
-        """Wait until nobody publishes on a branch, for as long as a publish may take."""
+        """Wait until no publish runs on a branch, for as long as a publish may take."""
         deadline = time.monotonic() + self.timeouts.publish
         with suppress(OmniGraphError):
             while not self.leases.is_free(publish_lease(branch)):
@@ -93,16 +93,16 @@ class GraphStore:
         return self.manifests.of(branch)
 
     def table(self, pin: Pin) -> Table:
-        """The table that a pin shows."""
+        """The table of a pin."""
         return self.tables.open(pin.ref, pin.version, pin.e_tag, partial(self.check_life, pin))
 
     def check_life(self, pin: Pin) -> None:
-        """A branch that was deleted and made again may have other rows at the same version."""
+        """Refuse a pin of a deleted branch: a new one of its name may have other rows there."""
         if pin.branch is None or pin.life is None:
             return
         branch, tag = pin.life
-        found = self.objects.head(branch_reference(branch))
-        if found is None or found.e_tag != tag:
+        reference = self.objects.head(branch_reference(branch))
+        if reference is None or reference.e_tag != tag:
             raise HistoryGone(
                 f"branch '{branch}' was deleted after this snapshot of it was taken",
                 hint="take a new snapshot",

@@ -122,4 +122,4 @@ def ulid_time(text: str) -> int:
 
 def encode_ulid(number: int) -> str:
     """The text of the id that has a number."""
-    return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(_LENGTH)))
+    return "".join(ALPHABET[number >> 5 * position & 31] for position in reversed(range(_LENGTH)))

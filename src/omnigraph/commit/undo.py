@@ -1,9 +1,8 @@
-"""A writer that lives and could not publish takes its own table commits back, at once.
+"""Undo of a write by its own living writer, when it could not publish.
 
-It still holds its leases, so nobody saw or built on what it did, and nobody has to be told: the
-restored versions are published without a commit. Before that its sidecar says that it gave up;
-when the undo fails or the process dies, the sidecar stays and recovery finishes the undo, also
-without a commit.
+The writer still holds its leases, so nothing was seen or built upon: the restored versions are
+published without a commit. Before that, the sidecar records that the writer gave up; when the undo
+fails or the process dies, the sidecar stays and recovery finishes the undo, also without a commit.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _LOG = logger(__name__)
 
 
 def undo_write(
-    store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, held: LeaseGuard
+    store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, guard: LeaseGuard
 ) -> bool:
-    """Leave the tables as if the write had never been; whether that is so. Never raises."""
-    _mark(store, sidecar)
+    """Restore the tables to before the write; says whether that worked. Never raises."""
+    _mark_undoing(store, sidecar)
     try:
         snapshot = store.manifest(sidecar.branch).current()
         if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
-            _take_back(store, sidecar, snapshot, held)
+            _restore(store, sidecar, snapshot, guard)
         if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
-            # Before the sidecar goes: alone they would not say what became of the apply.
+            # Before the sidecar is deleted: alone they would not show how the apply ended.
             SchemaStaging(store.objects).discard()
     except OmniGraphError as error:
         _LOG.warning(
-            "commit %s could not be taken back, its sidecar stays: %s", sidecar.operation_id, error
+            "commit %s could not be undone, its sidecar stays: %s", sidecar.operation_id, error
         )
         return False
     try:
@@ -45,7 +44,7 @@ def undo_write(
     return True
 
 
-def _mark(store: GraphStore, sidecar: Sidecar) -> None:
+def _mark_undoing(store: GraphStore, sidecar: Sidecar) -> None:
     """Record that the writer gave up. Without the mark a recovery may publish a commit."""
     try:
         # A write that moves no table has no sidecar.
@@ -64,18 +63,18 @@ def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
     )
 
 
-def _take_back(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, held: LeaseGuard) -> None:
-    def before_each() -> None:
+def _restore(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, guard: LeaseGuard) -> None:
+    def before_restore() -> None:
         reached(Failpoint.UNDO_BEFORE_RESTORE)
         # Lance lets a late restore win, so it must not be late.
-        held.check()
+        guard.check()
 
     restored = restore_tables(
         store,
         sidecar,
         snapshot,
         unmoved_too=True,
-        before_each=before_each,
+        before_restore=before_restore,
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
     publish_pins(store, sidecar.branch, restored)

@@ -27,10 +27,10 @@ from omnigraph.storage.tables.types import StagedTable
 
 @dataclass(frozen=True, slots=True)
 class PreparedWrite:
-    """What a writer staged, by table key, and what it looked at to judge that it may.
+    """The staged tables of a write, by table key, and what its validation read.
 
-    ``consulted`` are the tables whose content the judgement rests on, by the version seen.
-    ``revalidate`` judges again on a newer snapshot and gives the versions seen then.
+    ``consulted`` are the tables that the validation depends on, by the version seen.
+    ``revalidate`` validates again on a newer snapshot and returns the versions seen then.
     """
 
     tables: Mapping[str, Sequence[StagedTable]]
@@ -40,19 +40,19 @@ class PreparedWrite:
     tombstones: Sequence[TombstoneRow] = ()
     rows: Sequence[Row] = ()
     met: Mapping[str, int] | None = None
-    """How many rows the statements of a mutation met, for the receipt."""
+    """How many rows the statements of a mutation matched, for the receipt."""
     always: bool = False
-    """Whether there is a commit even when it changes nothing."""
+    """Whether to commit even when nothing changes."""
     created: Sequence[VersionRow] = ()
-    """The pins of tables that are registered and were made on the way, where no one sees them."""
+    """The pins of newly registered tables, which are not visible yet."""
     renames: Mapping[str, str] = field(default_factory=dict)
-    """Tables that go on under another key, by the one they have."""
+    """The new keys of renamed tables, by their old keys."""
     schema: NextSchema | None = None
-    """The schema that the graph has from this write on."""
+    """The new schema of the graph, if the write changes it."""
     hard_drops: Sequence[HardDrop] = ()
-    """What is removed from storage once it is published."""
+    """What is removed from storage after the publish."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What the commit says beside what every commit says, see ``metadata``."""
+    """Further metadata of the commit, see ``metadata``."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,13 +60,13 @@ class PreparedWrite:
 
     @property
     def moves(self) -> bool:
-        """Whether something happens before the publish that a crash could leave half done."""
+        """Whether anything happens before the publish that a crash could interrupt."""
         return bool(self.tables or self.registrations or self.tombstones or self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class NextSchema:
-    """A schema on its way: what stands in the manifest about it, and its files."""
+    """A new schema: its rows in the manifest, and the content of its files."""
 
     source: str
     catalog: Catalog
@@ -74,7 +74,7 @@ class NextSchema:
 
 
 class WriteView:
-    """What a writer stages on: one snapshot, and its tables opened for writing."""
+    """One snapshot, with its tables opened for writing, on which a writer stages."""
 
     def __init__(self, store: GraphStore, snapshot: Snapshot, *, may_fork: bool) -> None:
         self.snapshot = snapshot
@@ -83,7 +83,7 @@ class WriteView:
         self._may_fork = may_fork
 
     def table(self, table_key: str) -> Table:
-        """A table as the snapshot shows it, to read and to stage on.
+        """A table at the version of the snapshot, to read and to stage on.
 
         On a branch that does not own the table yet, this forks it.
         """
@@ -100,24 +100,24 @@ class WriteView:
         return self._store.tables.open(ref, pin.version)
 
     def read(self, table_key: str) -> Table | None:
-        """A table as the snapshot shows it, only to read."""
+        """A table at the version of the snapshot, only to read."""
         pin = self.snapshot.pin(table_key)
         return None if pin is None else self._store.table(pin)
 
-    def require_fragment_files(self, table: Table, parts: Iterable[StagedFragment]) -> None:
-        """Make sure that rows which others wrote for a table are still there."""
-        require_fragment_files(self._store.datasets, table.ref, parts)
+    def require_fragment_files(self, table: Table, fragments: Iterable[StagedFragment]) -> None:
+        """Check that the files of fragments written by other processes still exist."""
+        require_fragment_files(self._store.datasets, table.ref, fragments)
 
     def locate_table(self, table: Table) -> TableLocator:
-        """A table for processes that open it themselves."""
+        """The address of a table, for processes that open it themselves."""
         return locate_table(self._store.datasets, table)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """One write: what it touches at most, and how it is staged.
+    """One write: the tables it may touch, and how it is staged.
 
-    A strict writer (update, delete, overwrite) decides on what it read, so it is refused when a
+    A strict writer (update, delete, overwrite) depends on what it read, so it is refused when a
     table moved; any other is staged again. ``prepare`` may be called more than once.
     """
 
@@ -129,12 +129,12 @@ class WriteRequest:
     actor: str | None = None
     merged_parent: str | None = None
     if_commit: str | None = None
-    """Only on top of this commit."""
+    """The write is only valid on top of this commit."""
     idempotency_key: str | None = None
-    """Only once on this branch: a repeat is told what the first call was told."""
+    """Written once per branch: a repeat gets the receipt of the first call."""
     fingerprint: str | None = None
-    """What tells this write from another under the same key."""
+    """Distinguishes this write from another under the same key."""
     schema_hash: str | None = None
-    """The schema that the writer knows; under another it is refused."""
+    """The schema that the writer expects; under another the write is refused."""
     waits: bool = False
-    """Whether nothing is staged before the leases are held."""
+    """Whether to stage only under the leases."""

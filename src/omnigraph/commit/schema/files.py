@@ -1,13 +1,13 @@
-"""The three files under a graph's root that say what its schema is, and whether they agree.
+"""The three schema files under a graph's root, and whether they agree.
 
 ``_schema.pg`` is the text as it was given, ``_schema.ir.json`` its canonical form, and
 ``__schema_state.json`` the hash that was accepted. Only ``init`` and a schema apply change them,
-all three together; files that disagree were changed by somebody else, and nothing is done with
-such a graph until they agree again.
+all three together. Files that disagree were changed from outside, and the graph is refused until
+they agree again.
 
-An apply puts the new files in place one after the other, the source first (``schema_staging``).
-From that first step on the new schema is the accepted one: whoever reads in between finds the
-rest beside the old files, and takes it from there.
+An apply renames the new files over the old ones one after the other, the source first
+(``schema.staging``). From that first step on the new schema is the accepted one: a reader in
+between takes the rest from the staged files.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _RESTORE = (
     "restore the schema files as they were; a schema is changed with `omnigraph schema apply`, "
     "never by editing these files"
 )
+_UPGRADE = "upgrade omnigraph before opening this graph"
 _START_ANEW = "export the graph with `omnigraph export`, then init a new one and load the export"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """What ``__schema_state.json`` says: the hash of the schema that was accepted.
+    """The content of ``__schema_state.json``: the hash of the accepted schema.
 
     >>> state = SchemaState("sha256:00")
     >>> print(state.text())
@@ -85,17 +86,17 @@ class SchemaState:
     def parse(text: str, name: str = STATE) -> SchemaState:
         """The inverse of ``text``; ``name`` is the file that an error names."""
         value = _object(text, name)
-        _refuse_other_version(value, "format_version", STATE_FORMAT_VERSION, name)
-        _refuse_other_version(value, "schema_identity_version", IDENTITY_VERSION, name)
-        found = value.get("schema_ir_hash")
-        if not isinstance(found, str):
+        _check_version(value, "format_version", STATE_FORMAT_VERSION, name)
+        _check_version(value, "schema_identity_version", IDENTITY_VERSION, name)
+        schema_hash = value.get("schema_ir_hash")
+        if not isinstance(schema_hash, str):
             raise _damaged(name)
-        return SchemaState(found)
+        return SchemaState(schema_hash)
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The schema that a graph has, and the state of the files in which it was found."""
+    """The schema of a graph, and the signatures of the files it was read from."""
 
     source: str
     catalog: Catalog
@@ -107,13 +108,13 @@ class Contract:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The files that were not there: none, except in a graph from before they existed."""
+        """The missing files: none, except in a graph from before they existed."""
         return tuple(
             name for name, seen in zip(FILES, self.signatures, strict=True) if seen is None
         )
 
     def has_other_schema_than(self, earlier: Contract) -> bool:
-        """Whether a schema apply lies between the two; new comments are no other schema."""
+        """Whether the schemas differ; comments do not count."""
         return self.schema_hash != earlier.schema_hash
 
 
@@ -126,9 +127,9 @@ class SchemaFiles:
     # -- writing -------------------------------------------------------------------------
 
     def claim(self, source_text: str, *, force: bool = False) -> bool:
-        """Take the root for a new graph by writing its source; of several only one gets it.
+        """Claim the root for a new graph by writing its source; only one of several callers wins.
 
-        ``force`` takes it in any case.
+        ``force`` always claims it.
         """
         if force:
             self._objects.write(SOURCE, source_text)
@@ -136,7 +137,7 @@ class SchemaFiles:
         return self._objects.create(SOURCE, source_text)
 
     def write_contract(self, catalog: Catalog) -> None:
-        """Write what is derived from the source. The state comes last: it accepts the rest."""
+        """Write the derived files, the state last: it accepts the rest."""
         for name in (IR, STATE):
             self._objects.write(name, contract_text(name, catalog))
 
@@ -147,10 +148,10 @@ class SchemaFiles:
         ]
 
     def remove(self) -> list[str]:
-        """Delete the three files as far as that goes; gives the names of those that stayed.
+        """Delete the three files, best effort; returns the names of those that stayed.
 
-        Used while another error is on its way to the caller, so nothing is raised here. The
-        source goes last: it is the claim, and who takes it next must not lose files to us.
+        Called while another error is raised, so nothing is raised here. The source is deleted
+        last: it is the claim, and the next claimant must not lose files.
         """
         failed = []
         for name in reversed(FILES):
@@ -163,7 +164,7 @@ class SchemaFiles:
     # -- reading -------------------------------------------------------------------------
 
     def load(self, *, allow_missing: bool = False) -> Contract:
-        """Read the three files and make sure that they agree.
+        """Read the three files and check that they agree.
 
         Raises ``SchemaDrift`` when they do not, and ``FormatRefused`` when a newer program wrote
         them. With ``allow_missing`` the two derived files may be absent, as in graphs from before
@@ -171,48 +172,48 @@ class SchemaFiles:
         a read-only handle opens such a graph, on the condition of ``bootstrap``, that there is no
         branch but main.
         """
-        return self._settled(self._signatures(), allow_missing)
+        return self._read_consistent(self._signatures(), allow_missing)
 
     def check(self, contract: Contract) -> Contract:
-        """The contract as it is now, for a handle that lives long; the same object mostly.
+        """The current contract; usually the same object.
 
-        Costs one look at the files unless they changed. Another schema is handed out when all
-        three files agree on it, since only an apply does that (``has_other_schema_than`` tells);
-        anything else raises ``SchemaDrift``, and again on every call until the files agree.
+        Costs one look at the file signatures unless they changed. Another schema is returned when
+        all three files agree on it, since only an apply does that; anything else raises
+        ``SchemaDrift``, on every call until the files agree.
         """
         seen = self._signatures()
         if seen == contract.signatures:
             return contract
-        found = self._settled(seen, allow_missing=bool(contract.missing))
-        if found.has_other_schema_than(contract):
-            return found
-        # Plans and caches hang on the catalog, and a comment is no reason to drop them.
-        return replace(found, catalog=contract.catalog)
+        current = self._read_consistent(seen, allow_missing=bool(contract.missing))
+        if current.has_other_schema_than(contract):
+            return current
+        # Plans and caches depend on the catalog; a changed comment must not drop them.
+        return replace(current, catalog=contract.catalog)
 
     def bootstrap(self, only_main: bool) -> Contract:
         """Load the contract, writing the derived files first if the graph never had them.
 
-        A graph with more branches than main is refused then: nothing says that its branches were
-        written under the schema that ``_schema.pg`` has today.
+        A graph with other branches than main is refused then: they may have been written under
+        another schema than ``_schema.pg`` has today.
         """
-        found = self.load(allow_missing=True)
-        if not found.missing:
-            return found
+        contract = self.load(allow_missing=True)
+        if not contract.missing:
+            return contract
         if not only_main:
             raise SchemaDrift(
-                f"missing: {_quoted(found.missing)}, in a graph with other branches than main",
+                f"missing: {_quoted(contract.missing)}, in a graph with other branches than main",
                 hint=_START_ANEW,
-                details={"files": list(found.missing)},
+                details={"files": list(contract.missing)},
             )
-        for name in found.missing:
-            self._objects.write(name, contract_text(name, found.catalog))
+        for name in contract.missing:
+            self._objects.write(name, contract_text(name, contract.catalog))
         return self.load()
 
     def _signatures(self) -> tuple[str | None, ...]:
         return self._objects.signatures(FILES)
 
-    def _settled(self, seen: tuple[str | None, ...], allow_missing: bool) -> Contract:
-        """The contract of files that may be changing: a mix of old and new is read again."""
+    def _read_consistent(self, seen: tuple[str | None, ...], allow_missing: bool) -> Contract:
+        """Read files that may be changing: a mix of old and new is read again."""
         drift: SchemaDrift | None = None
         for _ in range(_ATTEMPTS):
             try:
@@ -229,19 +230,19 @@ class SchemaFiles:
     def _read(self, signatures: tuple[str | None, ...], allow_missing: bool) -> Contract:
         source, catalog = read_source(self._objects, SOURCE)
         recorded = {name: recorded_hash(self._objects, name) for name in (IR, STATE)}
-        absent = tuple(name for name, found in recorded.items() if found is None)
+        absent = tuple(name for name, digest in recorded.items() if digest is None)
         if absent and not allow_missing:
             raise _absent(absent)
-        hashes = {name: found for name, found in recorded.items() if found is not None}
+        hashes = {name: digest for name, digest in recorded.items() if digest is not None}
         if any(
-            found != catalog.schema_hash and not self._is_being_replaced(name, catalog)
-            for name, found in hashes.items()
+            digest != catalog.schema_hash and not self._is_being_replaced(name, catalog)
+            for name, digest in hashes.items()
         ):
             raise _disagreement({SOURCE: catalog.schema_hash, **hashes})
         return Contract(source, catalog, signatures)
 
     def _is_being_replaced(self, name: str, catalog: Catalog) -> bool:
-        """Whether the successor of a file stands ready, and is what the source asks for."""
+        """Whether the staged successor of a file matches the source."""
         return recorded_hash(self._objects, STAGED[name]) == catalog.schema_hash
 
 
@@ -249,7 +250,7 @@ class SchemaFiles:
 
 
 def contract_text(name: str, catalog: Catalog) -> str:
-    """What a file that is derived from the source contains."""
+    """The content of a file that is derived from the source."""
     return catalog.ir.pretty() if name == IR else SchemaState(catalog.schema_hash).text()
 
 
@@ -262,14 +263,14 @@ def read_source(objects: ObjectStore, name: str) -> tuple[str, Catalog]:
         return text, compile_schema(Source(name, text))
     except SchemaError as error:
         raise SchemaDrift(
-            f"'{name}' is no valid schema: {error.message}",
+            f"'{name}' is not a valid schema: {error.message}",
             hint=_RESTORE,
             details={"files": [name], **error.details},
         ) from error
 
 
 def recorded_hash(objects: ObjectStore, name: str) -> str | None:
-    """The hash of the schema that a derived file stands for, staged or not; none when missing."""
+    """The schema hash in a derived file, staged or not; none when missing."""
     text = _text(objects, name)
     return None if text is None else _HASH_OF[name](text, name)
 
@@ -285,7 +286,7 @@ def _text(objects: ObjectStore, name: str) -> str | None:
 
 def _ir_hash(text: str, name: str) -> str:
     value = _object(text, name)
-    _refuse_other_version(value, "ir_version", IR_VERSION, name)
+    _check_version(value, "ir_version", IR_VERSION, name)
     try:
         return SchemaIR.from_json(value).hash()
     except InputError:
@@ -314,19 +315,21 @@ def _object(text: str, name: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_other_version(value: Mapping[str, Any], key: str, known: int, name: str) -> None:
-    found = value.get(key)
-    if isinstance(found, bool) or not isinstance(found, int):
+def _check_version(value: Mapping[str, Any], key: str, supported: int, name: str) -> None:
+    version = value.get(key)
+    if isinstance(version, bool) or not isinstance(version, int):
         raise _damaged(name)
-    if found != known:
+    if version != supported:
         raise FormatRefused(
-            f"'{name}' has {key} {found}; this program knows {known}",
-            hint="upgrade omnigraph before opening this graph" if found > known else _START_ANEW,
-            details={"file": name, "found": found, "known": known},
+            f"'{name}' has {key} {version}; this program supports {supported}",
+            hint="upgrade omnigraph before opening this graph"
+            if version > supported
+            else _START_ANEW,
+            details={"file": name, "found": version, "known": supported},
         )
 
 
-# -- what is wrong ----------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 
 def _damaged(name: str) -> SchemaDrift:
@@ -338,9 +341,9 @@ def _absent(names: tuple[str, ...]) -> SchemaDrift:
 
 
 def _disagreement(hashes: Mapping[str, str]) -> SchemaDrift:
-    """Names the one file that stands against the others, or all of them."""
+    """Names the one file that differs from the others, or all of them."""
     values = list(hashes.values())
-    odd = [name for name, found in hashes.items() if values.count(found) == 1]
+    odd = [name for name, digest in hashes.items() if values.count(digest) == 1]
     if len(odd) == 1:
         others = tuple(name for name in hashes if name != odd[0])
         message = f"'{odd[0]}' does not match {_quoted(others)}"

@@ -2,11 +2,10 @@
 
 The manifest has a row for each schema from a version on, published together with the tables that
 have its shape, so a snapshot is always read under its own schema: an old one after a later apply,
-and the newest while the schema files of an apply still wait to be put in place, or lost it for
-good because the apply died.
+and the newest before the schema files of an apply are promoted, or after the apply died.
 
-Another program changes the schema files and writes no such row. Every apply of ours leaves a row
-for the schema that it replaces too, so files with a schema that no row knows are the newer truth.
+Another program changes the schema files without such a row. Every apply of ours also has a row for
+the schema that it replaces, so files with a schema without a row are newer.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ def contract_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Co
     row = snapshot.schema
     if row is not None and row.schema_hash == contract.schema_hash:
         return contract
-    known = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
+    rows = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
     if row is None:
-        if not known:
+        if not rows:
             return contract
         # A graph of another program, from before the first schema was applied here.
-        row = known[min(known)]
-    row = _recorded(known, row, snapshot)
+        row = rows[min(rows)]
+    row = _recorded(rows, row, snapshot)
     if row.schema_hash == contract.schema_hash:
         return contract
-    if row.manifest_version < max(known, default=0):
+    if row.manifest_version < max(rows, default=0):
         return _of_row(contract, row)
-    return _newest(store, contract, snapshot, row, known)
+    return _newest(store, contract, snapshot, row, rows)
 
 
 def identified_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> IdentifiedSchema:
@@ -67,10 +66,10 @@ def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> Ident
     """
     row = snapshot.schema
     if row is None or row.schema_hash != catalog.schema_hash:
-        known = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
-        if row is None and not known:
+        rows = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
+        if row is None and not rows:
             return IdentifiedSchema.new(catalog)
-        row = _recorded(known, row or known[min(known)], snapshot)
+        row = _recorded(rows, row or rows[min(rows)], snapshot)
     if row.schema_hash == catalog.schema_hash:
         return IdentifiedSchema(catalog, Identity.from_json(dict(row.identity)))
     return recorded_schema(row).followed_by(catalog)
@@ -82,16 +81,16 @@ def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
 
 
 def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> int:
-    """From which version of main on a schema holds that another program put in force.
+    """The first version of main under a schema that another program applied.
 
-    The tables tell, where they got another shape; a change of rules leaves no trace before now.
+    Found by the shape of the tables; a change of rules alone leaves no trace before now.
     """
     row = snapshot.schema
     if row is None:
         return 1
     manifest, before = store.manifest(None), _compiled(row.source)
     versions = [commit.manifest_version for commit in manifest.commits()]
-    versions = sorted({each for each in versions if each > row.manifest_version})
+    versions = sorted({version for version in versions if version > row.manifest_version})
 
     def holds(version: int) -> bool:
         try:
@@ -104,10 +103,12 @@ def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) ->
     return versions[first] if first < len(versions) else snapshot.manifest_version
 
 
-def _recorded(known: Mapping[int, SchemaRow], row: SchemaRow, snapshot: Snapshot) -> SchemaRow:
+def _recorded(rows: Mapping[int, SchemaRow], row: SchemaRow, snapshot: Snapshot) -> SchemaRow:
     """The row of a snapshot; that of another program's schema may have been written later."""
-    later = [each for each in known if row.manifest_version < each <= snapshot.manifest_version]
-    return known[max(later)] if later else row
+    later = [
+        version for version in rows if row.manifest_version < version <= snapshot.manifest_version
+    ]
+    return rows[max(later)] if later else row
 
 
 def _newest(
@@ -115,11 +116,11 @@ def _newest(
     contract: Contract,
     snapshot: Snapshot,
     row: SchemaRow,
-    known: Mapping[int, SchemaRow],
+    rows: Mapping[int, SchemaRow],
 ) -> Contract:
     """Under the newest row the files may have another schema for two reasons.
 
-    An apply of ours published and did not put its files in place, or another program changed the
+    An apply of ours published and did not promote its files, or another program changed the
     schema.
     """
     files = store.schema_files
@@ -132,7 +133,7 @@ def _newest(
     fits_files = _fits(store, snapshot, contract.catalog, in_row.catalog)
     if fits_row != fits_files:
         return in_row if fits_row else contract
-    if contract.schema_hash not in {each.schema_hash for each in known.values()}:
+    if contract.schema_hash not in {recorded.schema_hash for recorded in rows.values()}:
         return contract
     # The files have a schema that an apply of ours replaced. Either they were left behind, or
     # another program went back to it: then it published since.

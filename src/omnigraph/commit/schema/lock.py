@@ -1,8 +1,8 @@
-"""The lock of a schema apply: a branch of the manifest that keeps every writer out.
+"""The lock of a schema apply: a branch of the manifest that blocks every writer.
 
-The branch is how other programs know. Ours also hold a lease for as long as they live, and leave
-a mark beside the lock: a lock with a mark and without a lease belongs to an apply that died, and
-whoever comes next may remove it. A lock without a mark says nothing about its holder.
+The branch is for other programs. Ours also hold a lease while they run, and leave a mark beside the
+lock: a lock with a mark and without a lease belongs to an apply that died, and may be removed. A
+lock without a mark says nothing about its holder.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MARK_SECONDS = 60
 
 
 def is_locked(store: GraphStore) -> bool:
-    """Whether a schema apply announced itself and has not ended."""
+    """Whether a schema apply holds the lock."""
     return store.objects.head(branch_reference(SCHEMA_LOCK)) is not None
 
 
 def is_ours(store: GraphStore) -> bool:
     """Whether the lock was taken by this program, here or elsewhere.
 
-    A mark that stayed alone says nothing about a lock that somebody took much later.
+    A leftover mark says nothing about a lock that was taken much later.
     """
     mark, lock = store.objects.head(MARK), store.objects.head(branch_reference(SCHEMA_LOCK))
     if mark is None or lock is None:
@@ -43,7 +43,7 @@ def is_ours(store: GraphStore) -> bool:
 
 
 def refuse_while_schema_changes(store: GraphStore, operation: str = "write") -> None:
-    """Refuse an operation that needs the schema to stay as it is."""
+    """Refuse an operation that needs an unchanging schema."""
     if is_locked(store):
         raise SchemaChanging(
             f"{operation} is unavailable while schema apply is in progress",
@@ -52,13 +52,13 @@ def refuse_while_schema_changes(store: GraphStore, operation: str = "write") -> 
 
 
 def refuse_branches(others: Sequence[str]) -> None:
-    """A schema is that of the whole graph, and a branch could not follow it."""
+    """Refuse a schema apply beside other branches: the schema is that of the whole graph."""
     if others:
         raise SchemaChangeRefused(
             "schema apply requires a graph with only main; found non-main branches: "
             + ", ".join(others),
-            hint="a branch has tables in the shape of the schema it was made under, and could "
-            "neither be read nor merged under another: merge what is to stay, delete the "
+            hint="a branch has tables in the shape of the schema it was created under, and could "
+            "neither be read nor merged under another: merge what you want to keep, delete the "
             "branches, and apply again",
             details={"branches": list(others)},
         )
@@ -66,15 +66,15 @@ def refuse_branches(others: Sequence[str]) -> None:
 
 @contextmanager
 def lock_schema(store: GraphStore) -> Iterator[LeaseGuard]:
-    """Keep all writers and other applies out; refused where there are branches beside main."""
+    """Lock out all writers and other applies; refused where there are other branches than main."""
     with ExitStack() as leases:
         try:
-            held = leases.enter_context(store.leases.acquire([SCHEMA_LEASE], timeout=0.0))
+            guard = leases.enter_context(store.leases.acquire([SCHEMA_LEASE], timeout=0.0))
         except Conflict as error:
             raise in_progress() from error
         _take(store)
         try:
-            yield held
+            yield guard
         finally:
             _leave(store)
 
@@ -87,36 +87,36 @@ def release(store: GraphStore) -> None:
 
 
 def _take(store: GraphStore) -> None:
-    # The lease of the branches: none may be made between the look at them and the lock.
+    # No branch may be created between the check and the lock.
     with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
         if is_locked(store):
             if not is_ours(store):
                 raise in_progress()
             release(store)
         refuse_branches(sorted(set(store.inline.branches(MANIFEST)) - {SCHEMA_LOCK}))
-        if _is_unsettled(store):
+        if _has_sidecar(store):
             raise in_progress()
         store.objects.write(MARK, "")
         version = store.manifest(None).current().manifest_version
-        # Files without a reference are what a crash left of an earlier lock.
+        # Files without a reference were left by a crash.
         store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
         store.inline.create_branch(TableRef(MANIFEST), version, SCHEMA_LOCK)
 
 
 def _leave(store: GraphStore) -> None:
-    """What is still to be settled keeps the lock: the recovery of it lets writers in again.
+    """Release the lock, unless a sidecar is left: its recovery will.
 
-    Never raises, since the apply has its own answer by now. A lock that stays has a mark and no
+    Never raises, since the apply has its own outcome by now. A lock that stays has a mark and no
     lease, so the next writer removes it.
     """
     try:
-        if not _is_unsettled(store):
+        if not _has_sidecar(store):
             release(store)
     except OmniGraphError as error:
         _LOG.warning("the lock of a schema apply that has ended stays: %s", error)
 
 
-def _is_unsettled(store: GraphStore) -> bool:
+def _has_sidecar(store: GraphStore) -> bool:
     return any(s.writer_kind is WriterKind.SCHEMA_APPLY for s in store.sidecars.load_all())
 
 

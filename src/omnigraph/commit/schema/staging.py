@@ -1,15 +1,15 @@
-"""The next schema of a graph on its way: staged, put in place, or thrown away.
+"""The staged files of the next schema: written, promoted, or discarded.
 
 A schema apply stages three files before its manifest commit and renames them over the live ones
-after it. What a crash leaves behind must say how far the apply came, so the order of every step
-is part of the protocol, and ``_schema.pg.staging`` is first or last in each:
+after it. What a crash leaves must show how far the apply came, so the order of every step is part
+of the protocol, and ``_schema.pg.staging`` is first or last in each:
 
-* ``stage`` writes it first, so the others never stand alone before the commit;
-* ``promote`` renames it first, so the others without it mean a promotion that was under way;
+* ``stage`` writes it first, so the others are never alone before the commit;
+* ``promote`` renames it first, so the others without it mean an interrupted promotion;
 * ``discard`` deletes it last, so that a discard does not look like a promotion.
 
-Whoever calls anything here holds the right to change the schema (the serial key of the apply);
-otherwise the files of an apply that is alive could be promoted or thrown away under it.
+Callers hold the schema lease; otherwise the files of a running apply could be promoted or discarded
+under it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BY_HAND = (
 
 
 class Reconciled(StrEnum):
-    """What became of the staging files."""
+    """The outcome for the staging files."""
 
     NOTHING = "nothing"
     DELETED = "deleted"
@@ -56,10 +56,10 @@ class SchemaStaging:
     def present(self) -> list[str]:
         """Which files are staged, by the names of the files they will become."""
         seen = self._objects.signatures(tuple(STAGED[name] for name in FILES))
-        return [name for name, found in zip(FILES, seen, strict=True) if found is not None]
+        return [name for name, signature in zip(FILES, seen, strict=True) if signature is not None]
 
     def stage(self, catalog: Catalog, source: str) -> None:
-        """Write the three files for a schema, on a clean slate."""
+        """Discard what is staged and write the three files for a schema."""
         self.discard()
         self._objects.write(STAGED_SOURCE, source)
         self.write_derived(catalog, (IR, STATE))
@@ -70,7 +70,7 @@ class SchemaStaging:
             self._objects.write(STAGED[name], contract_text(name, catalog))
 
     def promote(self) -> None:
-        """Rename what is staged over the live files; a second call finishes a broken first."""
+        """Rename the staged files over the live ones; repeatable after an interruption."""
         present = self.present()
         for name in FILES:
             if name in present:
@@ -78,7 +78,7 @@ class SchemaStaging:
                 reached(Failpoint.STAGING_BETWEEN_RENAMES)
 
     def discard(self) -> None:
-        """Delete what is staged; a second call finishes a broken first."""
+        """Delete the staged files; repeatable after an interruption."""
         present = self.present()
         for name in reversed(FILES):
             if name in present:
@@ -88,18 +88,18 @@ class SchemaStaging:
 def reconcile_staging(
     objects: ObjectStore, *, apply_pending: bool, live_tables: Collection[str]
 ) -> Reconciled:
-    """Decide what the staging files of a dead schema apply mean, and act on it.
+    """Promote or discard the staging files of a dead schema apply.
 
     ``apply_pending`` says that the apply left its sidecar, ``live_tables`` which table keys the
-    manifest has. Raises ``RecoveryRequired`` when the files do not tell, and ``SchemaDrift`` when
-    the live source is broken; nothing is changed then.
+    manifest has. Raises ``RecoveryRequired`` when the files are ambiguous, and ``SchemaDrift``
+    when the live source is damaged; nothing is changed then.
     """
     staging = SchemaStaging(objects)
     present = staging.present()
     if not present:
         return Reconciled.NOTHING
     if SOURCE not in present:
-        _make_sure_it_is_a_promotion(objects, present)
+        _check_promotion(objects, present)
         staging.promote()
         return Reconciled.PROMOTED
     staged = _staged_catalog(objects)
@@ -139,7 +139,7 @@ def _is_committed(
         )
     if ours == theirs and is_complete:
         raise RecoveryRequired(
-            "a schema apply that changes only properties did not finish, and nothing tells "
+            "a schema apply that changes only properties did not finish, and it is unknown "
             "whether it was committed",
             hint=_BY_HAND,
             details={"live": live.schema_hash, "staged": staged.schema_hash},
@@ -150,14 +150,14 @@ def _is_committed(
 def _complete(
     objects: ObjectStore, staging: SchemaStaging, staged: Catalog, present: Sequence[str]
 ) -> None:
-    """Make sure that what is promoted agrees with its source; write what is not there."""
+    """Check that the staged files agree with their source; write the missing ones."""
     for name in (IR, STATE):
         if name in present and _staged_hash(objects, name) != staged.schema_hash:
             raise _mismatch(STAGED[name], STAGED_SOURCE)
     staging.write_derived(staged, [name for name in (IR, STATE) if name not in present])
 
 
-def _make_sure_it_is_a_promotion(objects: ObjectStore, present: Sequence[str]) -> None:
+def _check_promotion(objects: ObjectStore, present: Sequence[str]) -> None:
     """Without its source a staged file must belong to the schema that is live already."""
     live = read_source(objects, SOURCE)[1]
     for name in present:
@@ -195,7 +195,7 @@ def _tables(catalog: Catalog) -> set[str]:
     return nodes | {edge.table_key for edge in catalog.edge_types.values()}
 
 
-# -- what is wrong ----------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 
 def _unreadable(error: SchemaDrift) -> RecoveryRequired:

@@ -323,7 +323,7 @@ def _look_at_marker(ground: Ground, file: str) -> None:
             ground.problems.add(
                 VerifyProblem(
                     ProblemCode.MARKER_DAMAGED,
-                    f"'{file}' does not say which write it marks",
+                    f"'{file}' is not a valid staging marker",
                     "remove it if no load runs",
                     Weight.WARNING,
                     file=file,
