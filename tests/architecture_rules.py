@@ -309,7 +309,7 @@ class _LanceValues:
     """
 
     def __init__(self, module: Module) -> None:
-        self._datasets = {"_dataset", "LanceDataset", "Compaction"}
+        self._datasets = {"_dataset", "dataset", "LanceDataset", "Compaction"}
         self._builders: set[str] = set()
         self._libraries = {"lance"}
         for node in module.nodes:

@@ -264,7 +264,7 @@ def test_the_layout_of_a_table_tells_a_name_from_an_earlier_one(store):
 def test_versions_can_be_repeated(store):
     table = newest(store)
     steps = stage_alter(store, table, keep("id"))
-    done = commit(store, [*steps, *stage_repeats(store, table, table.version + 1, 3)])
+    done = commit(store, [*steps, *stage_repeats(table, table.version + 1, 3)])
     assert done.version == table.version + 4
     assert read(store) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
 

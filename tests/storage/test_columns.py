@@ -100,7 +100,7 @@ def test_a_name_that_ends_its_quotes_is_refused(store):
 def test_fragments_that_were_changed_apart_become_one_version(store):
     table = store.open(REF, 4)
     parts = [update(table, 1, dan=[3, 4]), update(table, 0, ana=[5, 6], bo=[7, 8])]
-    staged = stage_columns(store, table, parts)
+    staged = stage_columns(table, parts)
     assert staged is not None
     assert (staged.inserted, staged.updated, staged.deleted) == (0, 3, 0)
     assert store.head(REF) == 4
@@ -118,19 +118,19 @@ def test_fragments_that_were_changed_apart_become_one_version(store):
 def test_rows_keep_their_ids_and_only_changed_ones_are_stamped(store):
     table = store.open(REF, 4)
     before = table.read(["id"], row_ids=True)
-    store.commit_staged(stage_columns(store, table, [update(table, 0, ana=[5, 6])]))
+    store.commit_staged(stage_columns(table, [update(table, 0, ana=[5, 6])]))
     after = store.open(REF, 5)
     assert after.read(["id"], row_ids=True).equals(before)
     assert unfilled(after, Unfilled((), until=4)) == ["bo", "cy", "dan", "eve"]
 
 
 def test_nothing_to_change_is_nothing_to_stage(store):
-    assert stage_columns(store, store.open(REF, 4), []) is None
+    assert stage_columns(store.open(REF, 4), []) is None
 
 
 def test_a_table_that_moved_is_told(store):
     table = store.open(REF, 4)
-    late = stage_columns(store, table, [update(table, 0, ana=[5, 6])])
+    late = stage_columns(table, [update(table, 0, ana=[5, 6])])
     store.commit_staged(store.stage_append(table, rows(fay=("f", None))))
     with pytest.raises(VersionMismatch):
         store.commit_staged(late)
@@ -139,7 +139,7 @@ def test_a_table_that_moved_is_told(store):
 def test_the_files_of_replaced_columns_are_named_so_that_they_reach_the_disk(store):
     table = store.open(REF, 4)
     part = update(table, 1, dan=[3, 4])
-    staged = stage_columns(store, table, [part])
+    staged = stage_columns(table, [part])
     (new,) = (file for file in json.loads(part.fragment)["files"] if set(file["fields"]) & {2})
     assert f"data/{new['path']}" in {file.name for file in staged.files}
     some = pa.table({"id": ["ana"], "vector": pa.array([[1, 1]], VECTOR)})

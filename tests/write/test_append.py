@@ -435,7 +435,7 @@ def delete(graph, slug):
     """Delete a document as a mutation will."""
 
     def prepare(view):
-        staged = view.stage.stage_delete(view.table("node:Doc"), pc.field("id") == slug)
+        staged = view.stage.stage_delete_keys(view.table("node:Doc"), pa.array([slug]))
         return PreparedWrite({"node:Doc": (staged,)})
 
     touches = frozenset({"node:Doc"})

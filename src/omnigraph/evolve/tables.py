@@ -82,7 +82,7 @@ class _Staging:
             new = change.new.table_key
             reached = pin.version + len(steps)
             missing = max(0, self._hidden.get(new, 0) + 1 - reached)
-            steps += stage_repeats(self._view.stage, table, reached, missing)
+            steps += stage_repeats(table, reached, missing)
             self._out.renames[pin.table_key] = new
             self._out.registrations.append(TableRow(new, pin.location))
             self._out.consulted[new] = self._hidden.get(new, 0)

@@ -361,7 +361,7 @@ class Fill:
             ]
             updates = [update for found in self._crew.stage(shares) for update in found]
             self._staged += sum(update.values for update in updates)
-            step = stage_columns(view.stage, table, updates)
+            step = stage_columns(table, updates)
             if step is not None:
                 staged[key] = (step,)
         return PreparedWrite(staged)

@@ -20,8 +20,10 @@ from omnigraph.storage.lance_format.fields import ColumnProto, columns_of, new_c
 from omnigraph.storage.lance_format.files import NewFile
 from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.store import KEY, TableStore, index_segments
-from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.indexes import index_name, index_segments
+from omnigraph.storage.tables.staged import staged_table
+from omnigraph.storage.tables.store import KEY, TableStore
+from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable, TableChange
 from omnigraph.storage.tables.widths import batch_rows
 
@@ -51,7 +53,7 @@ def stage_alter(
     Lance refuses both in one transaction, so the nullability changes in a step before. A last step
     takes indexes away whose names a new column may need.
     """
-    dataset = table._dataset
+    dataset = table.dataset
     with lance_call("stage new columns for", table.ref.path):
         before = columns_of(dataset.lance_schema)
         kept = [fragment.metadata for fragment in dataset.get_fragments()]
@@ -81,7 +83,7 @@ def stage_alter(
         if file.path not in known
     ]
     steps = [
-        store._staged(table, TableChange.ALTER, Transaction(table.version + number, operation))
+        staged_table(table, TableChange.ALTER, Transaction(table.version + number, operation))
         for number, operation in enumerate(operations)
     ]
     # A merge names the files of every fragment; only those that it wrote are to be checked.
@@ -118,13 +120,13 @@ def _misnamed_indexes(dataset: Any, after: Sequence[ColumnProto]) -> list[Any]:
     ]
 
 
-def stage_repeats(store: TableStore, table: Table, content: int, times: int) -> list[StagedTable]:
+def stage_repeats(table: Table, content: int, times: int) -> list[StagedTable]:
     """Further versions that change nothing: each has the content of an earlier one.
 
     A name that comes back must count its versions on from where it left.
     """
     return [
-        store._staged(
+        staged_table(
             table, TableChange.ALTER, Transaction(table.version, LanceOperation.Restore(content))
         )
         for _ in range(times)
@@ -140,7 +142,7 @@ def _written(
     column, and cannot read that back everywhere. So all rows are computed, deleted ones too.
     """
     wanted = [column for column in columns if column.compute is not None]
-    dataset = table._dataset
+    dataset = table.dataset
     fragments = dataset.get_fragments()
     if not wanted or not fragments:
         return [], {}
@@ -158,7 +160,7 @@ def _written(
             rows,
             mode="overwrite",
             data_storage_version=dataset.data_storage_version,
-            storage_options=store._options,
+            storage_options=store.storage_options,
         )
         known = fragment.metadata
         parts.append(replace(known, files=[*known.files, *_numbered(written.files, above)]))

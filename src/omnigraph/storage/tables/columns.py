@@ -17,7 +17,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InternalError
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.staged import staged_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable, TableChange
 
@@ -51,7 +51,7 @@ def unfilled_rows(
     numbers = set(fragments)
     with lance_call("read", table.ref.path):
         condition = None if wanted is None else wanted.condition()
-        dataset = table._dataset_for(condition)
+        dataset = table.dataset_for(condition)
         yield from dataset.scanner(
             columns=list(columns),
             filter=condition,
@@ -65,7 +65,7 @@ def count_unfilled(table: Table, column: str) -> int:
     """How many rows have no value there."""
     with lance_call("count", table.ref.path):
         condition = Unfilled((column,)).condition()
-        return int(table._dataset_for(condition).count_rows(filter=condition))
+        return int(table.dataset_for(condition).count_rows(filter=condition))
 
 
 def count_blank(table: Table, column: str, text: str) -> int:
@@ -73,7 +73,7 @@ def count_blank(table: Table, column: str, text: str) -> int:
     words = f"({_quoted(text)} IS NULL OR {_quoted(text)} = '')"
     with lance_call("count", table.ref.path):
         condition = f"{Unfilled((column,)).condition()} AND {words}"
-        return int(table._dataset_for(condition).count_rows(filter=condition))
+        return int(table.dataset_for(condition).count_rows(filter=condition))
 
 
 def _quoted(column: str) -> str:
@@ -103,7 +103,7 @@ def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> 
     ``values`` says how many are new, as far as the caller counts.
     """
     with lance_call("stage an update of", table.ref.path):
-        found = table._dataset.get_fragment(fragment)
+        found = table.dataset.get_fragment(fragment)
         if found is None:
             raise InternalError(f"'{table.ref.path}' has no fragment {fragment}")
         metadata, fields, offsets = found.update_columns(rows, ADDRESS, with_offsets=True)
@@ -111,9 +111,7 @@ def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> 
     return ColumnUpdate(rows.num_rows, values, text, fragment, tuple(fields), bytes(offsets))
 
 
-def stage_columns(
-    store: TableStore, table: Table, updates: Iterable[ColumnUpdate]
-) -> StagedTable | None:
+def stage_columns(table: Table, updates: Iterable[ColumnUpdate]) -> StagedTable | None:
     """Make one staged write of what was written for different fragments of a version."""
     found = sorted(updates, key=lambda each: each.number)
     if not found:
@@ -126,4 +124,4 @@ def stage_columns(
     )
     transaction = Transaction(table.version, operation)
     rows = sum(each.rows for each in found)
-    return store._staged(table, TableChange.UPDATE, transaction, updated=rows)
+    return staged_table(table, TableChange.UPDATE, transaction, updated=rows)

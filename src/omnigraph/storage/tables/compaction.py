@@ -24,7 +24,8 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import TableLocator
 from omnigraph.storage.tables.segments import BuiltIndex, Segment
-from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
+from omnigraph.storage.tables.staged import new_files, staged_table
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import AUTO_CLEANUP, StagedTable, TableChange, TableRef
 from omnigraph.storage.tables.widths import batch_rows
@@ -45,7 +46,7 @@ class FragmentState:
 def fragment_states(table: Table) -> tuple[FragmentState, ...]:
     """The parts of a version in the order of a scan."""
     with lance_call("read", table.ref.path):
-        known = [fragment.metadata for fragment in table._dataset.get_fragments()]
+        known = [fragment.metadata for fragment in table.dataset.get_fragments()]
     return tuple(
         FragmentState(
             info.number,
@@ -85,7 +86,7 @@ class CompactionResult:
 def compaction_split(table: Table, place: TableLocator, parts: Sequence[int]) -> CompactionSplit:
     """Some parts of a table as a share for any process."""
     with lance_call("read", table.ref.path):
-        dataset = table._dataset
+        dataset = table.dataset
         form = str(dataset.data_storage_version)
         found = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
         texts = tuple(json.dumps(found[number].to_json()) for number in parts)
@@ -149,7 +150,7 @@ def discard_compaction(datasets: Datasets, ref: TableRef, done: Iterable[Compact
 def stored_cleanup(table: Table) -> tuple[str, ...]:
     """The settings of a table that would have Lance remove versions on its own."""
     with lance_call("read", table.ref.path):
-        return tuple(sorted(k for k in table._dataset.config() if k.startswith(AUTO_CLEANUP)))
+        return tuple(sorted(k for k in table.dataset.config() if k.startswith(AUTO_CLEANUP)))
 
 
 def stage_before_indexes(
@@ -192,11 +193,7 @@ def stage_segments(
 
 def _staged(table: Table, change: TableChange, operation: Any, number: int) -> StagedTable:
     base = table.version + number
-    transaction = Transaction(base, operation)
-    files = tuple(new_files(operation))
-    return StagedTable(
-        table.ref, change, base, str(transaction.uuid), files=files, _transaction=transaction
-    )
+    return staged_table(table, change, Transaction(base, operation), base=base)
 
 
 def _read(texts: Sequence[str]) -> list[FragmentMetadata]:

@@ -42,7 +42,7 @@ def changed_since(
 
     ``names`` says what the columns of the schema are called in the table, those that it has.
     """
-    dataset = table._dataset
+    dataset = table.dataset
     with lance_call("compare versions of", table.ref.path):
         delta = dataset.delta(compared_against=version)
         new = delta.get_inserted_rows().read_all()
@@ -56,7 +56,7 @@ def changed_since(
 def deleted_since(table: Table, version: int) -> np.ndarray:
     """The row ids of rows that an earlier version has and this one has not."""
     with lance_call("compare versions of", table.ref.path):
-        delta = table._dataset.delta(compared_against=version)
+        delta = table.dataset.delta(compared_against=version)
         found = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
     return np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
 
@@ -94,7 +94,7 @@ def find_rows(
     By a condition, which Lance answers from what it knows of each part: when it is asked for
     rows by their ids, it numbers every row of the table first.
     """
-    dataset = table._dataset
+    dataset = table.dataset
     some = None if parts is None else set(parts)
     with lance_call("read", table.ref.path):
         wanted = [f for f in dataset.get_fragments() if some is None or f.fragment_id in some]
@@ -119,7 +119,7 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
     addresses = np.sort(found[ROW_ADDRESS].to_numpy())
     homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     with lance_call("stage a delete from", table.ref.path):
-        parts = {part.fragment_id: part for part in table._dataset.get_fragments()}
+        parts = {part.fragment_id: part for part in table.dataset.get_fragments()}
         return Deletions.of(
             delete_in_fragment(parts[int(home)], some)
             for home, some in zip(homes, np.split(addresses, starts[1:]), strict=True)
@@ -171,7 +171,7 @@ def _whole(
         if name is None:
             columns.append(null_column(len(row_ids), field.type))
         elif is_blob(field):
-            columns.append(pa.chunked_array([table._blobs(name, row_ids.tolist())]))
+            columns.append(pa.chunked_array([table.read_blobs(name, row_ids.tolist())]))
         else:
             columns.append(rows[name].cast(field.type))
     loose = [field.with_nullable(True) for field in schema]

@@ -38,7 +38,8 @@ from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.blobs import is_blob, is_stored_blob, stored_data, stored_schema
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, new_files
+from omnigraph.storage.tables.staged import new_files
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import TableRef
 
@@ -85,7 +86,7 @@ def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> Fragment
 
     ``ref`` may be a branch that has no copy of the table yet.
     """
-    dataset = table._dataset
+    dataset = table.dataset
     with lance_call("read", table.ref.path):
         known = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
         known.sort(key=lambda each: is_stored_blob(each[1]))

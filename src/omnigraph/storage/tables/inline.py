@@ -359,12 +359,12 @@ def as_if_committed(place: TableLocator, steps: Sequence[StagedTable]) -> Iterat
         with lance_call("open", place.path):
             at = lance.dataset(place.uri, version=place.version, storage_options=options)
         for step in steps:
-            if not isinstance(step._transaction, Transaction):
+            if not isinstance(step.transaction, Transaction):
                 raise InternalError("a staged write was read that this process did not stage")
             with lance_call("read", place.path):
                 at = LanceDataset.commit(
                     at,
-                    step._transaction.operation,
+                    step.transaction.operation,
                     read_version=at.version,
                     detached=True,
                     storage_options=options,

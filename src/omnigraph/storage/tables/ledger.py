@@ -34,7 +34,8 @@ from omnigraph.storage.read_back import (
 from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT, is_blob_folder, new_files
+from omnigraph.storage.tables.staged import is_blob_folder, new_files
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def text_index(table: Table, column: str) -> SearchIndex | None:
 
     Of several, Lance does not say which it asks; then none counts, nor does one that is damaged.
     """
-    if table._avoids_index(column):
+    if table.avoids_index(column):
         return None
     found = [index for index in _indexes(table, column) if index.index_type == "Inverted"]
     if len(found) != 1 or not _is_ours(found[0]):
@@ -112,7 +112,7 @@ def _is_ours(index: Any) -> bool:
 
 def vector_index(table: Table, column: str) -> SearchIndex | None:
     """The vector index of a column, unless it is damaged."""
-    if table._avoids_index(column):
+    if table.avoids_index(column):
         return None
     for index in _indexes(table, column):
         metric = (index.details or {}).get("metric_type")
@@ -123,13 +123,13 @@ def vector_index(table: Table, column: str) -> SearchIndex | None:
 
 def _indexes(table: Table, column: str) -> list[Any]:
     with lance_call("read", table.ref.path):
-        found = table._dataset.describe_indices()
+        found = table.dataset.describe_indices()
         return [index for index in found if list(index.field_names) == [column]]
 
 
 def _search_index(table: Table, index: Any, column: str, metric: str | None = None) -> SearchIndex:
     with lance_call("read", table.ref.path):
-        live = {fragment.fragment_id for fragment in table._dataset.get_fragments()}
+        live = {fragment.fragment_id for fragment in table.dataset.get_fragments()}
         known = {number for segment in index.segments for number in segment.fragment_ids}
     return SearchIndex(index.name, column, frozenset(known & live), frozenset(live - known), metric)
 
@@ -137,7 +137,7 @@ def _search_index(table: Table, index: Any, column: str, metric: str | None = No
 def text_count(table: Table, index: SearchIndex) -> int:
     """How many texts a text index holds, those of deleted rows included."""
     with lance_call("read", table.ref.path):
-        found = table._dataset.stats.index_stats(index.name)
+        found = table.dataset.stats.index_stats(index.name)
         return sum(int(part["num_docs"]) for part in found["indices"])
 
 
@@ -155,12 +155,12 @@ def text_hits(
     None when so many edits are more than it can look for, or when it takes no such condition, as
     one on a column whose index is damaged.
     """
-    if condition is not None and table._avoids_index(condition):
+    if condition is not None and table.avoids_index(condition):
         return None
     asked = MatchQuery(query, index.column, fuzziness=max_edits, max_expansions=_ALL_EXPANSIONS)
     with lance_call("search", table.ref.path):
         try:
-            found = table._dataset.scanner(
+            found = table.dataset.scanner(
                 columns=["_score"],
                 full_text_query=asked,
                 filter=condition,
@@ -193,8 +193,8 @@ def vector_hits(
     Rows without a vector are not there, nor by cosine those whose vector is zero. The distances
     are Lance's: squared for ``l2``. None when Lance takes no such condition.
     """
-    is_unindexed = table._avoids_index(f"{column} {condition}")
-    dataset = table._dataset_for(f"{column} {condition}")
+    is_unindexed = table.avoids_index(f"{column} {condition}")
+    dataset = table.dataset_for(f"{column} {condition}")
     compressed = not is_unindexed and any(
         "metric_type" in (index.details or {}) and not index.index_type.endswith("FLAT")
         for index in _indexes(table, column)
@@ -242,10 +242,10 @@ def column_batches(
     with lance_call("read", table.ref.path):
         parts = None
         if fragments is not None:
-            parts = [p for p in table._dataset.get_fragments() if p.fragment_id in fragments]
+            parts = [p for p in table.dataset.get_fragments() if p.fragment_id in fragments]
             if not parts:
                 return
-        yield from table._dataset.scanner(
+        yield from table.dataset.scanner(
             columns=[column],
             fragments=parts,
             limit=limit,

@@ -17,14 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
-from lance.dataset import Index
 from lance.indices import IndicesBuilder
 
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.fragments import TableLocator
-from omnigraph.storage.tables.store import index_settings
-from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.indexes import index_name, index_settings, removable_segment
+from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
 _CREATED = "_row_created_at_version"
@@ -48,7 +47,7 @@ def segments_of(table: Table) -> dict[str, tuple[Segment, ...]]:
     """The segments of every index of a version, by the name that the index would have now."""
     found: dict[str, tuple[Segment, ...]] = {}
     with lance_call("read", table.ref.path):
-        for index in table._dataset.describe_indices():
+        for index in table.dataset.describe_indices():
             name = index_name(index)
             made = tuple(_segment(name, index, segment) for segment in index.segments)
             found[name] = (*found.get(name, ()), *made)
@@ -57,14 +56,7 @@ def segments_of(table: Table) -> dict[str, tuple[Segment, ...]]:
 
 def _segment(name: str, index: Any, segment: Any) -> Segment:
     version = int(segment.dataset_version_at_last_update)
-    removable = Index(
-        uuid=segment.uuid,
-        name=index.name,
-        fields=list(index.fields),
-        dataset_version=version,
-        fragment_ids=segment.fragment_ids,
-        index_version=segment.index_version,
-    )
+    removable = removable_segment(index, segment)
     parts = frozenset(segment.fragment_ids)
     return Segment(name, str(segment.uuid), parts, version, name != index.name, removable)
 
@@ -101,8 +93,8 @@ class IndexFacts:
 def index_facts(table: Table) -> dict[str, IndexFacts]:
     """Every index of a version, by the name that it would have now."""
     with lance_call("read", table.ref.path):
-        found = table._dataset.describe_indices()
-        rows = {f.fragment_id: f.metadata.num_rows for f in table._dataset.get_fragments()}
+        found = table.dataset.describe_indices()
+        rows = {f.fragment_id: f.metadata.num_rows for f in table.dataset.get_fragments()}
         return {name: _facts(name, found, rows) for name in sorted(map(index_name, found))}
 
 
@@ -138,9 +130,9 @@ def _as_stored(moment: datetime) -> datetime:
 def partitions_of(table: Table, name: str) -> int | None:
     """Into how many partitions an index of vectors is divided; that of several segments, one."""
     with lance_call("read", table.ref.path):
-        for index in table._dataset.describe_indices():
+        for index in table.dataset.describe_indices():
             if index_name(index) == name:
-                return len(table._dataset.get_ivf_model(index.name).centroids)
+                return len(table.dataset.get_ivf_model(index.name).centroids)
     return None
 
 
@@ -149,7 +141,7 @@ def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float3
     total = table.count()
     places = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
     with lance_call("read", table.ref.path):
-        taken = table._dataset.take(places.tolist(), columns=[column])[column].combine_chunks()
+        taken = table.dataset.take(places.tolist(), columns=[column])[column].combine_chunks()
     size = table.schema.field(column).type.list_size
     numbers = taken.drop_null().flatten().to_numpy(zero_copy_only=False)
     vectors: npt.NDArray[np.float32] = numbers.astype(np.float32, copy=False).reshape(-1, size)

@@ -8,7 +8,7 @@ is in ``storage.inline``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,16 +23,17 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.checksums import FileSum, Sums
+from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.files import Damaged, NewFile
 from omnigraph.storage.read_back import check_blobs, check_staged_files, check_version
 from omnigraph.storage.tables.blobs import is_stored_blob, stored_data
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
-from omnigraph.storage.tables.table import Table, index_name
+from omnigraph.storage.tables.indexes import build_index, index_segments
+from omnigraph.storage.tables.staged import is_blob_folder, staged_table
+from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import (
     CommittedTable,
-    IndexKind,
     IndexSpec,
     StagedTable,
     TableChange,
@@ -44,7 +45,6 @@ from omnigraph.storage.tables.widths import batch_rows
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow.compute as pc
 
     from omnigraph.storage.tables.fragments import Deletions, StagedFragment
 
@@ -60,7 +60,7 @@ class TableStore:
 
     def __init__(self, datasets: Datasets) -> None:
         self._datasets = datasets
-        self._options = datasets.options
+        self.storage_options = datasets.options
 
     # -- reading -------------------------------------------------------------------------
 
@@ -99,26 +99,26 @@ class TableStore:
         with lance_call("stage an append to", table.ref.path):
             transaction = write_fragments(
                 stored_data(data),
-                table._dataset,
+                table.dataset,
                 mode="append",
                 return_transaction=True,
                 max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self._options,
+                storage_options=self.storage_options,
             )
         rows = _added_rows(transaction.operation)
-        return self._staged(table, TableChange.APPEND, transaction, inserted=rows)
+        return staged_table(table, TableChange.APPEND, transaction, inserted=rows)
 
     def stage_upsert(self, table: Table, data: Data) -> StagedTable:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, stats = (
-                table._dataset_for(KEY)
+                table.dataset_for(KEY)
                 .merge_insert(KEY)
                 .when_matched_update_all()
                 .when_not_matched_insert_all()
                 .execute_uncommitted(stored_data(data))
             )
-        return self._staged(
+        return staged_table(
             table,
             TableChange.UPSERT,
             transaction,
@@ -151,7 +151,7 @@ class TableStore:
                 raise InternalError(f"rows of '{table.ref.path}' that are to go were not found")
             return _update(table, deletions), deletions.rows
         transaction, stats = (
-            table._dataset_for(KEY)
+            table.dataset_for(KEY)
             .merge_insert(KEY)
             .when_matched_delete()
             .execute_uncommitted(pa.table({KEY: keys}))
@@ -192,7 +192,7 @@ class TableStore:
             raise InternalError(
                 f"rows of '{table.ref.path}' that are to be replaced were not found"
             )
-        return self._staged(
+        return staged_table(
             table,
             TableChange.UPSERT,
             transaction,
@@ -211,10 +211,10 @@ class TableStore:
         before = table.count() if replaces else 0
         operation: Any
         if replaces:
-            operation = LanceOperation.Overwrite(table._dataset.lance_schema, fragments)
+            operation = LanceOperation.Overwrite(table.dataset.lance_schema, fragments)
         else:
             operation = LanceOperation.Append(fragments)
-        return self._staged(
+        return staged_table(
             table,
             TableChange.OVERWRITE if replaces else TableChange.APPEND,
             Transaction(table.version, operation),
@@ -243,23 +243,23 @@ class TableStore:
     def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
         return write_fragments(
             stored_data(data),
-            table._dataset,
+            table.dataset,
             mode="append",
             max_rows_per_file=ROWS_PER_FRAGMENT,
-            storage_options=self._options,
+            storage_options=self.storage_options,
         )
 
     def stage_update(self, table: Table, data: Data) -> StagedTable:
         """Replace some columns of rows that are there, by key; the others keep what they hold."""
         with lance_call("stage an update of", table.ref.path):
             transaction, stats = (
-                table._dataset_for(KEY)
+                table.dataset_for(KEY)
                 .merge_insert(KEY)
                 .when_matched_update_all()
                 .execute_uncommitted(stored_data(data))
             )
         updated = int(stats["num_updated_rows"])
-        return self._staged(table, TableChange.UPDATE, transaction, updated=updated)
+        return staged_table(table, TableChange.UPDATE, transaction, updated=updated)
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
         """Replace all rows, also by none; the schema becomes that of ``data``."""
@@ -267,15 +267,15 @@ class TableStore:
         with lance_call("stage an overwrite of", table.ref.path):
             transaction = write_fragments(
                 stored_data(data),
-                table._dataset,
+                table.dataset,
                 mode="overwrite",
                 return_transaction=True,
                 max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self._options,
+                storage_options=self.storage_options,
                 enable_stable_row_ids=True,
             )
         rows = _added_rows(transaction.operation)
-        return self._staged(
+        return staged_table(
             table, TableChange.OVERWRITE, transaction, inserted=rows, deleted=before
         )
 
@@ -285,7 +285,7 @@ class TableStore:
             return None
         with lance_call("stage a delete from", table.ref.path):
             transaction, stats = (
-                table._dataset_for(KEY)
+                table.dataset_for(KEY)
                 .merge_insert(KEY)
                 .when_matched_delete()
                 .execute_uncommitted(pa.table({KEY: keys.cast(pa.string())}))
@@ -293,15 +293,7 @@ class TableStore:
         deleted = int(stats["num_deleted_rows"])
         if not deleted:
             return None
-        return self._staged(table, TableChange.DELETE, transaction, deleted=deleted)
-
-    def stage_delete(self, table: Table, condition: pc.Expression) -> StagedTable | None:
-        """Delete the rows that a condition keeps.
-
-        Lance deletes by SQL text only; the rows are found by the condition and deleted by key.
-        """
-        found = table.read([KEY], condition)
-        return self.stage_delete_keys(table, found[KEY].combine_chunks())
+        return staged_table(table, TableChange.DELETE, transaction, deleted=deleted)
 
     def stage_indexes(
         self, table: Table, specs: Sequence[IndexSpec]
@@ -319,7 +311,7 @@ class TableStore:
         for spec in specs:
             try:
                 with index_build(spec.name, table.ref.path):
-                    built.append(_build_index(dataset, spec))
+                    built.append(build_index(dataset, spec))
             except UnfitValues:
                 failed.append(spec)
                 continue
@@ -328,31 +320,7 @@ class TableStore:
         if not built:
             return None, tuple(failed)
         transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
-        return self._staged(table, TableChange.INDEX, transaction), tuple(failed)
-
-    def _staged(
-        self,
-        table: Table,
-        change: TableChange,
-        transaction: Transaction,
-        *,
-        inserted: int = 0,
-        updated: int = 0,
-        deleted: int = 0,
-        sums: Sums | None = None,
-    ) -> StagedTable:
-        return StagedTable(
-            table.ref,
-            change,
-            table.version,
-            str(transaction.uuid),
-            inserted,
-            updated,
-            deleted,
-            tuple(new_files(transaction.operation)),
-            sums or {},
-            transaction,
-        )
+        return staged_table(table, TableChange.INDEX, transaction), tuple(failed)
 
     # -- committing ----------------------------------------------------------------------
 
@@ -378,7 +346,7 @@ class TableStore:
         Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
         what Lance may have rebased, and nothing of the write is published.
         """
-        if not isinstance(staged._transaction, Transaction):
+        if not isinstance(staged.transaction, Transaction):
             raise InternalError("a staged write was committed that this process did not stage")
         ref = staged.ref
         before = staged.base if after is None else after
@@ -386,9 +354,9 @@ class TableStore:
             with lance_call("commit to", ref.path, writes=True):
                 committed = LanceDataset.commit(
                     self._datasets.shared(ref, staged.base),
-                    staged._transaction,
+                    staged.transaction,
                     max_retries=0,
-                    storage_options=self._options,
+                    storage_options=self.storage_options,
                 )
         except StorageUnknown:
             # It may have arrived all the same: the version that it would have made tells.
@@ -471,79 +439,3 @@ def _sums_of(parts: Iterable[StagedFragment]) -> dict[str, FileSum]:
 
 def _added_rows(operation: Any) -> int:
     return sum(fragment.physical_rows for fragment in operation.fragments)
-
-
-def is_blob_folder(file: NewFile) -> bool:
-    """Whether a pattern stands for blobs beside a data file."""
-    return file.name.startswith("data/") and file.name.endswith("/*")
-
-
-def new_files(operation: Any) -> Iterator[NewFile]:
-    """The files that a write added to its own copy of a table."""
-    for each in (operation, *(getattr(operation, "groups", None) or ())):
-        for name in ("fragments", "new_fragments"):
-            for fragment in getattr(each, name, None) or ():
-                for data in fragment.files:
-                    if data.base_id is None:
-                        yield NewFile(f"data/{data.path}", data.file_size_bytes)
-                        # Large blobs lie in a directory of their own beside the data file.
-                        yield NewFile(f"data/{data.path.removesuffix('.lance')}/*")
-    rewritten = set(getattr(operation, "fields_modified", None) or ())
-    for fragment in getattr(operation, "updated_fragments", None) or ():
-        marks = fragment.deletion_file
-        if marks is not None and marks.base_id is None:
-            yield NewFile(marks.path(fragment.id), deleted=marks.num_deleted_rows)
-        # Columns that were replaced lie in files of their own.
-        for data in fragment.files:
-            if data.base_id is None and rewritten.intersection(data.fields):
-                yield NewFile(f"data/{data.path}", data.file_size_bytes)
-    for index in getattr(operation, "new_indices", None) or ():
-        yield from _index_files(index)
-
-
-def _index_files(index: Index) -> Iterator[NewFile]:
-    folder = f"_indices/{index.uuid}"
-    if index.files:
-        yield from (NewFile(f"{folder}/{file.path}", file.size_bytes) for file in index.files)
-    else:
-        yield NewFile(f"{folder}/*")
-
-
-def _build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
-    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
-    built = dataset.create_index_uncommitted(
-        spec.column, spec.lance_type, fragment_ids=fragments, **index_settings(spec)
-    )
-    if spec.kind is IndexKind.TEXT:
-        # Without this step the commit succeeds and every text query fails.
-        built = dataset.merge_existing_index_segments([built])
-    return built
-
-
-def index_settings(spec: IndexSpec) -> dict[str, Any]:
-    """How Lance is to build an index, apart from the rows."""
-    settings: dict[str, Any] = {"name": spec.name, "replace": True}
-    if spec.kind is IndexKind.TEXT:
-        settings["with_position"] = True
-    elif spec.kind is IndexKind.VECTOR:
-        settings.update(metric=spec.metric, num_partitions=max(1, spec.partitions))
-        if spec.sub_vectors is not None:
-            settings["num_sub_vectors"] = spec.sub_vectors
-    return settings
-
-
-def index_segments(dataset: LanceDataset, name: str) -> list[Index]:
-    """The parts of an index in the form that a commit takes, to remove them."""
-    return [
-        Index(
-            uuid=segment.uuid,
-            name=index.name,
-            fields=list(index.fields),
-            dataset_version=segment.dataset_version_at_last_update,
-            fragment_ids=segment.fragment_ids,
-            index_version=segment.index_version,
-        )
-        for index in dataset.describe_indices()
-        if index_name(index) == name
-        for segment in index.segments
-    ]

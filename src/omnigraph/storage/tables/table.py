@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,8 @@ from lance import LanceDataset, LanceFragment
 
 from omnigraph.storage.tables.blobs import is_blob, is_stored_blob
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
-from omnigraph.storage.tables.types import Coverage, IndexKind, TableRef
+from omnigraph.storage.tables.indexes import index_name
+from omnigraph.storage.tables.types import Coverage, TableRef
 from omnigraph.storage.tables.widths import batch_rows
 
 if TYPE_CHECKING:
@@ -48,23 +49,23 @@ class Table:
         self._guard = None if datasets is None else datasets.guard(ref, dataset)
 
     @property
-    def _dataset(self) -> LanceDataset:
+    def dataset(self) -> LanceDataset:
         """The version for whoever asks no index; its files were looked at."""
         if self._guard is not None:
             self._guard.check_rows(self._handle)
         return self._handle
 
-    def _dataset_for(self, asked: object) -> LanceDataset:
+    def dataset_for(self, asked: object) -> LanceDataset:
         """The version for whoever asks a condition, or a column by its name.
 
         It has no indexes if one of those that would be asked is damaged.
         """
-        dataset = self._dataset
-        if asked is not None and self._datasets is not None and self._avoids_index(asked):
+        dataset = self.dataset
+        if asked is not None and self._datasets is not None and self.avoids_index(asked):
             return self._datasets.unindexed(self.ref, self._handle)
         return dataset
 
-    def _avoids_index(self, asked: object) -> bool:
+    def avoids_index(self, asked: object) -> bool:
         return self._guard is not None and self._guard.avoids_index(self._handle, asked)
 
     def damaged_indexes(self) -> frozenset[str]:
@@ -80,7 +81,7 @@ class Table:
 
     def check_files(self) -> bool:
         """Look at all deletion files and indexes; gives whether all indexes can be used."""
-        return self._dataset is not None and not self.damaged_indexes()
+        return self.dataset is not None and not self.damaged_indexes()
 
     @property
     def version(self) -> int:
@@ -131,7 +132,7 @@ class Table:
         rows = self._batch_rows(names)
         with lance_call("read", self.ref.path):
             try:
-                return self._dataset_for(condition).to_table(
+                return self.dataset_for(condition).to_table(
                     columns=names,
                     filter=condition,
                     limit=limit,
@@ -142,7 +143,7 @@ class Table:
                 if condition is None or not is_unsupported_filter(error):
                     raise
             batches = list(self._filtered(names, condition, row_ids, limit))
-            empty = self._dataset.to_table(columns=names, limit=0, with_row_id=row_ids)
+            empty = self.dataset.to_table(columns=names, limit=0, with_row_id=row_ids)
             return pa.Table.from_batches(batches, empty.schema)
 
     def _batches(
@@ -153,7 +154,7 @@ class Table:
         limit: int | None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        dataset = self._dataset_for(condition)
+        dataset = self.dataset_for(condition)
         rows = self._batch_rows(names)
         parts = None
         if fragments is not None:
@@ -188,8 +189,8 @@ class Table:
         Lance takes no condition on unsigned numbers and moments, nor any on a table with a list
         of them.
         """
-        wanted = list(self._dataset.schema.names) if names is None else names
-        read = list(dict.fromkeys((*wanted, *_columns_of(condition, self._dataset.schema))))
+        wanted = list(self.dataset.schema.names) if names is None else names
+        read = list(dict.fromkeys((*wanted, *_columns_of(condition, self.dataset.schema))))
         shown = [*wanted, "_rowid"] if row_ids else wanted
         left = limit
         for batch in self._batches(read, None, row_ids, None, fragments):
@@ -205,14 +206,14 @@ class Table:
         """Rows by their stable row ids, in the order asked for."""
         self._batch_rows(columns)
         with lance_call("read", self.ref.path):
-            return self._dataset._take_rows(
+            return self.dataset._take_rows(
                 list(row_ids), None if columns is None else list(columns)
             )
 
     def fragments(self) -> tuple[FragmentInfo, ...]:
         """The parts of this version, in the order of a scan."""
         with lance_call("read", self.ref.path):
-            return tuple(_fragment_info(found) for found in self._dataset.get_fragments())
+            return tuple(_fragment_info(found) for found in self.dataset.get_fragments())
 
     def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
         """Columns of the rows of some parts, with ``_rowid`` as the last one."""
@@ -220,8 +221,8 @@ class Table:
         names = list(columns)
         size = self._batch_rows(names)
         with lance_call("read", self.ref.path):
-            parts = [f for f in self._dataset.get_fragments() if f.fragment_id in wanted]
-            rows = self._dataset.scanner(
+            parts = [f for f in self.dataset.get_fragments() if f.fragment_id in wanted]
+            rows = self.dataset.scanner(
                 columns=names,
                 fragments=parts,
                 with_row_id=True,
@@ -246,7 +247,7 @@ class Table:
         so many rows or bytes, whichever is less.
         """
         order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
-        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         plain = [name for name in columns if name not in blobs]
         fitting = self._batch_rows(plain) or batch_rows
         start, size = 0, min(batch_rows, _FIRST_PIECE, fitting)
@@ -266,7 +267,7 @@ class Table:
         batch_bytes: int = 32 << 20,
     ) -> Iterator[pa.RecordBatch]:
         """As ``scan``, blobs as bytes; the order of the rows is that of the parts."""
-        blobs = [name for name in columns if is_stored_blob(self._dataset.schema.field(name))]
+        blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         if not blobs:
             yield from self.scan(columns, condition, fragments=fragments)
             return
@@ -289,20 +290,20 @@ class Table:
             part = rows.slice(offset, len(piece))
             offset += len(piece)
             for name in blobs:
-                part = part.append_column(name, self._blobs(name, piece))
+                part = part.append_column(name, self.read_blobs(name, piece))
             yield part.select(list(columns)).combine_chunks().to_batches()[0]
 
     def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
         """All rows of the last part, blobs as bytes."""
         plain = [field.name for field in schema if not is_blob(field)]
         with lance_call("read", self.ref.path):
-            last = self._dataset.get_fragments()[-1]
-            rows = self._dataset.scanner(
+            last = self.dataset.get_fragments()[-1]
+            rows = self.dataset.scanner(
                 columns=plain, fragments=[last], with_row_id=True
             ).to_table()
         row_ids = rows[_ROW_ID].to_pylist()
         columns = [
-            self._blobs(field.name, row_ids) if is_blob(field) else rows[field.name]
+            self.read_blobs(field.name, row_ids) if is_blob(field) else rows[field.name]
             for field in schema
         ]
         table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
@@ -314,7 +315,7 @@ class Table:
             yield row_ids
             return
         with lance_call("read", self.ref.path):
-            described = self._dataset._take_rows(row_ids, blobs)
+            described = self.dataset._take_rows(row_ids, blobs)
         sizes = [0] * len(row_ids)
         for name in blobs:
             for position, entry in enumerate(described[name].to_pylist()):
@@ -332,7 +333,7 @@ class Table:
     def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
         """A piece of one blob; none when it is null."""
         with lance_call("read", self.ref.path):
-            found = self._dataset.read_blob_ranges(
+            found = self.dataset.read_blob_ranges(
                 column, requests=[(row_id, offset, length)], selector="ids"
             )
         data = found[0][2]
@@ -346,15 +347,15 @@ class Table:
     def blob_place(self, column: str, row_id: int) -> tuple[int, str | None] | None:
         """How many bytes a blob has, and where it lies if not with the table; none for null."""
         with lance_call("read", self.ref.path):
-            found = self._dataset._take_rows([row_id], [column])[column][0].as_py()
+            found = self.dataset._take_rows([row_id], [column])[column][0].as_py()
         return None if found is None else (int(found["size"]), found["blob_uri"] or None)
 
-    def _blobs(self, column: str, row_ids: list[int]) -> pa.Array:
+    def read_blobs(self, column: str, row_ids: list[int]) -> pa.Array:
         with lance_call("read", self.ref.path):
-            described = self._dataset._take_rows(row_ids, [column])[column].to_pylist()
+            described = self.dataset._take_rows(row_ids, [column])[column].to_pylist()
             values: list[bytes | None] = [None] * len(row_ids)
             there = [i for i, entry in enumerate(described) if entry is not None]
-            files = self._dataset.take_blobs(column, ids=[row_ids[i] for i in there])
+            files = self.dataset.take_blobs(column, ids=[row_ids[i] for i in there])
             for position, file in zip(there, files, strict=True):
                 if file is not None:
                     values[position] = file.readall()
@@ -363,7 +364,7 @@ class Table:
     def count(self, condition: pc.Expression | None = None) -> int:
         with lance_call("count", self.ref.path):
             try:
-                return int(self._dataset_for(condition).count_rows(filter=condition))
+                return int(self.dataset_for(condition).count_rows(filter=condition))
             except (ValueError, OSError, pa.ArrowInvalid) as error:
                 if condition is None or not is_unsupported_filter(error):
                     raise
@@ -382,9 +383,9 @@ class Table:
         One of a column that was renamed goes by the new name of the column.
         """
         with lance_call("read", self.ref.path):
-            live = {fragment.fragment_id for fragment in self._dataset.get_fragments()}
+            live = {fragment.fragment_id for fragment in self.dataset.get_fragments()}
             covered: dict[str, set[int]] = {}
-            for index in self._dataset.describe_indices():
+            for index in self.dataset.describe_indices():
                 known = covered.setdefault(index_name(index), set())
                 for segment in index.segments:
                     known.update(segment.fragment_ids)
@@ -403,13 +404,6 @@ def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
         files += f"|{metadata.overlays!r}"
     signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
     return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
-
-
-def index_name(index: Any) -> str:
-    """How an index would be called if it were built now; Lance never renames one."""
-    ending = str(index.name).rpartition("_")[2]
-    kinds = {kind.name.lower() for kind in IndexKind}
-    return f"{index.field_names[0]}_{ending}" if ending in kinds else str(index.name)
 
 
 def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:

@@ -123,7 +123,7 @@ class StagedTable:
     files: tuple[NewFile, ...] = ()
     sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
     """What some of the files are, from the processes that wrote them."""
-    _transaction: object = field(default=None, repr=False, compare=False)
+    transaction: object = field(default=None, repr=False, compare=False)
 
 
 class IndexKind(StrEnum):

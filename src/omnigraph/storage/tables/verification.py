@@ -57,7 +57,7 @@ def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
 def files_of_version(table: Table) -> list[str]:
     """The files of rows and deletions that one version names; where they lie is not said."""
     with lance_call("read", table.ref.path):
-        parts = [fragment.metadata for fragment in table._dataset.get_fragments()]
+        parts = [fragment.metadata for fragment in table.dataset.get_fragments()]
     names = [f"data/{file.path}" for part in parts for file in part.files]
     return names + [part.deletion_file.path(part.id) for part in parts if part.deletion_file]
 
@@ -80,7 +80,7 @@ class IndexGap:
 def equality_gap(table: Table, column: str) -> IndexGap | None:
     """Compare what an equality index finds with what is there, for all values or for some."""
     with lance_call("read", table.ref.path):
-        dataset = table._dataset
+        dataset = table.dataset
         rows = int(dataset.count_rows())
         if rows <= _SMALL:
             everything = dataset.to_table(columns=[column], with_row_id=True)
@@ -125,7 +125,7 @@ def vector_gap(table: Table, column: str, metric: str) -> IndexGap | None:
     """Compare the neighbours that a vector index finds with those that are nearest, for a few."""
     missing = 0
     with lance_call("search", table.ref.path):
-        dataset = table._dataset
+        dataset = table.dataset
         rows = int(dataset.count_rows())
         if not rows:
             return None
