@@ -12,7 +12,7 @@ from omnigraph import Graph
 from omnigraph.commit.staging import marked
 from omnigraph.errors import StorageCorrupt
 from omnigraph.maintain.cleanup.orphans import orphans
-from omnigraph.spark.load.run import places_for
+from omnigraph.spark.load.run import fragment_targets
 from omnigraph.storage.tables.fragments import write_staged_fragments
 
 SCHEMA = """
@@ -42,7 +42,7 @@ def graph(tmp_path: Path) -> Graph:
 def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
     """Write rows beside a table as a task does, and forget them."""
     store = graph._store
-    place = places_for(store, graph.catalog, store.manifest(branch).current(), branch)
+    place = fragment_targets(store, graph.catalog, store.manifest(branch).current(), branch)
     schema = graph.catalog.node_types["Person"].arrow_schema()
     photos = pa.array([b"x" * 200_000], pa.large_binary())
     rows = pa.record_batch(

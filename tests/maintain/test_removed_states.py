@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone, StorageMissing
-from omnigraph.spark.export import export_parts
+from omnigraph.spark.export import export_files
 from omnigraph.spark.session.opening import opened
 from omnigraph.spark.source.reader import TypeScan
 from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
@@ -92,7 +92,7 @@ READS = {
     "export": lambda r: list(r.lines.lines()),
     "worker": lambda r: open_version(r.place).read(["name"]),
     "data source": scan_on_spark,
-    "export on spark": lambda r: export_parts(
+    "export on spark": lambda r: export_files(
         r.export,
         r.catalog,
         r.path.parent / "out",

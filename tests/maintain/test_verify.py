@@ -22,7 +22,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, HistoryGone, InputError
 from omnigraph.maintain.verify import ProblemCode, Weight, rows
-from omnigraph.spark.load.run import places_for
+from omnigraph.spark.load.run import fragment_targets
 from omnigraph.storage.checksums import FOLDER, fold_checksums, read_records
 from omnigraph.storage.tables import verification as verifying
 from omnigraph.storage.tables.fragments import write_staged_fragments
@@ -147,7 +147,7 @@ def tag(graph):
 def load_in_parts(graph):
     """As many processes do, which write their shares and give back what they wrote."""
     store = graph._store
-    place = places_for(store, graph.catalog, store.manifest(None).current(), None)["node:Place"]
+    place = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)["node:Place"]
     schema = graph.catalog.node_types["Place"].arrow_schema()
     batch = pa.record_batch({"id": ["q"], "name": ["q"], "vec": [None]}, schema=schema)
     parts = write_staged_fragments(place, schema, [batch])

@@ -149,15 +149,15 @@ def test_a_job_on_spark_is_cancelled(spark: SparkEngine, tmp_path: Path):
 
 def test_the_limits_are_divided_among_the_tasks(spark: SparkEngine, tmp_path: Path, monkeypatch):
     setups: list[Setup] = []
-    from omnigraph.spark.embedding import SparkCrew
+    from omnigraph.spark.embedding import SparkEmbedExecutor
 
-    embed = SparkCrew.embed
+    embed = SparkEmbedExecutor.embed
 
-    def noted(self: SparkCrew, shares: Any) -> Any:
+    def noted(self: SparkEmbedExecutor, shares: Any) -> Any:
         setups.extend(share.setup for share in shares)
         return embed(self, shares)
 
-    monkeypatch.setattr(SparkCrew, "embed", noted)
+    monkeypatch.setattr(SparkEmbedExecutor, "embed", noted)
     with new_graph(tmp_path / "g.omni", docs(4)) as graph:
         graph.embeddings.fill(
             spark=spark.session, requests_per_minute=6000, tokens_per_minute=10**6

@@ -15,7 +15,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import InputError, OmniGraphError, StorageError
 from omnigraph.spark import SparkEngine, export
-from omnigraph.spark.export import Writing, export_parts, write_file
+from omnigraph.spark.export import Writing, export_files, write_file
 from omnigraph.write.export import Export
 from tests.spark.inputs import in_process
 from tests.spark.test_frames import SCHEMA, people
@@ -48,7 +48,7 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def exported(graph: Graph, dest: Path, form: str, **options: Any) -> int:
     """An export whose files are written here, one after the other, as other processes would."""
     job = Export(graph._store, graph.catalog, graph._find(**_moment(options)), options.get("types"))
-    return export_parts(job, graph.catalog, dest, form, in_process)
+    return export_files(job, graph.catalog, dest, form, in_process)
 
 
 def _moment(options: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_task_that_is_repeated_leaves_one_whole_file(graph: Graph, tmp_path: P
         return in_process(work, shares, label)
 
     job = Export(graph._store, graph.catalog, graph._find("main", None, None, None))
-    assert export_parts(job, graph.catalog, tmp_path / "out", "ndjson", twice) == 33
+    assert export_files(job, graph.catalog, tmp_path / "out", "ndjson", twice) == 33
     assert sorted(lines_of(tmp_path / "out")) == sorted(graph.export())
     assert not [path for path in _files(tmp_path / "out") if path.name.startswith(".")]
 
@@ -162,7 +162,7 @@ def test_an_export_that_fails_leaves_nothing(
     before = set(tmp_path.iterdir())
     job = Export(graph._store, graph.catalog, graph._find("main", None, None, None))
     with pytest.raises(StorageError, match="the disk is gone"):
-        export_parts(job, graph.catalog, tmp_path / "out", "ndjson", run)
+        export_files(job, graph.catalog, tmp_path / "out", "ndjson", run)
     assert set(tmp_path.iterdir()) == before
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_finished_is_not_there(graph: Graph, tmp_path: Pat
         taken.extend(shares)
         return [0 for _ in shares]
 
-    export_parts(job, graph.catalog, tmp_path / "out", "ndjson", collect)
+    export_files(job, graph.catalog, tmp_path / "out", "ndjson", collect)
     share: Writing = pickle.loads(pickle.dumps(taken[0]))
     # The directory under which it was to be is gone: another attempt was faster, and all is done.
     with pytest.raises(OmniGraphError):

@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
             job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
             data = (graph._store, graph.catalog, job, destination)
             before = files_of(place)
-            # Enough for the marker and the first shares.
+            # TooManyRejects for the marker and the first shares.
             with disk.only(pages=6), pytest.raises(StorageFull):
                 load_into(*data, split_reader(spark.tasks, 4_000))
             assert files_of(place) == before

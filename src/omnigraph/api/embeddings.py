@@ -36,8 +36,8 @@ from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.spark.embedding import SparkCrew
-    from omnigraph.spark.session.handed import Handed
+    from omnigraph.spark.embedding import SparkEmbedExecutor
+    from omnigraph.spark.session.resolve import SparkLike
 
 
 class GraphEmbeddings:
@@ -64,7 +64,7 @@ class GraphEmbeddings:
         *,
         again: bool = False,
         engine: Literal["auto", "local", "spark"] = "auto",
-        spark: Handed = None,
+        spark: SparkLike = None,
         resume: str | PathLike[str] | None = None,
         commit_rows: int | None = None,
         max_rows: int | None = None,
@@ -156,12 +156,12 @@ class GraphEmbeddings:
 
 
 @contextmanager
-def _spark_crew(spark: Handed, check: Callable[[], None]) -> Iterator[SparkCrew]:
-    from omnigraph.spark.embedding import SparkCrew
-    from omnigraph.spark.session.handed import opened_spark
+def _spark_crew(spark: SparkLike, check: Callable[[], None]) -> Iterator[SparkEmbedExecutor]:
+    from omnigraph.spark.embedding import SparkEmbedExecutor
+    from omnigraph.spark.session.resolve import resolve_spark
 
-    with opened_spark(spark, Settings.from_environ().spark_options()) as running:
-        yield SparkCrew(running, check)
+    with resolve_spark(spark, Settings.from_environ().spark_options()) as running:
+        yield SparkEmbedExecutor(running, check)
 
 
 def _checking(timeout: float | None, cancel: Cancel | None) -> Callable[[], None]:

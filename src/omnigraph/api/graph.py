@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.receipts import LoadReceipt, Receipt
     from omnigraph.commit.recovery import Recovered
     from omnigraph.lang.schema.catalog import Catalog
-    from omnigraph.spark.session.handed import Handed
+    from omnigraph.spark.session.resolve import SparkLike
     from omnigraph.write.append import Rows
     from omnigraph.write.load.job import LoadData, LoadMode, Progress
 
@@ -268,7 +268,7 @@ class Graph(GraphParts):
         snapshot: GraphSnapshot | None = None,
         engine: Literal["auto", "local", "spark"] = "auto",
         *,
-        spark: Handed = None,
+        spark: SparkLike = None,
         commit: str | None = None,
         tag: str | None = None,
         version: int | None = None,
@@ -423,7 +423,7 @@ class Graph(GraphParts):
         from_branch: str | None = None,
         engine: Literal["auto", "local", "spark"] = "auto",
         *,
-        spark: Handed = None,
+        spark: SparkLike = None,
         format: str | None = None,
         types: Mapping[str, str] | None = None,
         rejects: str | PathLike[str] | None = None,
@@ -501,7 +501,7 @@ class Graph(GraphParts):
         tag: str | None = None,
         version: int | None = None,
         engine: Literal["local", "spark"] = "local",
-        spark: Handed = None,
+        spark: SparkLike = None,
     ) -> Iterator[str] | int:
         """Write the graph out, so that ``load`` gives the same graph again.
 

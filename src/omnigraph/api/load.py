@@ -23,7 +23,7 @@ from omnigraph.write.load.job import LoadData, LoadDestination, LoadJob
 from omnigraph.write.reentrancy import guard_callback
 
 if TYPE_CHECKING:
-    from omnigraph.spark.session.handed import Handed
+    from omnigraph.spark.session.resolve import SparkLike
 
 _LOG = logger("omnigraph")
 
@@ -37,7 +37,7 @@ def run_load(
     job: LoadJob,
     destination: LoadDestination,
     engine: str,
-    spark: Handed,
+    spark: SparkLike,
 ) -> LoadReceipt:
     """Load on the requested engine; ``auto`` chooses by the size of the files."""
     if engine not in ENGINES:
@@ -54,19 +54,19 @@ def run_load(
                 hint="use engine='spark', or pass what toArrow() gives",
             )
         return load_into(store, catalog, job, destination)
-    from omnigraph.spark.load.frames import asking, frame_reader
+    from omnigraph.spark.load.frames import frame_evaluator, frame_reader
     from omnigraph.spark.load.joined_keys import KeyJoins
-    from omnigraph.spark.load.run import split_reader, task_runner
-    from omnigraph.spark.session.handed import opened_spark
+    from omnigraph.spark.load.run import split_reader, task_executor
+    from omnigraph.spark.session.resolve import resolve_spark
 
     if spark is None and frames:
         spark = frames[0].sparkSession
     settings = Settings.from_environ()
-    with opened_spark(spark, settings.spark_options()) as running:
-        run = task_runner(running, job.on_progress)
+    with resolve_spark(spark, settings.spark_options()) as running:
+        run = task_executor(running, job.on_progress)
         joins = KeyJoins.from_text(running, settings.spark_key_bytes)
         if isinstance(job.data, Mapping):
-            reader = frame_reader(asking(job.on_progress), run, joins=joins)
+            reader = frame_reader(frame_evaluator(job.on_progress), run, joins=joins)
         else:
             reader = split_reader(run, joins=joins)
         return load_into(store, catalog, job, destination, reader)
@@ -77,17 +77,17 @@ def run_export(
     catalog: Catalog,
     dest: str | os.PathLike[str] | None,
     form: str,
-    spark: Handed,
+    spark: SparkLike,
 ) -> int:
     """Write a snapshot out by tasks of Spark."""
-    from omnigraph.spark.export import export_parts
-    from omnigraph.spark.load.run import task_runner
-    from omnigraph.spark.session.handed import opened_spark
+    from omnigraph.spark.export import export_files
+    from omnigraph.spark.load.run import task_executor
+    from omnigraph.spark.session.resolve import resolve_spark
 
     if dest is None:
         raise InputError("Spark needs a directory to write to", hint="pass dest")
-    with opened_spark(spark, Settings.from_environ().spark_options()) as running:
-        return export_parts(export, catalog, Path(dest), form, task_runner(running))
+    with resolve_spark(spark, Settings.from_environ().spark_options()) as running:
+        return export_files(export, catalog, Path(dest), form, task_executor(running))
 
 
 def _spark_frames(data: LoadData) -> list[Any]:
@@ -104,7 +104,7 @@ def _choose_engine(catalog: Catalog, job: LoadJob, has_spark: bool) -> str:
     size = _input_bytes(catalog, job)
     if size is None or size < SPARK_BYTES:
         return "local"
-    from omnigraph.spark.session.handed import is_installed
+    from omnigraph.spark.session.resolve import is_installed
 
     if not has_spark and not is_installed():
         _LOG.warning(

@@ -32,7 +32,7 @@ from omnigraph.write.reentrancy import guard_callback
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.spark.session.handed import Handed
+    from omnigraph.spark.session.resolve import SparkLike
 
 _LOG = logger("omnigraph")
 
@@ -65,7 +65,7 @@ class GraphMaintenance:
         branch: str = "main",
         *,
         engine: Literal["auto", "local", "spark"] = "auto",
-        spark: Handed = None,
+        spark: SparkLike = None,
         if_needed: bool = False,
         policy: MaintenancePolicy | None = None,
         progress: Progress | None = None,
@@ -103,9 +103,9 @@ class GraphMaintenance:
         if engine == "local" or not found:
             return work.run(found, threads(many, tell))
         from omnigraph.spark.optimize import executors
-        from omnigraph.spark.session.handed import opened_spark
+        from omnigraph.spark.session.resolve import resolve_spark
 
-        with opened_spark(spark, settings.spark_options()) as running:
+        with resolve_spark(spark, settings.spark_options()) as running:
             return work.run(found, executors(running, tell))
 
     @public
@@ -219,7 +219,7 @@ def _chosen(found: Sequence[Survey], *, has_spark: bool) -> Literal["local", "sp
     size = sum(each.size for each in found)
     if size < SPARK_BYTES:
         return "local"
-    from omnigraph.spark.session.handed import is_installed
+    from omnigraph.spark.session.resolve import is_installed
 
     if not has_spark and not is_installed():
         _LOG.warning(

@@ -42,7 +42,7 @@ from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.handed import Handed
+    from omnigraph.spark.session.resolve import SparkLike
 
 
 class BoundQuery(NamedTuple):
@@ -59,18 +59,18 @@ class WarmSpark:
         self._lock = threading.Lock()
         self._kept: SparkEngine | None = None
 
-    def open(self, spark: Handed) -> SparkEngine:
+    def open(self, spark: SparkLike) -> SparkEngine:
         """A handle of Spark for one query."""
-        from omnigraph.spark.session.handed import opened_spark
+        from omnigraph.spark.session.resolve import resolve_spark
 
         usual = Settings.from_environ().spark_options()
         with self._lock:
             if self._kept is not None and not self._kept.is_alive:
                 self._kept.close()
                 self._kept = None
-            found = opened_spark(spark, usual)
+            found = resolve_spark(spark, usual)
             if self._kept is None and found.owns:
-                self._kept = opened_spark(spark, usual)
+                self._kept = resolve_spark(spark, usual)
             return found
 
     def close(self) -> None:

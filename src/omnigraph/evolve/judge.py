@@ -44,7 +44,7 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.held_keys import HeldFinder
+from omnigraph.write.validate.in_memory_keys import InMemoryFinder
 from omnigraph.write.validate.unique import unique_violations
 from omnigraph.write.validate.values import table_violations, value_columns
 from omnigraph.write.validate.violations import Violation, named
@@ -93,7 +93,7 @@ class _TypeJudge:
         rows = pa.concat_tables(self._batches(tuple(columns)))
         delta = TableDelta(kind, Effect.OVERWRITE, TableRows(rows), made_ids=True)
         deltas = {kind.table_key: delta}
-        finder = HeldFinder(Committed(self._store, self._snapshot, deltas), deltas)
+        finder = InMemoryFinder(Committed(self._store, self._snapshot, deltas), deltas)
         yield from unique_violations(delta, finder)
         if self._rules.counts:
             yield from cardinality_violations(delta, finder)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from omnigraph.spark.session.jobs import Report
 
 
-class SparkCrew:
+class SparkEmbedExecutor:
     """Workers that all see the directory where vectors are kept."""
 
     def __init__(self, engine: SparkEngine, check: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import text_of
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.spark.load.reading import known_catalog
+from omnigraph.spark.load.read_tasks import cached_catalog
 from omnigraph.spark.source.reader import groups_of
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.fragments import (
@@ -34,7 +34,7 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
 from omnigraph.write.encode import Encoder
 from omnigraph.write.export import Export, parquet_groups, parquet_schema, typed_batch
-from omnigraph.write.parts import Runner
+from omnigraph.write.fragments import Runner
 
 FORMATS = ("ndjson", "parquet")
 SUCCESS = "_SUCCESS"
@@ -54,7 +54,7 @@ class Writing:
     name: str
 
 
-def export_parts(export: Export, catalog: Catalog, dest: Path, form: str, run: Runner) -> int:
+def export_files(export: Export, catalog: Catalog, dest: Path, form: str, run: Runner) -> int:
     """Write a directory that ``load`` reads; gives how many rows. All workers must see it."""
     if form not in FORMATS:
         raise InputError(f"'{form}' is no export format", hint="use ndjson or parquet")
@@ -82,7 +82,7 @@ def _shares(export: Export, catalog: Catalog, top: Path, form: str) -> Iterator[
 
 def write_file(share: Writing) -> int:
     """Write one file; gives how many rows it has."""
-    kind = find_type(known_catalog(share.catalog), share.table_key)
+    kind = find_type(cached_catalog(share.catalog), share.table_key)
     final = Path(share.folder, share.name)
     # Of several attempts each has a file of its own, and the last puts the same rows there.
     half = Path(share.folder, f".{share.name}.{new_ulid()}")

@@ -11,7 +11,7 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable
 from omnigraph.storage.tables.upserts import NEW, Replacement, row_ids_of
 from omnigraph.write.delta import NO_IDS, Deltas, Effect, RowSource, TableDelta
-from omnigraph.write.parts import PartRows
+from omnigraph.write.fragments import FragmentRows
 
 
 def stage_deltas(view: WriteView, deltas: Deltas) -> dict[str, tuple[StagedTable, ...]]:
@@ -33,7 +33,7 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
             empty = delta.kind.arrow_schema().empty_table()
             return view.stage.stage_overwrite(table, empty)
         return view.stage.stage_delete_keys(table, delta.deleted)
-    if isinstance(delta.rows, PartRows):
+    if isinstance(delta.rows, FragmentRows):
         return delta.rows.stage(view, table, delta.effect)
     match delta.effect:
         case Effect.APPEND:

@@ -18,7 +18,7 @@ from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.line_shapes import has_names, records_by_look
-from omnigraph.write.load.rejects import CollectedRejects, Enough
+from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
 from tests.write.load.lines import catalogs, is_new_id, streams
 from tests.write.load.world import SCHEMA, edge, node
 
@@ -66,7 +66,7 @@ def taken(catalog, data, *, decoded=True, allowed=ALL, strict=False):
     try:
         found["extent"] = ndjson.read_records(io.BytesIO(data), intake, "x")
         intake.settle()
-    except Enough:
+    except TooManyRejects:
         found.clear()
     else:
         found["rows"] = {key: sinks[key].plain() for key in sorted(sinks)}

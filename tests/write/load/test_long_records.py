@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from omnigraph.errors import LoadError
-from omnigraph.spark.load import reading
+from omnigraph.spark.load import read_tasks as reading
 from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.commit import load_into

@@ -19,7 +19,7 @@ from omnigraph.lang.schema import compile_schema, text_of
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import Extent, read_records
-from omnigraph.write.load.rejects import CollectedRejects, Enough, Rejects
+from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects, Rejects
 from omnigraph.write.load.spool import PLACE
 from tests.write.load.lines import catalogs, streams
 from tests.write.load.test_decoders import ALL, Rows
@@ -121,7 +121,7 @@ def collected(records, allowed):
     try:
         read_records(io.BytesIO(data.encode()), intake, "x")
         intake.settle()
-    except Enough:
+    except TooManyRejects:
         return rejects, True
     return rejects, False
 

@@ -34,7 +34,7 @@ from omnigraph.storage.lance_format.names import branch_file
 from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, versions_of
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef, TableVersion
-from omnigraph.write.parts import Runner
+from omnigraph.write.fragments import Runner
 
 LOOKING = "looking"
 MARKER_AGE = timedelta(days=7)

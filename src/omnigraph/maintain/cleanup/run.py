@@ -65,7 +65,7 @@ from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.topology.persisted import unused_files
-from omnigraph.write.parts import Runner
+from omnigraph.write.fragments import Runner
 
 REMOVING = "removing"
 VERSION_AGE = timedelta(hours=1)

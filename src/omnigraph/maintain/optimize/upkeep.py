@@ -49,7 +49,7 @@ from omnigraph.storage.tables.segments import (
 )
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexSpec, StagedTable
-from omnigraph.write.parts import Runner
+from omnigraph.write.fragments import Runner
 
 REWRITING = "rewriting"
 INDEXING = "indexing"

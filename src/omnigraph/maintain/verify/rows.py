@@ -33,8 +33,8 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Effect, Kind, TableDelta
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.finding import Dangling
-from omnigraph.write.validate.held_keys import HeldFinder
+from omnigraph.write.validate.finder import Dangling
+from omnigraph.write.validate.in_memory_keys import InMemoryFinder
 from omnigraph.write.validate.unique import unique_violations
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
@@ -146,10 +146,10 @@ def _dangling(
         )
 
 
-def _finder(store: GraphStore, deltas: dict[str, TableDelta]) -> HeldFinder:
+def _finder(store: GraphStore, deltas: dict[str, TableDelta]) -> InMemoryFinder:
     """All rows are in the deltas: no other table is looked at."""
     nothing = Snapshot(0, None, MappingProxyType({}), None)
-    return HeldFinder(Committed(store, nothing, deltas), deltas)
+    return InMemoryFinder(Committed(store, nothing, deltas), deltas)
 
 
 def broken_values(kind: Kind, table: Table) -> Iterator[VerifyProblem]:

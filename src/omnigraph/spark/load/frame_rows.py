@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.spark.load.reading import Done, PartSink, Taken, known_catalog
+from omnigraph.spark.load.read_tasks import Done, FragmentSink, Taken, cached_catalog
 from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
 from omnigraph.storage.tables.fragments import FragmentTarget
@@ -25,7 +25,7 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.files import SourceFile
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.rejects import CollectedRejects, Enough
+from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
 from omnigraph.write.load.spool import PLACE
 from omnigraph.write.load.tables import read_batches
 
@@ -36,7 +36,7 @@ DIGESTS = 1 << 8 * _DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class FrameReading:
+class FrameTask:
     """What all partitions of a frame have in common. Made to be sent to other processes."""
 
     catalog: str
@@ -54,7 +54,7 @@ class FrameReading:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameDone:
+class FrameResult:
     """What became of a partition."""
 
     done: Done
@@ -63,9 +63,9 @@ class FrameDone:
     digest: int = 0
 
 
-def take_rows(reading: FrameReading, batches: Iterable[pa.RecordBatch]) -> FrameDone:
+def read_partition(reading: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameResult:
     """Read a partition and write what is good of it."""
-    catalog = known_catalog(reading.catalog)
+    catalog = cached_catalog(reading.catalog)
     kind = find_type(catalog, reading.table_key)
     sinks: list[_NumberedSink] = []
 
@@ -79,7 +79,7 @@ def take_rows(reading: FrameReading, batches: Iterable[pa.RecordBatch]) -> Frame
     try:
         read_batches(counted, kind, intake, reading.name)
         intake.settle()
-    except Enough:
+    except TooManyRejects:
         pass
     tables = {}
     rows = None
@@ -98,10 +98,10 @@ def take_rows(reading: FrameReading, batches: Iterable[pa.RecordBatch]) -> Frame
         tuple(rejects.found),
         rejects.last,
     )
-    return FrameDone(done, rows, counted.digest)
+    return FrameResult(done, rows, counted.digest)
 
 
-class _NumberedSink(PartSink):
+class _NumberedSink(FragmentSink):
     """Rows on their way to storage that remembers their numbers."""
 
     def __init__(self, kind: Kind, place: FragmentTarget) -> None:
@@ -164,15 +164,15 @@ class Answer:
     failed: bool
     packed: bytes
 
-    def done(self) -> FrameDone:
-        found: FrameDone = pickle.loads(self.packed)
+    def done(self) -> FrameResult:
+        found: FrameResult = pickle.loads(self.packed)
         return found
 
     def error(self) -> OmniGraphError:
         return unpack(self.packed)
 
 
-def answer_of(work: Callable[[], FrameDone], label: str) -> Answer:
+def answer_for(work: Callable[[], FrameResult], label: str) -> Answer:
     """Do the work; only errors that may pass when it is repeated are raised, for Spark to see."""
     try:
         return Answer(False, pickle.dumps(work()))
@@ -195,8 +195,8 @@ class Partition:
 
         context = TaskContext.get()
         assert context is not None
-        reading: FrameReading = pickle.loads(self._packed)
-        answer = answer_of(lambda: take_rows(reading, batches), self._label)
+        reading: FrameTask = pickle.loads(self._packed)
+        answer = answer_for(lambda: read_partition(reading, batches), self._label)
         yield pa.record_batch(
             [[context.partitionId()], [answer.failed], [answer.packed]], schema=_ANSWER
         )

@@ -27,14 +27,14 @@ from omnigraph.spark.load.frame_rows import (
     ANSWER,
     DIGESTS,
     Answer,
-    FrameReading,
+    FrameTask,
     Partition,
-    answer_of,
-    take_rows,
+    answer_for,
+    read_partition,
 )
 from omnigraph.spark.load.joined_keys import KeyJoins
-from omnigraph.spark.load.reading import known_catalog
-from omnigraph.spark.load.run import Offset, SharedIntake, places_for
+from omnigraph.spark.load.read_tasks import cached_catalog
+from omnigraph.spark.load.run import Offset, SplitIntake, fragment_targets
 from omnigraph.spark.session.connect import is_connect
 from omnigraph.spark.session.jobs import Report, run_watched
 from omnigraph.storage.tables.fragments import FragmentTarget
@@ -47,13 +47,13 @@ from omnigraph.write.load.rejects import Reject, Rejects, place
 from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import Load, Reader
 from omnigraph.write.load.tables import frame_batches
-from omnigraph.write.parts import Runner
+from omnigraph.write.fragments import Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Ask = Callable[[Any, FrameReading], Sequence[Answer]]
+Ask = Callable[[Any, FrameTask], Sequence[Answer]]
 """Has a frame read; gives one answer for each of its partitions, in order."""
 
 _READING = "reading"
@@ -96,7 +96,7 @@ class Frames:
     """More than this are refused."""
 
 
-class FrameIntake(SharedIntake):
+class FrameIntake(SplitIntake):
     """What many processes took in from frames, as one."""
 
     def __init__(
@@ -122,7 +122,7 @@ class FrameIntake(SharedIntake):
         """Have every frame read, once; what cannot be taken is refused here."""
         for name, value in self._frames.data.items():
             kind = find_type(self._catalog, str(name))
-            reading = FrameReading(
+            reading = FrameTask(
                 self._text,
                 kind.table_key,
                 len(self.files),
@@ -196,29 +196,29 @@ def frame_reader(
                 Frames(job.data, ask, most_rows),
                 Rejects(job.max_rejects, None if rejects is None else rejects.keep),
                 run,
-                places_for(store, catalog, base, branch),
+                fragment_targets(store, catalog, base, branch),
                 job,
                 joins,
                 is_keyed=destination.idempotency_key is not None,
             )
-            with intake.kept_only_if_used(store):
+            with intake.discard_if_unused(store):
                 intake.read()
                 yield intake.load(store, base, job, intake.digest)
 
     return read
 
 
-# -- asking ---------------------------------------------------------------------------------------
+# -- frame_evaluator ---------------------------------------------------------------------------------------
 
 
-def asking(progress: Progress | None = None) -> Ask:
+def frame_evaluator(progress: Progress | None = None) -> Ask:
     """Reads a frame by the tasks of its own session; any other table in this process."""
 
     def report(done: int, total: int) -> None:
         assert progress is not None
         progress(LoadProgress(_READING, 0, 0, done, total))
 
-    def ask(value: Any, reading: FrameReading) -> Sequence[Answer]:
+    def ask(value: Any, reading: FrameTask) -> Sequence[Answer]:
         if is_spark_frame(value):
             return _ask_spark(value, reading, report if progress is not None else None)
         kind = _kind(reading)
@@ -228,12 +228,12 @@ def asking(progress: Progress | None = None) -> Ask:
                 f"the rows of '{kind.name}' are {type(value).__name__}",
                 hint="pass a DataFrame of Spark, an Arrow table or a frame of pandas or polars",
             )
-        return [answer_of(lambda: take_rows(reading, batches), _READING)]
+        return [answer_for(lambda: read_partition(reading, batches), _READING)]
 
     return ask
 
 
-def _ask_spark(frame: DataFrame, reading: FrameReading, report: Report | None) -> list[Answer]:
+def _ask_spark(frame: DataFrame, reading: FrameTask, report: Report | None) -> list[Answer]:
     kind = _kind(reading)
     _refuse_repeated(frame, kind, reading.name)
     partition = Partition(pickle.dumps(reading), f"reading {reading.name}")
@@ -258,8 +258,8 @@ def _ask_spark(frame: DataFrame, reading: FrameReading, report: Report | None) -
     ]
 
 
-def _kind(reading: FrameReading) -> Kind:
-    return find_type(known_catalog(reading.catalog), reading.table_key)
+def _kind(reading: FrameTask) -> Kind:
+    return find_type(cached_catalog(reading.catalog), reading.table_key)
 
 
 def _refuse_repeated(frame: DataFrame, kind: Kind, name: str) -> None:

@@ -10,10 +10,10 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.settings import Settings
-from omnigraph.spark.load.frames import asking, frame_reader, spark_frames
+from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
-from omnigraph.spark.load.run import task_runner
-from omnigraph.spark.session.handed import opened_spark
+from omnigraph.spark.load.run import task_executor
+from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.session.opening import Moment, opened
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
@@ -104,9 +104,9 @@ class SparkGraph:
         frames = spark_frames(data)
         session = self._spark or (frames[0].sparkSession if frames else None)
         settings = Settings.from_environ()
-        with opened_spark(session, settings.spark_options()) as running:
+        with resolve_spark(session, settings.spark_options()) as running:
             joins = KeyJoins.from_text(running, settings.spark_key_bytes)
-            reader = frame_reader(asking(progress), task_runner(running, progress), joins=joins)
+            reader = frame_reader(frame_evaluator(progress), task_executor(running, progress), joins=joins)
             return load_into(here.store, here.catalog, job, destination, reader)
 
     def read(

@@ -18,17 +18,17 @@ import pyarrow as pa
 from omnigraph.errors import InputError, InternalError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.logs import logger
-from omnigraph.spark.load.key_frames import TableShare, address_frame, table_frame, waiting_frame
+from omnigraph.spark.load.key_frames import TableSplit, address_frame, table_frame, waiting_frame
 from omnigraph.spark.session.engine import SparkEngine
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import TableLocator, delete_addresses, locate_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
-from omnigraph.write.parts import PartRows, Replaced, even
+from omnigraph.write.fragments import FragmentRows, Replaced, even
 from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.finding import Crowd, Dangling, Finder, Held
-from omnigraph.write.validate.held_keys import told
+from omnigraph.write.validate.finder import CardinalityBreach, Dangling, Finder, Held
+from omnigraph.write.validate.in_memory_keys import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ class JoinedKeys:
         )
         return bool(found.num_rows)
 
-    def replaced(self, where: TableLocator, table: Table, rows: PartRows) -> list[Replaced]:
+    def replaced(self, where: TableLocator, table: Table, rows: FragmentRows) -> list[Replaced]:
         """Mark the rows of a table as deleted that others replace, fragment by fragment."""
         pairs = self.sql(
             "SELECT c.fragment, c.address, c.rowid, d.row FROM {c} c JOIN {d} d ON c.id = d.id",
@@ -111,7 +111,7 @@ class JoinedKeys:
 
     def waiting(self, rows: RowSource | None, *columns: str) -> DataFrame:
         """Rows that wait to be written."""
-        if not isinstance(rows, PartRows):
+        if not isinstance(rows, FragmentRows):
             raise InternalError("Spark joins only rows that lie beside their table")
         return waiting_frame(self._engine.session, rows.shares(_ROWS_IN_SHARE), columns)
 
@@ -130,9 +130,9 @@ class JoinedKeys:
         return self._engine.run(lambda: self.sql(text, **frames).toArrow(), _CHECKING)
 
 
-def _shares(where: TableLocator, table: Table) -> list[TableShare]:
+def _shares(where: TableLocator, table: Table) -> list[TableSplit]:
     groups = even(table, _ROWS_IN_SHARE)
-    return [TableShare(where, tuple(group), number) for number, group in enumerate(groups)]
+    return [TableSplit(where, tuple(group), number) for number, group in enumerate(groups)]
 
 
 def _deleting(where: TableLocator) -> Callable[[pa.Table], pa.Table]:
@@ -175,7 +175,7 @@ class JoinedFinder:
         )
         yield from _tuples(found, "row", "id")
 
-    def known_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
+    def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         there = self._committed.staying(delta.table_key)
         if there is None:
             return
@@ -197,7 +197,7 @@ class JoinedFinder:
         )
         yield from _held(delta, columns, found)
 
-    def held_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
         there = self._committed.staying(delta.table_key)
         if there is None:
             return
@@ -260,7 +260,7 @@ class JoinedFinder:
 
     # -- cardinality ---------------------------------------------------------------------
 
-    def crowds(self, delta: TableDelta, kind: EdgeType) -> Iterator[Crowd]:
+    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
         frames = {"d": self._keys.waiting(delta.rows, "src")}
         counted = ["SELECT k0, 1 AS n, row, CAST(NULL AS LONG) AS seq, true AS hit FROM {d}"]
         before = self._committed.before(delta.table_key)
@@ -293,14 +293,14 @@ class JoinedFinder:
             f"{text} WHERE hit AND {beyond} ORDER BY first NULLS LAST, seq LIMIT {_MOST}", **frames
         )
         for source, count, last in _tuples(found, "k0", "count", "last"):
-            yield Crowd(source, count, last)
+            yield CardinalityBreach(source, count, last)
 
 
 def _held(delta: TableDelta, columns: tuple[str, ...], found: pa.Table) -> Iterator[Held]:
     """With the values, which messages show as what they are."""
     if not found.num_rows:
         return
-    assert isinstance(delta.rows, PartRows)
+    assert isinstance(delta.rows, FragmentRows)
     values = told(delta.rows.rows_of(found["row"].to_numpy(), columns))
     each = zip(*(values[column].to_pylist() for column in columns), strict=True)
     for (row, row_id, other), shown in zip(_tuples(found, "row", "id", "other"), each, strict=True):

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.fragments import TableLocator, open_version, row_addresses
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.parts import RowsShare, read_rows
-from omnigraph.write.validate.held_keys import one_zero
+from omnigraph.write.fragments import RowsSplit, read_rows
+from omnigraph.write.validate.in_memory_keys import one_zero
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ _LABEL = "checking"
 
 
 @dataclass(frozen=True, slots=True)
-class TableShare:
+class TableSplit:
     """Some fragments of a table, and how many shares come before."""
 
     place: TableLocator
@@ -37,20 +37,20 @@ class TableShare:
 
 
 def waiting_frame(
-    session: SparkSession, shares: Sequence[RowsShare], columns: Sequence[str]
+    session: SparkSession, shares: Sequence[RowsSplit], columns: Sequence[str]
 ) -> DataFrame:
     """``row``, ``id`` and the keys ``k0``, ``k1``, … of rows that have all of them."""
     return _frame(session, _Waiting(tuple(columns)), shares, f"row long, id string{_keys(columns)}")
 
 
 def table_frame(
-    session: SparkSession, shares: Sequence[TableShare], columns: Sequence[str]
+    session: SparkSession, shares: Sequence[TableSplit], columns: Sequence[str]
 ) -> DataFrame:
     """``seq``, which is the order of the rows, ``id`` and the keys of a table."""
     return _frame(session, _There(tuple(columns)), shares, f"seq long, id string{_keys(columns)}")
 
 
-def address_frame(session: SparkSession, shares: Sequence[TableShare]) -> DataFrame:
+def address_frame(session: SparkSession, shares: Sequence[TableSplit]) -> DataFrame:
     """Where the rows of a table lie, by their ids."""
     return _frame(session, _addresses, shares, "id string, fragment long, address long, rowid long")
 
@@ -77,7 +77,7 @@ def _frame(session: SparkSession, work: Any, shares: Sequence[Any], schema: str)
 class _Waiting:
     columns: tuple[str, ...]
 
-    def __call__(self, share: RowsShare) -> Iterator[pa.RecordBatch]:
+    def __call__(self, share: RowsSplit) -> Iterator[pa.RecordBatch]:
         for positions, batch in read_rows(share, [KEY, *self.columns]):
             yield from _keyed(pa.array(positions), batch, "row", self.columns)
 
@@ -86,7 +86,7 @@ class _Waiting:
 class _There:
     columns: tuple[str, ...]
 
-    def __call__(self, share: TableShare) -> Iterator[pa.RecordBatch]:
+    def __call__(self, share: TableSplit) -> Iterator[pa.RecordBatch]:
         table = open_version(share.place)
         count = share.number << 40
         names = list(dict.fromkeys((KEY, *self.columns)))
@@ -116,7 +116,7 @@ def _texts(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _addresses(share: TableShare) -> Iterator[pa.RecordBatch]:
+def _addresses(share: TableSplit) -> Iterator[pa.RecordBatch]:
     for number, rows in row_addresses(share.place, share.fragments, KEY):
         home = pa.array(np.full(rows.num_rows, number, np.int64))
         names = [KEY, "fragment", "address", "rowid"]

@@ -25,14 +25,14 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
-from omnigraph.spark.load.reading import (
+from omnigraph.spark.load.read_tasks import (
     Done,
     Failed,
     Locating,
     Reading,
     Share,
     locate_rows,
-    read_share,
+    read_split,
 )
 from omnigraph.spark.load.splits import SPLIT_BYTES, Split, splits_of
 from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
@@ -60,7 +60,7 @@ from omnigraph.write.load.run import (
     is_by_files,
     read_locally,
 )
-from omnigraph.write.parts import PartRows, PartsLedger, Runner
+from omnigraph.write.fragments import FragmentRows, FragmentLedger, Runner
 from omnigraph.write.validate.violations import Violation
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Offset:
     records: int
 
 
-class SharedIntake:
+class SplitIntake:
     """What many processes took in, as one."""
 
     def __init__(
@@ -108,7 +108,7 @@ class SharedIntake:
         self._splits = splits_of(files, split_bytes)
         self._done: list[Done] = []
         self._offsets: list[Offset] = []
-        self._ledger = PartsLedger()
+        self._ledger = FragmentLedger()
         self._joins = joins
         self._joined: JoinedKeys | None = None
 
@@ -119,7 +119,7 @@ class SharedIntake:
         self._put_together()
 
     @contextmanager
-    def kept_only_if_used(self, store: GraphStore) -> Iterator[None]:
+    def discard_if_unused(self, store: GraphStore) -> Iterator[None]:
         """Remove in the end what was written and never staged."""
         try:
             yield
@@ -149,7 +149,7 @@ class SharedIntake:
 
     def _read(self, splits: Sequence[Split]) -> list[Done]:
         shares = [Share(self._reading, split) for split in splits]
-        answers = self._run(read_share, shares, "reading")
+        answers = self._run(read_split, shares, "reading")
         self._note(answers)
         done = []
         for each in answers:
@@ -205,16 +205,16 @@ class SharedIntake:
         tables = (item for each in self._done for item in each.tables.items())
         return {key for key, taken in tables if taken.has_given_ids}
 
-    def spools(self) -> dict[str, PartRows]:
+    def spools(self) -> dict[str, FragmentRows]:
         """The rows of every type that had a record."""
         keys = sorted({key for each in self._done for key in each.tables})
         return {key: self._rows(key) for key in keys}
 
-    def _rows(self, key: str) -> PartRows:
+    def _rows(self, key: str) -> FragmentRows:
         parts = [part for each in self._done for part in _parts(each, key)]
         name = key.partition(":")[2]
         kind = self._catalog.node_types.get(name) if key.startswith("node:") else None
-        return PartRows(
+        return FragmentRows(
             kind or self._catalog.edge_types[name],
             self._places[key],
             parts,
@@ -269,7 +269,7 @@ def _parts(done: Done, key: str) -> Sequence[StagedFragment]:
     return () if taken is None else taken.parts
 
 
-def places_for(
+def fragment_targets(
     store: GraphStore, catalog: Catalog, base: Snapshot, branch: str | None
 ) -> dict[str, FragmentTarget]:
     """Where rows of each type go that become part of a branch; it may not be there yet."""
@@ -284,7 +284,7 @@ def places_for(
     return found
 
 
-def task_runner(engine: SparkEngine, progress: Progress | None = None) -> Runner:
+def task_executor(engine: SparkEngine, progress: Progress | None = None) -> Runner:
     """Has the shares of a load worked on by tasks of Spark."""
 
     def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
@@ -322,19 +322,19 @@ def split_reader(
         with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
             sources = Sources(catalog, job.format, job.types, rejects)
             files = list_files(job.data, sources, catalog)
-            intake = SharedIntake(
+            intake = SplitIntake(
                 catalog,
                 files,
                 Rejects(job.max_rejects, None if rejects is None else rejects.keep),
                 run,
-                places_for(store, catalog, base, branch),
+                fragment_targets(store, catalog, base, branch),
                 strict_properties=job.strict_properties,
                 allowed=job.max_rejects,
                 allow_local_files=job.allow_local_files,
                 split_bytes=split_bytes,
                 joins=joins,
             )
-            with intake.kept_only_if_used(store):
+            with intake.discard_if_unused(store):
                 intake.read()
                 is_keyed = destination.idempotency_key is not None
                 digest = FilesDigest(intake.files) if is_keyed else None

@@ -20,9 +20,9 @@ from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema import text_of
-from omnigraph.spark.load.frame_rows import Answer, FrameReading, answer_of, take_rows
+from omnigraph.spark.load.frame_rows import Answer, FrameTask, answer_for, read_partition
 from omnigraph.spark.load.frames import frame_reader
-from omnigraph.spark.load.run import places_for
+from omnigraph.spark.load.run import fragment_targets
 from omnigraph.spark.session.opening import opened
 from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
@@ -45,14 +45,14 @@ class TypeWrite:
     name: str
     job: LoadJob
     destination: LoadDestination
-    reading: FrameReading
+    reading: FrameTask
     most_rows: int
     marker: str | None = None
     storage: Mapping[str, str] | None = field(default=None, repr=False)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Answer:
         """In a task: write the rows of a partition."""
-        return answer_of(lambda: take_rows(self.reading, batches), f"writing {self.name}")
+        return answer_for(lambda: read_partition(self.reading, batches), f"writing {self.name}")
 
     def commit(self, answers: Sequence[Answer], key: str | None = None) -> None:
         """Judge what all tasks wrote and commit it; under a key only once."""
@@ -78,7 +78,7 @@ class TypeWrite:
         if self.marker is not None:
             unmark(store, self.marker)
 
-    def _answers(self, answers: Sequence[Answer], now: FrameReading) -> Sequence[Answer]:
+    def _answers(self, answers: Sequence[Answer], now: FrameTask) -> Sequence[Answer]:
         if _form(now.place) != _form(self.reading.place):
             raise Conflict(
                 f"{self.name} was changed while its rows were written", hint="write them again"
@@ -109,10 +109,10 @@ def plan_write(
     if destination.from_branch is not None and not _has_branch(here.store, branch):
         base = normal_branch(destination.from_branch)
     seen = here.store.manifest(base).current()
-    places = places_for(here.store, here.catalog, seen, branch)
+    places = fragment_targets(here.store, here.catalog, seen, branch)
     if kind.table_key not in places:
         raise InputError(f"'{kind.name}' is not on the branch '{branch_label(base)}'")
-    reading = FrameReading(
+    reading = FrameTask(
         text_of(here.catalog),
         kind.table_key,
         0,

@@ -24,7 +24,7 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.load.numbers import integers_of
 from omnigraph.write.load.rejects import Reject, broken, file_and_line, place
-from omnigraph.write.load.spool import placed_schema
+from omnigraph.write.load.spool import spooled_schema
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
@@ -48,7 +48,7 @@ class Gatherer:
         self._intake = intake
         self._sink = sink
         self._read_blob = partial(blob_bytes, files=intake.files_named)
-        self._schema = placed_schema(kind)
+        self._schema = spooled_schema(kind)
         self._known = frozenset(kind.properties) | {KEY}
         types = {prop.name: prop.type for prop in kind.properties.values()}
         self.integers = integers_of(types)
@@ -161,7 +161,7 @@ class Gatherer:
         columns[KEY] = self._ids(values[KEY], columns, bad)
         self._clear()
         self._store(columns, bad, places)
-        self._intake.took_records(len(places))
+        self._intake.count_records(len(places))
 
     def _converted(
         self, name: str, type_: PropType, values: list[Any], bad: dict[int, ValueProblem]
@@ -191,13 +191,13 @@ class Gatherer:
                         bad.setdefault(row, ValueProblem(row, KEY, show(theirs), said))
             return made
         if not has_given:
-            self._intake.took_ids(kind, pa.nulls(len(given), pa.string()))
+            self._intake.digest_ids(kind, pa.nulls(len(given), pa.string()))
             return new_ids(len(given))
         self.has_given_ids = True
         column, problems = convert_column(KEY, _TEXT, given)
         for problem in problems:
             bad.setdefault(problem.row, problem)
-        self._intake.took_ids(kind, column)
+        self._intake.digest_ids(kind, column)
         new = new_ids(column.null_count)
         return pc.replace_with_mask(column, pc.is_null(column), new)
 
@@ -242,7 +242,7 @@ class Gatherer:
             self._intake.rejects.wait(where, reject)
         batch = _without(batch, violations)
         if batch.num_rows:
-            self._intake.took_rows(self.kind, batch)
+            self._intake.digest_rows(self.kind, batch)
             self._sink.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
 
 

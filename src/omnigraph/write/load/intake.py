@@ -101,7 +101,7 @@ class Intake:
 
     def check(self) -> None:
         """Say what is wrong if it is too much. Every record before this moment was taken in."""
-        if self.rejects.is_pressing:
+        if self.rejects.needs_flush:
             self.settle()
 
     def settle(self) -> None:
@@ -111,13 +111,13 @@ class Intake:
             gatherer.flush()
         self.rejects.settle()
 
-    def took_records(self, count: int) -> None:
+    def count_records(self, count: int) -> None:
         """So many records were converted."""
         self.records += count
         if self.progress is not None:
             self.progress()
 
-    def took_ids(self, kind: Kind, given: pa.Array) -> None:
+    def digest_ids(self, kind: Kind, given: pa.Array) -> None:
         """Ids that records brought, null where one did not."""
         if self.digest is None:
             return
@@ -130,7 +130,7 @@ class Intake:
         for ids in (before, given):
             self.digest.add(f"{key}.{KEY}", ids)
 
-    def took_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
+    def digest_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
         """Rows that were found good, each by itself."""
         if self.digest is not None:
             for name in kind.properties.keys() | _ENDS:

@@ -120,12 +120,12 @@ class Rejects:
         return self._settled + len(self._waiting)
 
     @property
-    def goes_on(self) -> bool:
+    def has_room(self) -> bool:
         """Whether one more would be set aside instead of ending the load."""
         return self.count < self._allowed
 
     @property
-    def is_pressing(self) -> bool:
+    def needs_flush(self) -> bool:
         """Whether too many wait: what stands before them should be looked at, to settle them."""
         return self.count > self._allowed or len(self._waiting) >= _WAITING
 
@@ -143,7 +143,7 @@ class Rejects:
 
     def add(self, reject: Reject) -> None:
         """Set a record aside, or end the load with it."""
-        if not self.goes_on:
+        if not self.has_room:
             self.end(reject)
         self._settled += 1
         if self._keep is not None:
@@ -159,7 +159,7 @@ def _order(found: tuple[int, Reject]) -> tuple[int, str, str, str]:
     return place, reject.said, reject.field or "", reject.value or ""
 
 
-class Enough(Exception):
+class TooManyRejects(Exception):
     """A part of a load that has more wrong in it than the whole may have."""
 
 
@@ -167,7 +167,7 @@ class CollectedRejects(Rejects):
     """Rejects of a part of a load, for whoever puts the parts together.
 
     ``found`` has all of them in their order, and at most one more than is allowed: with that the
-    reading ends by ``Enough``.
+    reading ends by ``TooManyRejects``.
     """
 
     def __init__(self, allowed: int = 0) -> None:
@@ -177,11 +177,11 @@ class CollectedRejects(Rejects):
         super().__init__(allowed, self.found.append)
 
     def add(self, reject: Reject) -> None:
-        if not self.goes_on:
+        if not self.has_room:
             self.found.append(reject)
-            raise Enough
+            raise TooManyRejects
         super().add(reject)
 
     def end(self, reject: Reject) -> NoReturn:
         self.last = reject
-        raise Enough
+        raise TooManyRejects

@@ -25,7 +25,7 @@ from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.sources import read_data
 from omnigraph.write.load.spool import Spools, temporary_files
 from omnigraph.write.stage import stage_deltas
-from omnigraph.write.validate import HeldKeys, Keys, Validator, Violation
+from omnigraph.write.validate import InMemoryKeys, Keys, Validator, Violation
 
 _EFFECTS = {
     LoadMode.MERGE: Effect.UPSERT,
@@ -34,7 +34,7 @@ _EFFECTS = {
 }
 
 
-class WaitingRows(RowSource, Protocol):
+class SpooledRows(RowSource, Protocol):
     """The rows of one type, each of which is good by itself."""
 
     @property
@@ -87,13 +87,13 @@ class Load:
         catalog: Catalog,
         job: LoadJob,
         intake: LoadIntake,
-        spools: Mapping[str, WaitingRows],
+        spools: Mapping[str, SpooledRows],
         digest: Fingerprint | None = None,
         keys: Keys | None = None,
     ) -> None:
         """``digest`` is given for a load with an idempotency key."""
         self._job = job
-        self._keys = keys or HeldKeys()
+        self._keys = keys or InMemoryKeys()
         self._store = store
         self._catalog = catalog
         self._intake = intake
@@ -157,7 +157,7 @@ class Load:
         """
         self._report("checking")
         while True:
-            limit = None if self._intake.rejects.goes_on else 1
+            limit = None if self._intake.rejects.has_room else 1
             deltas = self._deltas(snapshot)
             validator = Validator(self._store, self._catalog, deltas, self._keys)
             judged = validator.judge(snapshot, limit)
@@ -213,7 +213,7 @@ class Load:
             deltas[key] = TableDelta(kind, effect_here, spool, new_ids=new, made_ids=made)
         return deltas
 
-    def _meets(self, pin: Pin, spool: WaitingRows) -> bool:
+    def _meets(self, pin: Pin, spool: SpooledRows) -> bool:
         """Whether some row has an id that is there; the same rows are not looked up twice."""
         seen = (pin, spool.num_rows)
         if self._looked_up.get(pin.table_key, (None, False))[0] != seen:

@@ -22,7 +22,7 @@ PLACE = "place~"
 _IN_MEMORY = 64 << 20
 
 
-def placed_schema(kind: Kind) -> pa.Schema:
+def spooled_schema(kind: Kind) -> pa.Schema:
     """The columns of a type, and behind them where each row came from."""
     return pa.schema([*kind.arrow_schema(), pa.field(PLACE, pa.int64())])
 
@@ -50,7 +50,7 @@ class Spool:
         self._path = folder / f"{kind.table_key.replace(':', '-')}.arrow"
         self._budget = budget
         self._rows = kind.arrow_schema()
-        self.schema = placed_schema(kind)
+        self.schema = spooled_schema(kind)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._counts: list[int] = []

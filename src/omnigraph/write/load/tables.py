@@ -203,13 +203,13 @@ class _Rows:
             if KEY in table.column_names:
                 given = table[KEY].cast(pa.string()).combine_chunks()
             gatherer.has_given_ids |= given.null_count < len(given)
-            self._intake.took_ids(self._kind, given)
+            self._intake.digest_ids(self._kind, given)
         first = place(self._file, start)
         places = np.arange(first, first + rows.num_rows, dtype=np.int64)
         placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
         for batch in placed.to_batches():
             gatherer.take(batch)
-        self._intake.took_records(rows.num_rows)
+        self._intake.count_records(rows.num_rows)
 
     def _conformed(self, table: pa.Table) -> tuple[pa.Table | None, OmniGraphError | None]:
         try:

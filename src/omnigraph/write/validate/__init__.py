@@ -20,13 +20,13 @@ from omnigraph.write.delta import Deltas, Kind
 from omnigraph.write.validate.cardinality import cardinality_violations
 from omnigraph.write.validate.committed import Committed
 from omnigraph.write.validate.endpoints import added_edge_violations, removed_node_violations
-from omnigraph.write.validate.finding import Finder, Keys
-from omnigraph.write.validate.held_keys import HeldKeys
+from omnigraph.write.validate.finder import Finder, Keys
+from omnigraph.write.validate.in_memory_keys import InMemoryKeys
 from omnigraph.write.validate.unique import unique_violations
 from omnigraph.write.validate.values import value_violations
 from omnigraph.write.validate.violations import Violation
 
-__all__ = ["HeldKeys", "Judgement", "Keys", "Validator", "Violation", "key_columns"]
+__all__ = ["InMemoryKeys", "Judgement", "Keys", "Validator", "Violation", "key_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Validator:
         self._store = store
         self._catalog = catalog
         self._deltas = {key: deltas[key] for key in sorted(deltas)}
-        self._keys = keys or HeldKeys()
+        self._keys = keys or InMemoryKeys()
 
     def judge(self, snapshot: Snapshot, limit: int | None = 1) -> Judgement:
         """The first violations, or all of them when there is no limit."""

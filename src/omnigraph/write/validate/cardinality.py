@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from omnigraph.errors import CardinalityViolation
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.write.delta import Effect, TableDelta
-from omnigraph.write.validate.finding import Finder
+from omnigraph.write.validate.finder import Finder
 from omnigraph.write.validate.violations import Violation
 
 
@@ -23,7 +23,7 @@ def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violat
     low, high = kind.cardinality.min, kind.cardinality.max
     if not low and high is None:
         return
-    for crowd in finder.crowds(delta, kind):
+    for crowd in finder.cardinality_breaches(delta, kind):
         bound = f"max {high}" if high is not None and crowd.count > high else f"min {low}"
         text = (
             f"@card violation on edge {kind.name}: source '{crowd.source}' has {crowd.count} "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from omnigraph.errors import OrphanEdge
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.write.delta import Effect, TableDelta
-from omnigraph.write.validate.finding import Dangling, Finder
+from omnigraph.write.validate.finder import Dangling, Finder
 from omnigraph.write.validate.violations import Violation
 
 

@@ -8,7 +8,7 @@ from omnigraph.errors import KeyConflict, UniqueViolation
 from omnigraph.lang.schema.catalog import NodeType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
-from omnigraph.write.validate.finding import Finder, Held
+from omnigraph.write.validate.finder import Finder, Held
 from omnigraph.write.validate.violations import Violation, named, shown
 
 
@@ -23,7 +23,7 @@ def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
     if repeated:
         return
     if delta.effect is Effect.APPEND and not delta.new_ids:
-        for row, value in finder.known_ids(delta):
+        for row, value in finder.existing_ids(delta):
             yield _known(delta, row, value)
     for columns in delta.kind.unique:
         if set(columns) <= set(delta.rows.names):
@@ -37,7 +37,7 @@ def _values(delta: TableDelta, columns: tuple[str, ...], finder: Finder) -> Iter
         inside = True
         yield _held(delta, columns, held)
     if not inside:
-        for held in finder.held_values(delta, columns):
+        for held in finder.existing_values(delta, columns):
             yield _held(delta, columns, held)
 
 

@@ -12,10 +12,10 @@ from omnigraph.spark.session.engine import SparkEngine, open_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    Handed: TypeAlias = SparkSession | SparkConfig | None
+    SparkLike: TypeAlias = SparkSession | SparkConfig | None
 
 
-def opened_spark(spark: Handed, usual: Mapping[str, str]) -> SparkEngine:
+def resolve_spark(spark: SparkLike, usual: Mapping[str, str]) -> SparkEngine:
     """A handle of what was handed over; if that is nothing, by the usual options."""
     if spark is None:
         return open_spark(SparkConfig.from_options(usual))

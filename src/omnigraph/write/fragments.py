@@ -41,12 +41,12 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class _Piece(Protocol):
+class _HasRows(Protocol):
     @property
     def rows(self) -> int: ...
 
 
-P = TypeVar("P", bound=_Piece)
+P = TypeVar("P", bound=_HasRows)
 
 
 class Runner(Protocol):
@@ -62,14 +62,14 @@ Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]
 class Replacer(Protocol):
     """Whoever finds what is replaced where nobody can hold the ids."""
 
-    def replaced(self, where: TableLocator, table: Table, rows: PartRows) -> list[Replaced]: ...
+    def replaced(self, where: TableLocator, table: Table, rows: FragmentRows) -> list[Replaced]: ...
 
 
 Locate = Callable[[Sequence[int]], list[int]]
 """Where rows came from, by their numbers among all that were written."""
 
 
-class PartsLedger:
+class FragmentLedger:
     """All parts that were written for one write, and which of them some staged write names."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class PartsLedger:
                     discard_fragments(datasets, place, [part])
 
 
-class PartRows:
+class FragmentRows:
     """The rows of one type, in the order in which they came."""
 
     is_large = True
@@ -104,7 +104,7 @@ class PartRows:
         parts: Sequence[StagedFragment],
         run: Runner,
         locate: Locate,
-        ledger: PartsLedger,
+        ledger: FragmentLedger,
         replacer: Replacer | None = None,
     ) -> None:
         self.kind = kind
@@ -165,15 +165,15 @@ class PartRows:
         self._dropped = np.sort(np.concatenate([self._dropped, more]))
         self._final = None
 
-    def shares(self, rows: int) -> list[RowsShare]:
+    def shares(self, rows: int) -> list[RowsSplit]:
         """What is left, in shares of about so many rows for other processes."""
-        found: list[RowsShare] = []
+        found: list[RowsSplit] = []
         start = first = 0
         for group in in_groups(self._parts, rows):
             count = sum(part.rows for part in group)
             low, high = np.searchsorted(self._dropped, [start, start + count])
             dropped = self._dropped[low:high] - start
-            found.append(RowsShare(self._place, tuple(group), first, dropped))
+            found.append(RowsSplit(self._place, tuple(group), first, dropped))
             start, first = start + count, first + count - len(dropped)
         return found
 
@@ -214,7 +214,7 @@ class PartRows:
         self._ledger.stage(parts)
 
     def _rewritten(
-        self, shares: Sequence[_Rewriting], label: str
+        self, shares: Sequence[_RewriteTask], label: str
     ) -> list[list[list[StagedFragment]]]:
         done = self._run(rewrite, shares, label)
         self._ledger.write(self._place, (part for sides in done for side in sides for part in side))
@@ -232,7 +232,7 @@ class PartRows:
                 elif len(kept):
                     part = self._parts[number]
                     shares.append(
-                        _Rewriting(number, self._schema(), where, self._place, part, (kept,))
+                        _RewriteTask(number, self._schema(), where, self._place, part, (kept,))
                     )
             done = self._rewritten(shares, "leaving out what was refused")
             again = {share.number: parts for share, (parts,) in zip(shares, done, strict=True)}
@@ -251,7 +251,7 @@ class PartRows:
             deletions.append(deleted)
         replaced: list[tuple[StagedFragment, np.ndarray]] = []
         added: list[StagedFragment] = []
-        mixed: list[_Rewriting] = []
+        mixed: list[_RewriteTask] = []
         for number, (start, end) in enumerate(_bounds(parts)):
             known = row_ids[start:end] != NEW
             if known.all():
@@ -261,7 +261,7 @@ class PartRows:
             else:
                 sides = (np.flatnonzero(known), np.flatnonzero(~known))
                 mixed.append(
-                    _Rewriting(number, self._schema(), where, self._place, parts[number], sides)
+                    _RewriteTask(number, self._schema(), where, self._place, parts[number], sides)
                 )
         bounds = _bounds(parts)
         for share, (old, new) in zip(
@@ -282,7 +282,7 @@ class PartRows:
         if self._replacer is not None:
             return self._replacer.replaced(where, table, self)
         shares = [
-            _Replacing(where, tuple(numbers), self._place, parts)
+            _ReplaceTask(where, tuple(numbers), self._place, parts)
             for numbers in even(table, _ROWS_IN_SHARE)
         ]
         return self._run(replace, shares, "finding what is replaced")
@@ -329,7 +329,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsShare:
+class RowsSplit:
     """Some parts of a write, and what was set aside of them."""
 
     place: FragmentTarget
@@ -341,7 +341,7 @@ class RowsShare:
 
 
 def read_rows(
-    share: RowsShare, columns: Sequence[str]
+    share: RowsSplit, columns: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Some columns of the rows of a share that are left, with their positions."""
     start, first = 0, share.first
@@ -357,7 +357,7 @@ def read_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
+class _RewriteTask:
     """A part of which some rows go into one new part, others into another or nowhere."""
 
     number: int
@@ -368,7 +368,7 @@ class _Rewriting:
     rows: tuple[np.ndarray, ...]
 
 
-def rewrite(share: _Rewriting) -> list[list[StagedFragment]]:
+def rewrite(share: _RewriteTask) -> list[list[StagedFragment]]:
     """Write rows of a part again, apart from each other."""
     schema = pa.ipc.read_schema(pa.py_buffer(share.schema))
     if any(map(is_blob, schema)):
@@ -398,7 +398,7 @@ def _some(
 
 
 @dataclass(frozen=True, slots=True)
-class _Replacing:
+class _ReplaceTask:
     """Some fragments of a table, and the rows that may replace theirs."""
 
     where: TableLocator
@@ -407,7 +407,7 @@ class _Replacing:
     parts: tuple[StagedFragment, ...]
 
 
-def replace(share: _Replacing) -> Replaced:
+def replace(share: _ReplaceTask) -> Replaced:
     """Mark what is replaced as deleted."""
     ids = _ids(share.place, share.parts)
     return delete_keys(share.where, share.fragments, KEY, ids)

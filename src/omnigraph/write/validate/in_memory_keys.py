@@ -14,16 +14,16 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
 from omnigraph.write.validate.committed import Committed, any_present
-from omnigraph.write.validate.finding import Crowd, Dangling, Finder, Held
+from omnigraph.write.validate.finder import CardinalityBreach, Dangling, Finder, Held
 
 _ROW, _OTHER = "row~", "other~"
 
 
-class HeldKeys:
+class InMemoryKeys:
     """Takes as many keys as memory does."""
 
     def finder(self, committed: Committed, deltas: Deltas) -> Finder:
-        return HeldFinder(committed, deltas)
+        return InMemoryFinder(committed, deltas)
 
     def superseded(self, rows: RowSource) -> Sequence[int]:
         ids = rows.select([KEY])[KEY]
@@ -38,7 +38,7 @@ class HeldKeys:
         return any_present(table, rows.select([KEY])[KEY].combine_chunks())
 
 
-class HeldFinder:
+class InMemoryFinder:
     """Works on columns, never row by row unless something is wrong."""
 
     at_once = 2
@@ -61,7 +61,7 @@ class HeldFinder:
                 yield position, value
             seen.add(value)
 
-    def known_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
+    def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         ids = delta.column(KEY).combine_chunks()
         known = self._committed.present(delta.table_key, ids)
         if len(known):
@@ -83,7 +83,7 @@ class HeldFinder:
                 values = tuple(record[column] for column in columns)
                 yield Held(record[_ROW], values, ids[first], record[KEY])
 
-    def held_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
         rows = self._valued(delta, columns)
         if not rows.num_rows:
             return
@@ -156,7 +156,7 @@ class HeldFinder:
 
     # -- cardinality ---------------------------------------------------------------------
 
-    def crowds(self, delta: TableDelta, kind: EdgeType) -> Iterator[Crowd]:
+    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
         affected = self._alive(kind, self._affected(delta))
         if not len(affected):
             return
@@ -165,7 +165,7 @@ class HeldFinder:
         for source in affected.to_pylist():
             count = counts.get(source, 0)
             if count < low or (high is not None and count > high):
-                yield Crowd(source, count, _last_row(delta, source))
+                yield CardinalityBreach(source, count, _last_row(delta, source))
 
     def _affected(self, delta: TableDelta) -> pa.Array:
         """New sources of the edges in the delta, and the old ones of what it moves or deletes."""

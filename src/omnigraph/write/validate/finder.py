@@ -38,7 +38,7 @@ class Dangling:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class CardinalityBreach:
     """A source that will have too many or too few edges, and the last row with one of them."""
 
     source: str
@@ -55,13 +55,13 @@ class Finder(Protocol):
     def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         """Rows that have the id of an earlier row of the delta."""
 
-    def known_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
+    def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         """Rows that have the id of a row that is there and stays."""
 
     def repeated_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
         """Rows that have the values of an earlier row of the delta; nulls are free."""
 
-    def held_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
         """Rows that have the values of a row that is there and is not replaced."""
 
     def missing_ends(self, delta: TableDelta, end: str, node_key: str) -> Iterator[Dangling]:
@@ -70,7 +70,7 @@ class Finder(Protocol):
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
         """Edges that stay although the delta takes the node at one end away."""
 
-    def crowds(self, delta: TableDelta, kind: EdgeType) -> Iterator[Crowd]:
+    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
         """Sources whose edges change and end up beyond the bounds of their type."""
 
 

@@ -31,7 +31,7 @@ from omnigraph.write.load.intake import Intake, Sink
 from omnigraph.write.load.ndjson import read_records
 from omnigraph.write.load.rejects import (
     CollectedRejects,
-    Enough,
+    TooManyRejects,
     Reject,
     Rejects,
     file_and_line,
@@ -61,7 +61,7 @@ class Reading:
     def intake(self, sinks: Callable[[Kind], Sink], rejects: Rejects) -> Intake:
         """What takes the records of a share in."""
         return Intake(
-            known_catalog(self.catalog),
+            cached_catalog(self.catalog),
             sinks,
             rejects,
             strict_properties=self.strict_properties,
@@ -119,13 +119,13 @@ class Failed:
         return unpack(self.packed)
 
 
-def read_share(share: Share) -> Done | Failed:
+def read_split(share: Share) -> Done | Failed:
     """Read a share and write what is good of it.
 
     An error that repeating may help is raised; another is an answer, so that whoever asked knows
     what all shares have written and can remove it.
     """
-    sinks: dict[str, PartSink] = {}
+    sinks: dict[str, FragmentSink] = {}
     try:
         return _taken(share, sinks)
     except OmniGraphError as error:
@@ -134,11 +134,11 @@ def read_share(share: Share) -> Done | Failed:
         return Failed(pack(error), {key: tuple(each.parts) for key, each in sinks.items()})
 
 
-def _taken(share: Share, sinks: dict[str, PartSink]) -> Done:
+def _taken(share: Share, sinks: dict[str, FragmentSink]) -> Done:
     reading, split = share.reading, share.split
 
-    def sink(kind: Kind) -> PartSink:
-        found = sinks[kind.table_key] = PartSink(kind, reading.places[kind.table_key])
+    def sink(kind: Kind) -> FragmentSink:
+        found = sinks[kind.table_key] = FragmentSink(kind, reading.places[kind.table_key])
         return found
 
     rejects = CollectedRejects(reading.allowed)
@@ -189,7 +189,7 @@ def locate_rows(locating: Locating) -> list[int]:
 
 
 @lru_cache(maxsize=4)
-def known_catalog(text: str) -> Catalog:
+def cached_catalog(text: str) -> Catalog:
     """A process reads many shares of one load."""
     return catalog_of(text)
 
@@ -224,7 +224,7 @@ def _read(intake: Intake, split: Split) -> _Position:
             kind = intake.find(source.type_name)
             read_parquet(source.path, kind, intake, groups, split.first_row)
         intake.settle()
-    except Enough:
+    except TooManyRejects:
         pass
     return position
 
@@ -290,7 +290,7 @@ class _Range(io.RawIOBase):
         return data
 
 
-class PartSink:
+class FragmentSink:
     """Rows of one type on their way to storage, some at a time."""
 
     def __init__(self, kind: Kind, place: FragmentTarget) -> None:
