@@ -147,7 +147,9 @@ def tag(graph):
 def load_in_parts(graph):
     """As many processes do, which write their shares and give back what they wrote."""
     store = graph._store
-    place = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)["node:Place"]
+    place = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)[
+        "node:Place"
+    ]
     schema = graph.catalog.node_types["Place"].arrow_schema()
     batch = pa.record_batch({"id": ["q"], "name": ["q"], "vec": [None]}, schema=schema)
     parts = write_staged_fragments(place, schema, [batch])

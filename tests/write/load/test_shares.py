@@ -19,7 +19,7 @@ from omnigraph.lang.schema import compile_schema, text_of
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import Extent, read_records
-from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects, Rejects
+from omnigraph.write.load.rejects import CollectedRejects, Rejects, TooManyRejects
 from omnigraph.write.load.spool import PLACE
 from tests.write.load.lines import catalogs, streams
 from tests.write.load.test_decoders import ALL, Rows

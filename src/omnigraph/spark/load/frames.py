@@ -41,13 +41,13 @@ from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.fragments import Runner
 from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadProgress, Progress
 from omnigraph.write.load.rejects import Reject, Rejects, place
 from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import Load, Reader
 from omnigraph.write.load.tables import frame_batches
-from omnigraph.write.fragments import Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa

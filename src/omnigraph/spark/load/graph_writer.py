@@ -13,8 +13,8 @@ from omnigraph.settings import Settings
 from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
 from omnigraph.spark.load.run import task_executor
-from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.session.opening import Moment, opened
+from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
 from omnigraph.write.load.commit import load_into
@@ -106,7 +106,9 @@ class SparkGraph:
         settings = Settings.from_environ()
         with resolve_spark(session, settings.spark_options()) as running:
             joins = KeyJoins.from_text(running, settings.spark_key_bytes)
-            reader = frame_reader(frame_evaluator(progress), task_executor(running, progress), joins=joins)
+            reader = frame_reader(
+                frame_evaluator(progress), task_executor(running, progress), joins=joins
+            )
             return load_into(here.store, here.catalog, job, destination, reader)
 
     def read(

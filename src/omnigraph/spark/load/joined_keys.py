@@ -260,7 +260,9 @@ class JoinedFinder:
 
     # -- cardinality ---------------------------------------------------------------------
 
-    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
+    def cardinality_breaches(
+        self, delta: TableDelta, kind: EdgeType
+    ) -> Iterator[CardinalityBreach]:
         frames = {"d": self._keys.waiting(delta.rows, "src")}
         counted = ["SELECT k0, 1 AS n, row, CAST(NULL AS LONG) AS seq, true AS hit FROM {d}"]
         before = self._committed.before(delta.table_key)

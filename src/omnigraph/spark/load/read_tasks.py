@@ -31,9 +31,9 @@ from omnigraph.write.load.intake import Intake, Sink
 from omnigraph.write.load.ndjson import read_records
 from omnigraph.write.load.rejects import (
     CollectedRejects,
-    TooManyRejects,
     Reject,
     Rejects,
+    TooManyRejects,
     file_and_line,
 )
 from omnigraph.write.load.spool import PLACE

@@ -39,6 +39,7 @@ from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, f
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.fragments import FragmentLedger, FragmentRows, Runner
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.files import SourceFile, Sources
 from omnigraph.write.load.intake import count_ignored
@@ -60,7 +61,6 @@ from omnigraph.write.load.run import (
     is_by_files,
     read_locally,
 )
-from omnigraph.write.fragments import FragmentRows, FragmentLedger, Runner
 from omnigraph.write.validate.violations import Violation
 
 if TYPE_CHECKING:

@@ -70,7 +70,9 @@ class Finder(Protocol):
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
         """Edges that stay although the delta takes the node at one end away."""
 
-    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
+    def cardinality_breaches(
+        self, delta: TableDelta, kind: EdgeType
+    ) -> Iterator[CardinalityBreach]:
         """Sources whose edges change and end up beyond the bounds of their type."""
 
 

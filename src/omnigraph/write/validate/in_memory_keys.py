@@ -156,7 +156,9 @@ class InMemoryFinder:
 
     # -- cardinality ---------------------------------------------------------------------
 
-    def cardinality_breaches(self, delta: TableDelta, kind: EdgeType) -> Iterator[CardinalityBreach]:
+    def cardinality_breaches(
+        self, delta: TableDelta, kind: EdgeType
+    ) -> Iterator[CardinalityBreach]:
         affected = self._alive(kind, self._affected(delta))
         if not len(affected):
             return
