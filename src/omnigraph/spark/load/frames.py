@@ -208,7 +208,7 @@ def frame_reader(
     return read
 
 
-# -- frame_evaluator ---------------------------------------------------------------------------------------
+# -- evaluation -----------------------------------------------------------------------------------
 
 
 def frame_evaluator(progress: Progress | None = None) -> Ask:
