@@ -14,6 +14,7 @@ from omnigraph.errors import InputError, LimitExceeded, MemoryExceeded
 from omnigraph.read import sources
 from omnigraph.read.frame import Frame
 from omnigraph.topology.edges import EdgeIndex
+from omnigraph.topology.nodes import NodeIndex
 from tests.read.conftest import ask
 
 SCHEMA = """\
@@ -143,7 +144,7 @@ def test_a_column_that_is_too_wide_is_not_held(ring, monkeypatch):
     monkeypatch.setattr(sources, "_WIDEST", 64)
     text = "match { $p: P } return { $p.text } limit 1"
     assert [ask(ring, text) for _ in range(3)] == [[{"p.text": "a fox"}]] * 3
-    index = ring._topology.cached_nodes(sources.table_id(_pin(ring)))
+    index = ring._topology.get(sources.table_id(_pin(ring)), NodeIndex)
     assert index is None or not index.cache.has("text")
 
 

@@ -51,28 +51,28 @@ def test_intermediate_rows_that_do_not_fit_are_refused_before_they_are_made(peop
 def test_a_query_is_cancelled_from_another_thread(people, monkeypatch):
     """While it runs, between two steps."""
     cancel = Cancel()
-    inside, told = threading.Event(), []
-    real = run_module.Run._step
+    inside, messages = threading.Event(), []
+    real = run_module.Run.run_step
 
-    def slow(self, *arguments):
+    def slow(self, *arguments, **options):
         inside.set()
         while not cancel.is_set:
             pass
-        return real(self, *arguments)
+        return real(self, *arguments, **options)
 
     def query():
         try:
             ask(people, PAIRS, cancel=cancel)
         except Cancelled as error:
-            told.append(error.message)
+            messages.append(error.message)
 
-    monkeypatch.setattr(run_module.Run, "_step", slow)
+    monkeypatch.setattr(run_module.Run, "run_step", slow)
     running = threading.Thread(target=query)
     running.start()
     assert inside.wait(60)
     cancel.set()
     running.join(60)
-    assert told == ["the query was cancelled"]
+    assert messages == ["the query was cancelled"]
 
 
 def test_a_query_that_is_cancelled_before_it_starts_does_not_start(people):

@@ -23,7 +23,7 @@ VARIANTS = {
     "little is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
     "nothing is held": {
         (sources, "_SMALL"): 0,
-        (sources.NodeSource, "is_asked_again"): lambda *_: False,
+        (sources.NodeSource, "is_used_again"): lambda *_: False,
     },
     "everything is held": {(sources, "_SMALL"): 0, (sources, "_SHARE"): 10**6},
     "batches are tiny": {(engine, "_FIRST_BATCH"): 1, (engine, "_BATCH"): 2},

@@ -8,6 +8,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import InputError, QueryError
 from omnigraph.read.sources import table_id
+from omnigraph.topology.edges import EdgeIndex
 from tests.read.conftest import SCHEMA as PEOPLE
 from tests.read.conftest import ask, column
 
@@ -646,4 +647,4 @@ def test_only_the_edges_that_a_query_names_are_built(crowd, monkeypatch):
 
 def _is_held(graph, key):
     pin = graph._store.manifest(None).current().pin(key)
-    return graph._topology.cached_edges(table_id(pin)) is not None
+    return graph._topology.get(table_id(pin), EdgeIndex) is not None

@@ -18,16 +18,9 @@ from omnigraph.plan.nodes import MutationPlan, ReadPlan
 P = TypeVar("P", ReadPlan, MutationPlan)
 
 
-def bind(plan: P, values: Mapping[str, typed.Value], only: frozenset[int] | None = None) -> P:
-    """The plan with every parameter replaced by its value (see ``convert_params``).
-
-    ``only`` are the expressions to look at, by identity, where the others are known to be done.
-    """
-
-    def change(expr: typed.TypedExpr) -> typed.TypedExpr:
-        return expr if only is not None and id(expr) not in only else bind_expr(expr, values)
-
-    return plan.map_exprs(change)
+def bind(plan: P, values: Mapping[str, typed.Value]) -> P:
+    """The plan with every parameter replaced by its value (see ``convert_params``)."""
+    return plan.map_exprs(lambda expr: bind_expr(expr, values))
 
 
 def bind_expr(expr: typed.TypedExpr, values: Mapping[str, typed.Value]) -> typed.TypedExpr:

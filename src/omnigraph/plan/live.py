@@ -32,7 +32,7 @@ def final_variables(plan: ReadPlan) -> frozenset[str]:
         names |= typed.variables(key.expr)
     if plan.order and not is_aggregate(plan) and not plan.distinct:
         # Rows that the keys leave equal are told apart by the ids of all their variables.
-        names |= {name for name in bound(plan.pipeline) if not typed.is_hidden(name)}
+        names |= set(named_variables(plan))
     if not is_aggregate(plan):
         return frozenset(names)
     # How many rows there are is all that `count($v)` asks for.
@@ -50,6 +50,11 @@ def final_variables(plan: ReadPlan) -> frozenset[str]:
         for name in typed.variables(column.expr)
     }
     return frozenset(names - (counted - others))
+
+
+def named_variables(plan: ReadPlan) -> list[str]:
+    """The variables that the query names, sorted."""
+    return sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
 
 
 def is_row_count(expr: typed.Aggregate) -> bool:

@@ -186,6 +186,14 @@ class ReadPlan:
         """What a sort key means: a column of the result stands for its expression."""
         return self.columns[expr.position].expr if isinstance(expr, Output) else expr
 
+    def output_order(self) -> list[tuple[int, bool]]:
+        """The order of groups: positions of result columns, and whether each is descending."""
+        keys = []
+        for key in self.order:
+            assert isinstance(key.expr, Output), "groups are ordered by what is returned"
+            keys.append((key.expr.position, key.descending))
+        return keys
+
     def map_exprs(self, change: Rewrite) -> ReadPlan:
         return ReadPlan(
             self.name,

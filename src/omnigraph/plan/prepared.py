@@ -93,21 +93,32 @@ class PreparedQuery:
     ready: ReadPlan
     """As it is run, but for its parameters."""
     info: PlanInfo
-    open: frozenset[int]
-    """Which expressions of ``ready`` hold parameters, by identity."""
+    open_steps: tuple[int, ...]
+    """The steps with parameters."""
+    is_output_open: bool
+    """Whether the columns or the order have parameters."""
 
     @classmethod
     def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
         by_id = replace(plan, pipeline=tuple(_by_id(step, catalog) for step in plan.pipeline))
         ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
-        open_ = frozenset(id(expr) for expr in plan_exprs(ready) if _is_open(expr))
-        return cls(plan, ready, PlanInfo.of(ready), open_)
+        open_steps = [
+            n for n, step in enumerate(ready.pipeline) if any(map(_is_open, step.exprs()))
+        ]
+        output = [*(column.expr for column in ready.columns), *(key.expr for key in ready.order)]
+        is_output_open = any(map(_is_open, output))
+        return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
         """The plan with every parameter replaced by its value (see ``convert_params``)."""
-        if not self.open:
+        if self.is_output_open:
+            return bind(self.ready, values)
+        if not self.open_steps:
             return self.ready
-        return bind(self.ready, values, self.open)
+        pipeline = list(self.ready.pipeline)
+        for index in self.open_steps:
+            pipeline[index] = pipeline[index].map_exprs(lambda expr: bind_expr(expr, values))
+        return replace(self.ready, pipeline=tuple(pipeline))
 
 
 def _is_open(expr: typed.TypedExpr) -> bool:

@@ -14,7 +14,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import SET_FUNCTIONS
 from omnigraph.read.frame import Frame, Numbers, sums
-from omnigraph.read.order import Key, sorted_places
+from omnigraph.read.order import SortColumn, sort_indices
 from omnigraph.read.values import values_of
 from omnigraph.topology.sets import distinct
 
@@ -214,7 +214,7 @@ def _extreme(
     places = np.flatnonzero(valid)
     there, own = values.take(pa.array(places)), groups[places]
     is_max = expr.function is typed.AggregateFunction.MAX
-    order = sorted_places([Key(pa.array(own)), Key(there, is_max)], run.guard.check)
+    order = sort_indices([SortColumn(pa.array(own)), SortColumn(there, is_max)], run.guard.check)
     sorted_groups = own[order]
     first = np.ones(len(order), bool)
     first[1:] = sorted_groups[1:] != sorted_groups[:-1]

@@ -1,8 +1,8 @@
-"""Work that may take long goes in blocks, so that a query can be ended between two of them.
+"""Long work is done in blocks, so that a query can be cancelled between two of them.
 
-A step that makes many rows out of each (a product, a walk along edges) is given only so many that
-about ``ROWS`` come out, and the steps behind it run on these before the next are made. So what is
-in memory at once is what the pipeline leaves, and not what its widest step makes.
+A step that multiplies rows (a product, a traversal) is run on so few rows at a time that about
+``ROWS`` result, and the steps after it run on these before the next block. So memory follows what
+the pipeline leaves, not what its widest step produces.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from omnigraph.read.sources import EdgeSource
 
 ROWS = 1 << 20
-"""About so many rows are made at once."""
+"""The approximate number of rows of a block."""
 BYTES = 64 << 20
-"""About so many bytes of values are gathered at once."""
-# An adjacency that is not in memory is not made to know how much so few rows become.
+"""The approximate size of the values of a block."""
+# For up to so many rows, no adjacency is built just to learn how many rows they become.
 _FEW_STARTS = 4_096
-# So few values are gathered at once without asking how wide they are.
+# Up to so many values are read at once, whatever their width.
 _FEW_VALUES = 8_192
-# Answers about so few nodes are not kept.
+# Answers about so few nodes are not stored.
 _FEW_ASKED = 4_096
 
 
 def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
-    """Rows in blocks that become about ``ROWS`` each; none where all of them are one block.
+    """Rows in blocks that become about ``ROWS`` each; none if one block is enough.
 
     ``counts`` is what each row becomes: the same number for all, or one for each.
     """
@@ -51,10 +51,10 @@ def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
         if frame.rows <= size:
             return None
         return (frame.slice(start, size) for start in range(0, frame.rows, size))
-    found = cuts(counts)
-    if len(found) < 2:
+    ranges = cuts(counts)
+    if len(ranges) < 2:
         return None
-    return (frame.slice(start, end - start) for start, end, _ in found)
+    return (frame.slice(start, end - start) for start, end, _ in ranges)
 
 
 def cuts(counts: Ints) -> list[tuple[int, int, int]]:
@@ -80,9 +80,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
 def step_blocks(
     run: Run, step: PlanStep, frame: Frame, live: frozenset[str]
 ) -> Iterator[Frame] | None:
-    """The blocks of rows that a step should be given one by one; none for all at once."""
-    if frame.rows < 2:
-        return None
+    """The blocks of rows that a step should be run on one by one; none for all at once."""
     match step:
         case NodeScan():
             return blocks(frame, run.scanned(step, live).rows)
@@ -127,7 +125,7 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
 
 
 def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: Frame) -> int:
-    """From each of many different starts all nodes may be reached; equal ones are walked once."""
+    """Each of many distinct starts may reach all nodes; equal starts are traversed once."""
     starts = most_starts(len(source.near(step.direction).ids))
     numbers = run.numbers(frame, step.src)
     if frame.rows <= starts or len(distinct(numbers)) < frame.rows:
@@ -138,9 +136,9 @@ def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: F
 def together(
     frames: Iterable[Frame], guard: ResourceGuard, *, weighted: bool | None = None
 ) -> Frame:
-    """What is left of blocks, as one frame.
+    """The frames of blocks as one frame.
 
-    Rows that are equal become one where ``weighted`` says whether it matters how many they were.
+    Unless ``weighted`` is none, equal rows are merged, with or without their number.
     """
     kept: list[Frame] = []
     size = 0
@@ -153,8 +151,8 @@ def together(
                 guard.hold(2 * size)
     if len(kept) < 2:
         return kept[0] if kept else last
-    found = _concatenated(kept)
-    return found if weighted is None else found.merged(weighted=weighted)
+    frame = _concatenated(kept)
+    return frame if weighted is None else frame.merged(weighted=weighted)
 
 
 def _concatenated(frames: Sequence[Frame]) -> Frame:
@@ -174,52 +172,51 @@ def _concatenated(frames: Sequence[Frame]) -> Frame:
 
 def kept_rows(run: Run, frame: Frame, condition: typed.TypedExpr) -> Frame:
     """The rows for which a condition is true."""
-    parts = run.guard.between(_value_blocks(run, frame, condition) or [frame])
-    found = (part.where(keeps(run, part, condition)) for part in parts)
-    return together(found, run.guard)
+    pieces = run.guard.between(_value_blocks(run, frame, condition) or [frame])
+    return together((b.where(keeps(run, b, condition)) for b in pieces), run.guard)
 
 
 def values_in_blocks(
     read: Callable[[npt.NDArray[np.integer]], dict[str, pa.Array]],
-    places: npt.NDArray[np.integer],
+    rows: npt.NDArray[np.integer],
     width: Callable[[], int],
     guard: ResourceGuard,
 ) -> dict[str, pa.Array]:
-    """Columns for many places; refused before they are there when they are too much."""
-    if len(places) <= _FEW_VALUES:
-        return read(places)
-    row = width()
-    guard.hold(len(places) * row)
-    size = max(BYTES // max(row, 1), 1)
-    if len(places) <= size:
-        return read(places)
-    starts = guard.between(range(0, len(places), size))
-    parts = [read(places[start : start + size]) for start in starts]
-    return {n: one_array(pa.chunked_array([part[n] for part in parts])) for n in parts[0]}
+    """Columns of many rows; refused before they are read if they need too much memory."""
+    if len(rows) <= _FEW_VALUES:
+        return read(rows)
+    row_bytes = width()
+    guard.hold(len(rows) * row_bytes)
+    size = max(BYTES // max(row_bytes, 1), 1)
+    if len(rows) <= size:
+        return read(rows)
+    starts = guard.between(range(0, len(rows), size))
+    pieces = [read(rows[start : start + size]) for start in starts]
+    return {n: one_array(pa.chunked_array([piece[n] for piece in pieces])) for n in pieces[0]}
 
 
-class Answers:
-    """What is known of nodes by their numbers; each is asked once in a query."""
+class Memo:
+    """Yes-or-no answers about nodes by number; every node is asked about once in a query."""
 
     def __init__(self) -> None:
-        self._known: Mask = np.zeros(0, bool)
+        self._answered: Mask = np.zeros(0, bool)
         self._yes: Mask = np.zeros(0, bool)
 
-    def of(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
-        """The answer for each number; ``ask`` is given the different ones that are new."""
-        if len(numbers) <= _FEW_ASKED and not len(self._known):
+    def lookup(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
+        """The answer for each number; ``ask`` is given the distinct ones that are new."""
+        if len(numbers) <= _FEW_ASKED and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
             return ask(unique)[inverse]
-        most = int(numbers.max()) + 1
-        if most > len(self._known):
-            more = np.zeros(most - len(self._known), bool)
-            self._known = np.concatenate([self._known, more])
+        size = int(numbers.max()) + 1
+        if size > len(self._answered):
+            more = np.zeros(size - len(self._answered), bool)
+            self._answered = np.concatenate([self._answered, more])
             self._yes = np.concatenate([self._yes, more])
-        flags = np.zeros(len(self._known), bool)
+        flags = np.zeros(len(self._answered), bool)
         flags[numbers] = True
-        new = np.flatnonzero(flags & ~self._known).astype(np.int32)
+        new = np.flatnonzero(flags & ~self._answered).astype(np.int32)
         if len(new):
             self._yes[new] = ask(new)
-            self._known[new] = True
-        found: Mask = self._yes[numbers]
-        return found
+            self._answered[new] = True
+        answers: Mask = self._yes[numbers]
+        return answers

@@ -56,12 +56,12 @@ def _step(run: Run, step: PlanStep, rows: float) -> tuple[dict[str, Any], float]
 def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]:
     source = run.nodes(step.type_name)
     count = 0 if source is None else source.rows
-    by_key = source is not None and any(_names_one(each) for each in step.filters)
+    by_key = source is not None and any(_names_one(condition) for condition in step.filters)
     expected = min(1.0, count) if by_key else count * _KEPT ** min(len(step.filters), 2)
-    held = source is not None and source.cached_index() is not None
+    is_cached = source is not None and source.cached_index() is not None
     note = {
         "step": f"scan ${step.variable}",
-        "by": "key" if by_key else "memory" if held else "storage",
+        "by": "key" if by_key else "memory" if is_cached else "storage",
         "table_rows": count,
         "rows": round(rows * expected),
     }

@@ -1,8 +1,8 @@
-"""From bound variables along edges: to new ones, or between two that are bound."""
+"""Traversals along edges: to a new variable, or between two bound ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,171 +15,172 @@ from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.strategy import TraversalMode
 from omnigraph.read.traverse import Reached, Step, reach
 from omnigraph.read.values import keeps
-from omnigraph.topology.adjacency import EdgeAdjacency, spread
+from omnigraph.topology.adjacency import Adjacency, spread
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
-# What a row takes while it is made: its owner, its place and its target.
+# The bytes of a row under construction: its owner, its index and its target.
 _ROW_BYTES = 24
+# Distinct starts are counted exactly only below so many.
+_FEW_STARTS = 4_096
 
 Sources = npt.NDArray[np.integer]
-Edges = Callable[[Sources], tuple[Ints, Numbers, Ints]]
 
 
-class Walk:
-    """One traversal: which edges, which way, by which means."""
+class Traversal:
+    """One traversal: which edges, which direction, by index or by adjacency."""
 
     def __init__(self, run: Run, step: Expand | Connect, source: EdgeSource, starts: int) -> None:
+        self.source = source
         self.direction = str(step.direction)
         self.min_hops = step.min_hops
         self.max_hops = source.hops(step)
-        self.source = source
+        self.is_empty = not source.rows or self.min_hops > self.max_hops
         self._guard = run.guard
-        self.near = source.near(step.direction)
-        self._choice = source.choice(run.context.traversal, step, starts)
+        self._near = source.near(step.direction)
+        choice = source.choice(run.context.traversal, step, starts)
+        self.is_cached = choice.mode is TraversalMode.CSR
+        """Whether it uses an adjacency in memory."""
         if run.profiled:
-            run.note(self._choice.to_json())
+            run.note(choice.to_json())
 
-    @property
-    def is_cached(self) -> bool:
-        return self._choice.mode is TraversalMode.CSR
-
-    @property
-    def nodes(self) -> int | None:
-        """One more than the greatest number there can be; an index may meet new ids."""
-        return len(self.near.ids) if self.is_cached else None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.source.rows or self.min_hops > self.max_hops
+    def adjacency(self) -> Adjacency:
+        return self.source.index().adjacency(self.direction)
 
     def neighbours(self, sources: Sources) -> tuple[Ints, Numbers]:
-        """Different neighbours of numbers."""
+        """The distinct neighbours of numbers."""
         if self.is_cached:
-            adjacency = self.source.index().adjacency(self.direction)
-            # Before the neighbours are there, it is clear how many they are.
-            self._guard.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
-            return adjacency.neighbours(sources)
-        unique, inverse = np.unique(sources, return_inverse=True)
-        found = plain(self.source.looked_up(self.direction, unique.astype(np.int32)))
-        self._guard.hold(int(found.degrees(inverse).sum()) * _ROW_BYTES)
-        return found.neighbours(inverse)
+            adjacency = self.adjacency()
+        else:
+            unique, sources = np.unique(sources, return_inverse=True)
+            adjacency = plain(self.source.look_up(self.direction, unique.astype(np.int32)))
+        # The number of neighbours is known before they are materialized.
+        self._guard.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
+        return adjacency.neighbours(sources)
 
-    def hop(self) -> Step:
-        """Different neighbours of numbers, of so many at a time that they are a block."""
-        if not self.is_cached:
-            return lambda sources: [self.neighbours(sources)]
-        adjacency = self.source.index().adjacency(self.direction)
+    def edges(self, sources: Sources) -> tuple[Ints, Numbers, Ints]:
+        """Every edge of numbers."""
+        if self.is_cached:
+            adjacency = self.source.index().edge_adjacency(self.direction)
+        else:
+            unique, sources = np.unique(sources, return_inverse=True)
+            adjacency = self.source.look_up(self.direction, unique.astype(np.int32))
+        self._guard.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
+        return adjacency.edges(sources)
 
-        def walked(sources: Sources) -> Iterator[tuple[Ints, Numbers]]:
+    def reached(self, starts: Numbers) -> tuple[Ints, Numbers]:
+        """The nodes reached from each start by all hops, with the index of their start."""
+        if self.max_hops == 1:
+            return self.neighbours(starts)
+        unique, inverse = np.unique(starts, return_inverse=True)
+        pairs = self.reached_once(unique.astype(np.int32))
+        if len(unique) == len(starts) and bool((unique == starts).all()):
+            return pairs.owners, pairs.targets
+        counts = np.bincount(pairs.owners, minlength=len(unique))
+        begins = np.cumsum(counts) - counts
+        self._guard.hold(int(counts[inverse].sum()) * 20)
+        owners, indices = spread(begins[inverse], counts[inverse])
+        return owners, pairs.targets[indices]
+
+    def reached_once(self, starts: Numbers) -> Reached:
+        """The nodes reached from distinct starts by several hops."""
+        if self.is_cached:
+            hop, nodes = self._hop_in_blocks(), len(self._near.ids)
+            return reach(hop, starts, self.min_hops, self.max_hops, nodes, self._guard)
+        # An index may return new ids, so the number of nodes is unknown.
+        return reach(
+            lambda sources: [self.neighbours(sources)],
+            starts,
+            self.min_hops,
+            self.max_hops,
+            None,
+            self._guard,
+        )
+
+    def _hop_in_blocks(self) -> Step:
+        adjacency = self.adjacency()
+
+        def hop(sources: Sources) -> Iterator[tuple[Ints, Numbers]]:
             for start, end, count in self._guard.between(cuts(adjacency.degrees(sources))):
                 self._guard.hold(count * _ROW_BYTES)
                 owners, targets = adjacency.neighbours(sources[start:end])
                 yield (owners + start if start else owners), targets
 
-        return walked
-
-    def edges(self) -> Edges:
-        """Every edge of numbers."""
-        if self.is_cached:
-            adjacency = self.source.index().edge_adjacency(self.direction)
-
-            def walked(sources: Sources) -> tuple[Ints, Numbers, Ints]:
-                self._guard.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
-                return adjacency.edges(sources)
-
-            return walked
-
-        def looked_up(sources: Sources) -> tuple[Ints, Numbers, Ints]:
-            unique, inverse = np.unique(sources, return_inverse=True)
-            found: EdgeAdjacency = self.source.looked_up(self.direction, unique.astype(np.int32))
-            self._guard.hold(int(found.degrees(inverse).sum()) * (_ROW_BYTES + 8))
-            return found.edges(inverse)
-
-        return looked_up
-
-    def all_reached(self, starts: Numbers) -> Reached:
-        """What different starts reach by all hops."""
-        return reach(self.hop(), starts, self.min_hops, self.max_hops, self.nodes, self._guard)
+        return hop
 
     def degrees(self, sources: Numbers) -> Ints | None:
-        """How many neighbours numbers have, where that is known without looking at them."""
+        """The number of neighbours, where it is known without materializing them."""
         if not self.is_cached or self.max_hops > 1 or not self.source.is_complete():
             return None
-        return self.source.index().adjacency(self.direction).degrees(sources)
+        return self.adjacency().degrees(sources)
+
+
+def _traversal(run: Run, step: Expand | Connect, frame: Frame) -> tuple[Traversal, Numbers] | None:
+    """The traversal of a step from the rows of a frame; none if nothing can be reached."""
+    source = run.edges(step.edge_type)
+    if source is None or not frame.rows:
+        return None
+    starts = run.numbers(frame, step.src)
+    count = len(distinct(starts)) if 1 < len(starts) < _FEW_STARTS else len(starts)
+    traversal = Traversal(run, step, source, count)
+    return None if traversal.is_empty else (traversal, starts)
 
 
 def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
-    """One row for each row and each node that is reached from its source."""
-    source = run.edges(step.edge_type)
-    if source is None or not frame.rows:
-        return _none(frame, step)
-    starts = run.numbers(frame, step.src)
-    walk = Walk(run, step, source, len(distinct(starts)) if len(starts) < 4096 else len(starts))
-    if walk.is_empty:
-        return _none(frame, step)
+    """One row for each row and each node reached from its source."""
+    begun = _traversal(run, step, frame)
+    if begun is None:
+        return _no_rows(frame, step, step.dst)
+    traversal, starts = begun
     if step.edge_variable is not None:
-        return _expand_edges(run, step, frame, walk, starts)
-    is_asked_for = step.dst in live
-    if not is_asked_for and not step.dst_filters:
-        degrees = walk.degrees(starts)
+        return _expand_edges(run, step, frame, traversal, starts)
+    is_needed = step.dst in live
+    if not is_needed and not step.dst_filters:
+        degrees = traversal.degrees(starts)
         if degrees is not None:
             run.note({"counted": True})
             return _counted(frame, degrees, weighted=weighted)
-    owners, targets = _reached(run, walk, starts)
+    owners, targets = traversal.reached(starts)
     run.guard.check()
-    kept = _selected(run, step, walk, targets)
+    kept = _selected(run, step, traversal, targets)
     if kept is not None:
         owners, targets = owners[kept], targets[kept]
-    if not is_asked_for:
+    if not is_needed:
         return _counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
-    found = frame.keeping(live).take(owners)
-    found.nodes[step.dst] = targets
-    return found
+    rows = frame.keeping(live).take(owners)
+    rows.nodes[step.dst] = targets
+    return rows
 
 
-def _none(frame: Frame, step: Expand) -> Frame:
-    found = frame.slice(0, 0)
-    found.nodes[step.dst] = np.empty(0, np.int32)
+def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Frame:
+    rows = frame.slice(0, 0)
+    if dst is not None:
+        rows.nodes[dst] = np.empty(0, np.int32)
     if step.edge_variable is not None:
-        found.edges[step.edge_variable] = np.empty(0, np.int64)
-    return found
+        rows.edges[step.edge_variable] = np.empty(0, np.int64)
+    return rows
 
 
 def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
-    """Nobody asks which nodes were reached: only whether, or how many."""
-    there = counts > 0
-    kept = frame.where(there)
-    if weighted:
-        weights = times(kept.counts(), counts[there])
-        return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
-    return kept
+    """The reached nodes are not needed: only whether there are any, or how many."""
+    reached = counts > 0
+    kept = frame.where(reached)
+    if not weighted:
+        return kept
+    weights = times(kept.counts(), counts[reached])
+    return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
 
 
-def _reached(run: Run, walk: Walk, starts: Numbers) -> tuple[Ints, Numbers]:
-    if walk.max_hops == 1:
-        return walk.neighbours(starts)
-    unique, inverse = np.unique(starts, return_inverse=True)
-    found = walk.all_reached(unique.astype(np.int32))
-    if len(unique) == len(starts) and bool((unique == starts).all()):
-        return found.owners, found.targets
-    counts = np.bincount(found.owners, minlength=len(unique))
-    begins = np.cumsum(counts) - counts
-    run.guard.hold(int(counts[inverse].sum()) * 20)
-    owners, places = spread(begins[inverse], counts[inverse])
-    return owners, found.targets[places]
-
-
-def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | None:
-    """Which targets are there and pass the filters of the step; none when all do."""
-    nodes = run.nodes(step.dst_type)
-    assert nodes is not None
-    is_complete = walk.is_cached and walk.source.is_complete()
+def _selected(run: Run, step: Expand, traversal: Traversal, targets: Numbers) -> Mask | None:
+    """Which targets exist and pass the filters of the step; none when all do."""
+    is_complete = traversal.is_cached and traversal.source.is_complete()
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
+    nodes = run.nodes(step.dst_type)
+    assert nodes is not None
 
     def passing(unique: Numbers) -> Mask:
         frame = Frame(len(unique), {step.dst: unique})
@@ -192,64 +193,55 @@ def _selected(run: Run, step: Expand, walk: Walk, targets: Numbers) -> Mask | No
         passed[frame.nodes[step.dst]] = True
         return passed[unique]
 
-    return run.answers(step).of(targets, passing)
+    return run.memo(step).lookup(targets, passing)
 
 
-def _expand_edges(run: Run, step: Expand, frame: Frame, walk: Walk, starts: Numbers) -> Frame:
+def _expand_edges(
+    run: Run, step: Expand, frame: Frame, traversal: Traversal, starts: Numbers
+) -> Frame:
     """One row for each edge."""
     assert step.edge_variable is not None
-    owners, targets, rows = walk.edges()(starts)
+    owners, targets, rows = traversal.edges(starts)
     run.guard.hold(len(owners) * (frame.width + 16))
     run.guard.check()
-    kept = _selected(run, step, walk, targets)
+    kept = _selected(run, step, traversal, targets)
     if kept is not None:
         owners, targets, rows = owners[kept], targets[kept], rows[kept]
-    found = frame.take(owners)
-    found.nodes[step.dst] = targets
-    found.edges[step.edge_variable] = rows
+    result = frame.take(owners)
+    result.nodes[step.dst] = targets
+    result.edges[step.edge_variable] = rows
     for condition in step.edge_filters:
-        found = found.where(keeps(run, found, condition))
-    return found
+        result = result.where(keeps(run, result, condition))
+    return result
 
 
-# -- between two that are bound ---------------------------------------------------------------
+# -- between two bound variables --------------------------------------------------------------
 
 
 def connect(run: Run, step: Connect, frame: Frame) -> Frame:
     """Keep the rows whose two nodes are joined."""
-    source = run.edges(step.edge_type)
-    if source is None or not frame.rows:
-        return _none_joined(frame, step)
-    src, dst = run.numbers(frame, step.src), run.numbers(frame, step.dst)
-    walk = Walk(run, step, source, len(distinct(src)) if len(src) < 4096 else len(src))
-    if walk.is_empty:
-        return _none_joined(frame, step)
+    begun = _traversal(run, step, frame)
+    if begun is None:
+        return _no_rows(frame, step)
+    traversal, src = begun
+    dst = run.numbers(frame, step.dst)
     if step.edge_variable is not None:
-        owners, targets, rows = walk.edges()(src)
+        owners, targets, rows = traversal.edges(src)
         kept = targets == dst[owners]
-        found = frame.take(owners[kept])
-        found.edges[step.edge_variable] = rows[kept]
+        result = frame.take(owners[kept])
+        result.edges[step.edge_variable] = rows[kept]
         for condition in step.edge_filters:
-            found = found.where(keeps(run, found, condition))
-        return found
-    if walk.max_hops == 1 and walk.is_cached:
-        adjacency = source.index().adjacency(walk.direction)
-        return frame.where(adjacency.contains(src, dst))
-    return frame.where(_joined(run, walk, src, dst))
-
-
-def _none_joined(frame: Frame, step: Connect) -> Frame:
-    found = frame.slice(0, 0)
-    if step.edge_variable is not None:
-        found.edges[step.edge_variable] = np.empty(0, np.int64)
-    return found
-
-
-def _joined(run: Run, walk: Walk, src: Numbers, dst: Numbers) -> Mask:
-    """Walk from every different source, and look for the pairs among what is reached."""
+            result = result.where(keeps(run, result, condition))
+        return result
+    if traversal.max_hops == 1 and traversal.is_cached:
+        return frame.where(traversal.adjacency().contains(src, dst))
+    # Traverse from every distinct source, and look the pairs up among those reached.
     unique, inverse = np.unique(src, return_inverse=True)
     starts = unique.astype(np.int32)
-    owners, targets = walk.neighbours(starts) if walk.max_hops == 1 else walk.all_reached(starts)
+    if traversal.max_hops == 1:
+        owners, targets = traversal.neighbours(starts)
+    else:
+        owners, targets = traversal.reached_once(starts)
     pairs = (owners << 32) | targets
     pairs.sort()
-    return among((inverse.astype(np.int64) << 32) | dst, pairs)
+    return frame.where(among((inverse.astype(np.int64) << 32) | dst, pairs))

@@ -7,7 +7,7 @@ number of paths that lead there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,15 +52,15 @@ class Frame:
         """About how many bytes one row takes."""
         return self.nbytes // self.rows if self.rows else 8 * (len(self.nodes) + len(self.edges))
 
-    def take(self, places: Ints) -> Frame:
-        """The rows at some places, in that order."""
-        taken = pa.array(places) if self.values else None
+    def take(self, indices: Ints) -> Frame:
+        """The rows at some indices, in that order."""
+        taken = pa.array(indices) if self.values else None
         return Frame(
-            len(places),
-            {name: column[places] for name, column in self.nodes.items()},
-            {name: column[places] for name, column in self.edges.items()},
+            len(indices),
+            {name: column[indices] for name, column in self.nodes.items()},
+            {name: column[indices] for name, column in self.edges.items()},
             {key: column.take(taken) for key, column in self.values.items()},
-            None if self.weights is None else self.weights[places],
+            None if self.weights is None else self.weights[indices],
         )
 
     def where(self, mask: Mask) -> Frame:
@@ -96,6 +96,14 @@ class Frame:
         """How many rows of the query all rows stand for, as an array of one."""
         return sums(np.zeros(self.rows, np.int64), self.counts(), 1)
 
+    def repeated(self, size: int) -> Iterator[Frame]:
+        """Every row as often as it counts, ``size`` rows at a time."""
+        self.total()
+        for indices in repeat_indices(self.counts(), size):
+            rows = self.take(indices)
+            rows.weights = None
+            yield rows
+
     def merged(self, *, weighted: bool) -> Frame:
         """Equal rows as one, where that is cheap; ``weighted`` keeps how many they were."""
         if self.values or self.edges or len(self.nodes) > 1 or not self.rows:
@@ -105,6 +113,15 @@ class Frame:
         ((name, numbers),) = self.nodes.items()
         kept, weights = _grouped(numbers, self.weights, weighted=weighted)
         return Frame(len(kept), {name: kept}, weights=weights)
+
+
+def repeat_indices(weights: Ints, size: int) -> Iterator[Ints]:
+    """Every row index as often as the row counts, ``size`` at a time."""
+    ends = np.cumsum(weights)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, size):
+        wanted = np.arange(start, min(start + size, total))
+        yield np.searchsorted(ends, wanted, side="right")
 
 
 def _grouped(

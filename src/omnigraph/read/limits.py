@@ -115,7 +115,7 @@ class ResourceGuard:
                 details={"bytes": size, "max_memory": most},
             )
 
-    def result(self, rows: int) -> None:
+    def check_rows(self, rows: int) -> None:
         """Raise when the result has too many rows."""
         most = self._limits.max_rows
         if most is not None and rows > most:

@@ -22,19 +22,22 @@ _WORTH_IT = 4
 _MANY = 1 << 17
 
 
-class Key(NamedTuple):
+class SortColumn(NamedTuple):
     """The values to sort by, and which way."""
 
     values: pa.Array
     descending: bool = False
 
+    def take(self, indices: Ints) -> SortColumn:
+        return SortColumn(self.values.take(pa.array(indices)), self.descending)
 
-def sorted_places(keys: Sequence[Key], check: Check = unlimited) -> Ints:
+
+def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:
     """The places of the rows in the order of several keys; equal rows stay as they were.
 
     ``check`` runs before each key where there are many rows.
     """
-    columns = [Key(c, key.descending) for key in keys for c in _comparable(key.values)]
+    columns = [SortColumn(c, key.descending) for key in keys for c in _comparable(key.values)]
     if len(columns[0].values) >= _MANY:
         return _one_after_the_other(columns, check)
     names = [str(number) for number in range(len(columns))]
@@ -45,7 +48,7 @@ def sorted_places(keys: Sequence[Key], check: Check = unlimited) -> Ints:
     return found
 
 
-def _one_after_the_other(columns: Sequence[Key], check: Check) -> Ints:
+def _one_after_the_other(columns: Sequence[SortColumn], check: Check) -> Ints:
     """By the last key first: each sort keeps the order of those before it among equal rows."""
     order: Ints = np.arange(len(columns[0].values), dtype=np.int64)
     for column in reversed(columns):
@@ -100,7 +103,7 @@ def _epoch(kind: pa.DataType) -> pa.Scalar:
     return pa.array([0], date_width(kind)).view(kind)[0]
 
 
-def first_candidates(key: Key, count: int) -> Ints | None:
+def first_candidates(key: SortColumn, count: int) -> Ints | None:
     """Places among which the first rows by a key are, ties included; none when all may be.
 
     One look at the values instead of sorting all of them.

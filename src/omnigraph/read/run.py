@@ -1,7 +1,7 @@
 """One query on one snapshot: the steps of its pipeline over a frame.
 
-The steps work on numbers as long as they can; properties are fetched when a condition asks for
-them, and for the result last of all.
+Steps work on numbers as long as they can; properties are fetched when a condition needs them, and
+for the result last of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
-from omnigraph.read.blocks import Answers, step_blocks, together, values_in_blocks
+from omnigraph.read.blocks import Memo, step_blocks, values_in_blocks
 from omnigraph.read.context import EvalContext, QueryContext, columns_read
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
@@ -27,7 +27,7 @@ from omnigraph.read.gate import GATE
 from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
-from omnigraph.read.sources import EdgeSource, NodeSource, row_width
+from omnigraph.read.sources import EdgeSource, NodeSource
 from omnigraph.read.values import keeps
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 # Fewer rows than this are not worth merging.
 _FEW = 256
 _ROW = "row~"
-# A step on more rows than this is mostly outside of Python.
+# A step on more rows than this spends its time outside of Python.
 _MANY = 4_096
 
 
 @dataclass(slots=True)
 class StepReport:
-    """What one step did; no step is what comes after all of them."""
+    """The cost of one step; ``step`` is none for the work after the last step."""
 
     step: PlanStep | None
     rows: int = 0
@@ -67,101 +67,103 @@ class Run(EvalContext):
         self.types, self.edge_types = info.types, info.edge_types
         self.searches = Searches(self)
         self.profiled = profiled
-        """Whether somebody wants to know what each step did."""
+        """Whether steps are reported."""
         self.reports: list[StepReport] = []
         self._running: StepReport | None = None
         self._nodes: dict[str, NodeSource | None] = {}
         self._edges: dict[str, EdgeSource | None] = {}
         self._depth = 0
         self._scanned: dict[int, Frame] = {}
-        self._answers: dict[int, Answers] = {}
+        self._memos: dict[int, Memo] = {}
 
     # -- tables --------------------------------------------------------------------------
 
     def nodes(self, type_name: str) -> NodeSource | None:
         """The nodes of a type, none when the snapshot is older than the type."""
         if type_name not in self._nodes:
-            kind = self.context.catalog.node(type_name)
-            pin = None if kind is None else self.context.snapshot.pin(kind.table_key)
-            found = None
-            if kind is not None and pin is not None:
-                found = NodeSource(kind, pin, self.context.store, self.context.topology)
-            self._nodes[type_name] = found
+            context = self.context
+            node_type = context.catalog.node_types.get(type_name)
+            pin = None if node_type is None else context.snapshot.pin(node_type.table_key)
+            source = None
+            if node_type is not None and pin is not None:
+                source = NodeSource(node_type, pin, context.store, context.topology)
+            self._nodes[type_name] = source
         return self._nodes[type_name]
 
     def edges(self, type_name: str) -> EdgeSource | None:
         """The edges of a type."""
         if type_name not in self._edges:
-            kind = self.context.catalog.edge_types[type_name]
-            pin = self.context.snapshot.pin(kind.table_key)
-            ends = self.nodes(kind.from_type), self.nodes(kind.to_type)
-            found = None
-            if pin is not None and ends[0] is not None and ends[1] is not None:
-                both = (ends[0], ends[1])
-                found = EdgeSource(kind, pin, both, self.context.store, self.context.topology)
-            self._edges[type_name] = found
+            context = self.context
+            edge_type = context.catalog.edge_types[type_name]
+            pin = context.snapshot.pin(edge_type.table_key)
+            src, dst = self.nodes(edge_type.from_type), self.nodes(edge_type.to_type)
+            source = None
+            if pin is not None and src is not None and dst is not None:
+                ends = (src, dst)
+                source = EdgeSource(edge_type, pin, ends, context.store, context.topology)
+            self._edges[type_name] = source
         return self._edges[type_name]
+
+    def source(self, variable: str) -> NodeSource | EdgeSource | None:
+        """The table of a variable."""
+        if variable in self.edge_types:
+            return self.edges(self.edge_types[variable])
+        return self.nodes(self.types[variable])
+
+    def existing_source(self, variable: str) -> NodeSource | EdgeSource:
+        """The table of a variable that has rows."""
+        source = self.source(variable)
+        if source is None:
+            raise InternalError(f"${variable} has rows, but its type has no table")
+        return source
+
+    def existing_nodes(self, variable: str) -> NodeSource:
+        """The table of a node variable that has rows."""
+        source = self.existing_source(variable)
+        assert isinstance(source, NodeSource)
+        return source
+
+    def reads(self) -> int:
+        """How often tables were read."""
+        sources = [*self._nodes.values(), *self._edges.values()]
+        return sum(source.reads for source in sources if source is not None)
 
     # -- columns -------------------------------------------------------------------------
 
     def read_columns(
         self, frame: Frame, variable: str, names: Sequence[str]
     ) -> dict[str, pa.Array]:
-        source = self._source(variable)
-        if source is None:
-            raise InternalError(f"${variable} has rows, but its type has no table")
-        is_edge = variable in self.edge_types
-        places = frame.edges[variable] if is_edge else self.numbers(frame, variable)
-        read, width = partial(source.values, names), partial(row_width, source, names)
-        return values_in_blocks(read, places, width, self.guard)
-
-    def _source(self, variable: str) -> NodeSource | EdgeSource | None:
-        if variable in self.edge_types:
-            return self.edges(self.edge_types[variable])
-        return self.nodes(self.types[variable])
+        source = self.existing_source(variable)
+        if isinstance(source, EdgeSource):
+            rows: Any = frame.edges[variable]
+        else:
+            rows = self.numbers(frame, variable)
+        read, width = partial(source.values, names), partial(source.row_width, names)
+        return values_in_blocks(read, rows, width, self.guard)
 
     def width(self, expr: typed.TypedExpr) -> int:
         """About how many bytes of a row an expression reads."""
-        pairs = ((self._source(variable), name) for variable, name in columns_read(expr))
-        return sum(row_width(source, [name]) for source, name in pairs if source is not None)
+        pairs = ((self.source(variable), name) for variable, name in columns_read(expr))
+        return sum(source.row_width([name]) for source, name in pairs if source is not None)
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> Codes | None:
-        """For a property of a node in many rows, numbers instead of its values."""
         if not isinstance(expr, typed.Column) or expr.variable not in frame.nodes:
             return None
         source = self.nodes(self.types.get(expr.variable, ""))
         return None if source is None else source.codes(expr.name, frame.nodes[expr.variable])
 
     def numbers(self, frame: Frame, variable: str) -> Numbers:
-        """The numbers of a node variable."""
-        found = frame.nodes.get(variable)
-        if found is None:
-            nodes = self.nodes(self.types[variable])
-            if nodes is None:
-                raise InternalError(f"${variable} has rows, but its type has no table")
+        """The numbers of a node variable; of rows that were scanned directly, from their ids."""
+        numbers = frame.nodes.get(variable)
+        if numbers is None:
+            source = self.existing_nodes(variable)
             texts = frame.values[variable, typed.ID_COLUMN]
-            found = frame.nodes[variable] = nodes.ids.numbers(texts)
-        return found
+            numbers = frame.nodes[variable] = source.ids.numbers(texts)
+        return numbers
 
     # -- steps ---------------------------------------------------------------------------
 
-    def pipeline(
-        self,
-        steps: Sequence[PlanStep],
-        live: Sequence[frozenset[str]],
-        frame: Frame,
-        *,
-        weighted: bool,
-    ) -> Frame:
-        """Run steps one after the other.
-
-        ``live`` are the variables that are asked for after each of them; ``weighted`` is whether
-        it matters how often a row occurs.
-        """
-        pieces = self.pieces(steps, live, frame, weighted=weighted)
-        return together(pieces, self.guard, weighted=weighted)
-
-    def pieces(
+    def frames(
         self,
         steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
@@ -169,134 +171,107 @@ class Run(EvalContext):
         *,
         weighted: bool,
     ) -> Iterator[Frame]:
-        """As ``pipeline``: where a step makes many rows, what is left of each block of them."""
-        for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
-            self.guard.check()
-            if frame.rows > _MANY:
-                GATE.release()
-            after = self._reported(step, frame, kept, weighted)
+        """Run steps one after the other; yields what is left of each block of rows.
+
+        ``live`` are the variables needed after each step; ``weighted`` is whether it matters how
+        often a row occurs.
+        """
+        for index, (step, needed) in enumerate(zip(steps, live, strict=True)):
+            after = self.run_step(step, frame, needed, weighted=weighted)
             if not isinstance(after, Frame):
                 for block in after:
-                    yield from self.pieces(steps[place:], live[place:], block, weighted=weighted)
+                    yield from self.frames(steps[index:], live[index:], block, weighted=weighted)
                 return
             frame = after
             if not frame.rows:
-                frame = self._nothing(steps, live[-1])
+                frame = self._empty_frame(live[-1])
                 break
         yield frame
 
-    def _reported(
-        self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool
+    def run_step(
+        self, step: PlanStep, frame: Frame, live: frozenset[str], *, weighted: bool
     ) -> Frame | Iterator[Frame]:
-        """What a step makes of a frame, or the blocks in which it should get it."""
-        if self._depth or not self.profiled:
-            return self._done(step, frame, live, weighted)
-        known = self._running = self.report(step)
-        reads = self.reads()
-        start = time.perf_counter()
-        after = self._done(step, frame, live, weighted)
-        known.seconds += time.perf_counter() - start
-        known.storage += self.reads() - reads
-        if isinstance(after, Frame):
-            known.rows += after.rows
-            known.bytes = max(known.bytes, after.nbytes)
-        return after
-
-    def _done(
-        self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool
-    ) -> Frame | Iterator[Frame]:
-        blocks = step_blocks(self, step, frame, live)
-        if blocks is not None:
-            return blocks
-        return self._tidy(step, frame, self._step(step, frame, live, weighted), live, weighted)
+        """Run one step on a frame; or return the blocks that it should be run on instead."""
+        self.guard.check()
+        if frame.rows > _MANY:
+            GATE.release()
+        is_reported = self.profiled and not self._depth
+        if is_reported:
+            report = self._running = self.report(step)
+            report.seconds -= time.perf_counter()
+            report.storage -= self.reads()
+        blocks = step_blocks(self, step, frame, live) if frame.rows > 1 else None
+        after = frame
+        if blocks is None:
+            match step:
+                case NodeScan():
+                    after = self._scan(step, frame, live)
+                case Expand():
+                    after = expand(self, step, frame, live, weighted=weighted)
+                case Connect():
+                    after = connect(self, step, frame)
+                case RowFilter():
+                    after = frame.where(keeps(self, frame, step.condition))
+                case AntiJoin():
+                    after = self._without(step, frame)
+                case _:
+                    raise InternalError(f"the engine does not know {type(step).__name__}")
+            if not live.issuperset({*frame.variables, *step.introduced()}):
+                after = _pruned(after, live, weighted=weighted)
+        if is_reported:
+            report.seconds += time.perf_counter()
+            report.storage += self.reads()
+            if blocks is None:
+                report.rows += after.rows
+                report.bytes = max(report.bytes, after.nbytes)
+        return after if blocks is None else blocks
 
     def report(self, step: PlanStep) -> StepReport:
-        """What is said about a step."""
-        known = next((each for each in self.reports if each.step is step), None)
-        if known is None:
-            known = StepReport(step)
-            self.reports.append(known)
-        return known
-
-    def reads(self) -> int:
-        """How often tables were asked for something."""
-        sources = [*self._nodes.values(), *self._edges.values()]
-        return sum(source.reads for source in sources if source is not None)
+        """The report of a step."""
+        for report in self.reports:
+            if report.step is step:
+                return report
+        self.reports.append(StepReport(step))
+        return self.reports[-1]
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Say something about the step that runs, for explain and profile.
-
-        What begins alike is said once: of the first block of rows.
-        """
+        """Record a fact about the running step, for profiles; only of its first block of rows."""
         if self._running is not None and not self._depth:
             notes = self._running.notes
             if not any(_head(note) == _head(facts) for note in notes):
                 notes.append(facts)
 
-    def _nothing(self, steps: Sequence[PlanStep], final: frozenset[str]) -> Frame:
-        """No row; later steps still have their place in the report."""
-        if self.profiled and not self._depth:
-            for step in steps:
-                self.report(step)
-        frame = Frame(0)
-        for name in final:
-            if name in self.edge_types:
-                frame.edges[name] = np.empty(0, np.int64)
-            elif name in self.types:
-                frame.nodes[name] = np.empty(0, np.int32)
-        return frame
-
-    def _tidy(
-        self, step: PlanStep, before: Frame, after: Frame, live: frozenset[str], weighted: bool
-    ) -> Frame:
-        """Leave out what nobody asks for, and count rows that have become equal."""
-        gone = {*before.variables, *step.introduced()} - live
-        if not gone:
-            return after
-        kept = after.keeping(live)
-        names = kept.variables
-        if kept.rows <= _FEW or len(names) > 1 or not names <= set(kept.nodes):
-            return kept
-        # Values can be had from numbers again; rows that are equal without them are fewer.
-        return Frame(kept.rows, kept.nodes, weights=kept.weights).merged(weighted=weighted)
-
-    def _step(self, step: PlanStep, frame: Frame, live: frozenset[str], weighted: bool) -> Frame:
-        match step:
-            case NodeScan():
-                return self._scan(step, frame, live)
-            case Expand():
-                return expand(self, step, frame, live, weighted=weighted)
-            case Connect():
-                return connect(self, step, frame)
-            case RowFilter():
-                return frame.where(keeps(self, frame, step.condition))
-            case AntiJoin():
-                return self._without(step, frame)
-            case _:
-                raise InternalError(f"the engine does not know {type(step).__name__}")
+    def _empty_frame(self, variables: frozenset[str]) -> Frame:
+        return Frame(
+            0,
+            {name: np.empty(0, np.int32) for name in variables if name in self.types},
+            {name: np.empty(0, np.int64) for name in variables if name in self.edge_types},
+        )
 
     def _scan(self, step: NodeScan, frame: Frame, live: frozenset[str]) -> Frame:
-        if not frame.variables and frame.rows == 1 and frame.weights is None:
+        if frame.rows == 1 and frame.weights is None and not frame.variables:
             return scan(self, step, live)
-        found = self.scanned(step, live)
-        rows = frame.rows * found.rows
-        self.guard.hold(rows * (frame.width + found.width + 16))
-        return product(frame, found)
+        scanned = self.scanned(step, live)
+        rows = frame.rows * scanned.rows
+        self.guard.hold(rows * (frame.width + scanned.width + 16))
+        return product(frame, scanned)
 
     def scanned(self, step: NodeScan, live: frozenset[str]) -> Frame:
-        """The rows of a scan that is multiplied with others, found once."""
-        found = self._scanned.get(id(step))
-        if found is None:
-            found = self._scanned[id(step)] = scan(self, step, live)
-        return found
+        """The rows of a scan that is multiplied with others, read once."""
+        frame = self._scanned.get(id(step))
+        if frame is None:
+            frame = self._scanned[id(step)] = scan(self, step, live)
+        return frame
 
-    def answers(self, step: PlanStep) -> Answers:
-        """What a step knows of the nodes that it was asked about."""
-        return self._answers.setdefault(id(step), Answers())
+    def memo(self, step: PlanStep) -> Memo:
+        """What a step found out about nodes in earlier blocks."""
+        return self._memos.setdefault(id(step), Memo())
+
+    # -- negation ------------------------------------------------------------------------
 
     def _without(self, step: AntiJoin, frame: Frame) -> Frame:
-        """Keep the rows for which the inner pipeline finds nothing."""
-        # Also what only a block inside of the block mentions.
+        """Keep the rows for which the inner pipeline yields nothing."""
+        # Including variables that only a block inside of the block mentions.
         outer = used(step)
         nodes = [name for name in sorted(outer) if name in self.types]
         self._depth += 1
@@ -308,30 +283,40 @@ class Run(EvalContext):
                 self.numbers(tagged, name)
             tagged.weights = None
             tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
-            live = live_after(step.inner, frozenset({_ROW}))
-            found = np.zeros(frame.rows, bool)
-            for left in self.pieces(step.inner, live, tagged, weighted=False):
-                if left.rows:
-                    found[left.nodes[_ROW]] = True
+            matched = self._matched(step, _ROW, tagged, frame.rows)
         finally:
             self._depth -= 1
-        return frame.where(~found)
+        return frame.where(~matched)
 
     def _without_node(self, step: AntiJoin, frame: Frame, name: str) -> Frame:
-        """What happens inside depends on one node only: ask once for each different one."""
+        """The inner pipeline depends on one node only: run it once for each distinct node."""
         if not frame.rows:
             return frame
+
+        def matched(numbers: Numbers) -> Mask:
+            nodes = Frame(len(numbers), {name: numbers})
+            return self._matched(step, name, nodes, int(numbers[-1]) + 1)[numbers]
+
+        return frame.where(~self.memo(step).lookup(self.numbers(frame, name), matched))
+
+    def _matched(self, step: AntiJoin, name: str, frame: Frame, size: int) -> Mask:
+        """Which numbers of a variable the inner pipeline leaves rows of."""
+        matched: Mask = np.zeros(size, bool)
         live = live_after(step.inner, frozenset({name}))
+        for rest in self.frames(step.inner, live, frame, weighted=False):
+            if rest.rows:
+                matched[rest.nodes[name]] = True
+        return matched
 
-        def found(numbers: Numbers) -> Mask:
-            left: Mask = np.zeros(int(numbers[-1]) + 1, bool)
-            asked = Frame(len(numbers), {name: numbers})
-            for each in self.pieces(step.inner, live, asked, weighted=False):
-                if each.rows:
-                    left[each.nodes[name]] = True
-            return left[numbers]
 
-        return frame.where(~self.answers(step).of(self.numbers(frame, name), found))
+def _pruned(frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
+    """Drop variables that are not needed any more, and merge rows that have become equal."""
+    frame = frame.keeping(live)
+    names = frame.variables
+    if frame.rows <= _FEW or len(names) > 1 or not names <= set(frame.nodes):
+        return frame
+    # Values can be read again by number; without them more rows are equal.
+    return Frame(frame.rows, frame.nodes, weights=frame.weights).merged(weighted=weighted)
 
 
 def _head(facts: Mapping[str, Any]) -> tuple[str, Any]:

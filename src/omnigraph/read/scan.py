@@ -1,4 +1,4 @@
-"""The rows of a node table that conditions keep."""
+"""Scans: the rows of a node table that conditions keep."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan.arrow import filter_expression, pushable
-from omnigraph.plan.nodes import NodeScan
+from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.blocks import kept_rows
-from omnigraph.read.frame import Frame, Mask
+from omnigraph.read.frame import Frame
 from omnigraph.read.sources import ID, NodeSource
+from omnigraph.topology.nodes import NodeIndex
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
@@ -22,35 +23,47 @@ if TYPE_CHECKING:
 
 def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
     """The nodes of a type that all filters of a scan keep."""
-    source = run.nodes(step.type_name)
+    name, source = step.variable, run.nodes(step.type_name)
     if source is None:
-        return Frame(0, {step.variable: np.empty(0, np.int32)})
-    pushed: list[typed.TypedExpr] = []
-    others: list[typed.TypedExpr] = []
-    for each in step.filters:
-        (pushed if pushable(each) else others).append(each)
-    is_asked_for = step.variable in live or bool(others)
-    frame = _found(run, step, source, pushed, is_asked_for)
-    for condition in others:
+        return Frame(0, {name: np.empty(0, np.int32)})
+    ids: frozenset[str] | None = None
+    conditions: list[typed.TypedExpr] = []
+    for condition in step.filters:
+        named = named_ids(condition)
+        if named is None:
+            conditions.append(condition)
+        else:
+            ids = named if ids is None else ids & named
+    if ids is not None:
+        run.note({"by": "key"})
+        frame = _by_key(name, source, sorted(ids))
+    else:
+        pushed = [condition for condition in conditions if pushable(condition)]
+        conditions = [condition for condition in conditions if not pushable(condition)]
+        frame = _by_table(run, step, source, pushed, name in live or bool(conditions))
+    for condition in conditions:
         frame = kept_rows(run, frame, condition)
     return frame
 
 
-def direct(
-    run: Run, step: NodeScan, columns: Sequence[str], limit: int | None = None
-) -> Iterator[Frame] | None:
-    """The rows of a scan with some of their columns, read in one go and not held.
+def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
+    """The rows of a plan that only scans one type, with the columns it returns or sorts by.
 
-    For a query that does nothing with a type but scan it, and only where the table is not in
-    memory anyway: none otherwise.
+    They are read in one pass and not cached; none if the table is in memory anyway, or if
+    storage cannot evaluate the conditions.
     """
-    source, filters = run.nodes(step.type_name), step.filters
-    if source is None or any(map(is_key, filters)) or source.usual() is not None:
+    if len(plan.pipeline) != 1 or run.info.has_search:
         return None
-    if not all(map(pushable, filters)):
+    (step,) = plan.pipeline
+    if not isinstance(step, NodeScan):
+        return None
+    source, filters = run.nodes(step.type_name), step.filters
+    if source is None or any(named_ids(condition) is not None for condition in filters):
+        return None
+    if source.preferred_index() is not None or not all(map(pushable, filters)):
         return None
     pushed = filter_expression(typed.And(filters)) if filters else None
-    names = list(dict.fromkeys([ID, *columns]))
+    names = list(dict.fromkeys([ID, *run.info.scanned]))
     report = run.report(step)
     report.notes.append({"by": "storage", "pushed": len(filters)})
 
@@ -66,17 +79,13 @@ def direct(
     return frames()
 
 
-def _found(
+def _by_table(
     run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
 ) -> Frame:
+    """The nodes that pushable filters keep: from memory where cached, else from storage."""
     name = step.variable
-    wanted = [each for each in filters if not is_key(each)]
-    keys = [each for each in filters if is_key(each)]
-    if keys:
-        run.note({"by": "key"})
-        return _by_key(run, name, source, keys, wanted)
-    index = source.usual() if filters or is_live else source.cached_index()
-    if index is not None and all(_is_cheap(source, each) for each in filters):
+    index = source.preferred_index() if filters or is_live else source.cached_index()
+    if index is not None and all(_is_cached(source, index, condition) for condition in filters):
         run.note({"by": "memory"})
         frame = Frame(index.cache.rows, {name: index.numbers})
         for condition in filters:
@@ -85,7 +94,7 @@ def _found(
     run.note({"by": "storage", "pushed": len(filters)})
     pushed = filter_expression(typed.And(tuple(filters))) if filters else None
     if not filters and not is_live:
-        # Nobody asks which nodes these are.
+        # Only the number of nodes matters.
         return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
     if index is not None:
         rows = _column(run, source.table().scan([], pushed, row_ids=True), "_rowid", pa.uint64())
@@ -97,68 +106,48 @@ def _found(
 def _column(
     run: Run, batches: Iterator[pa.RecordBatch], name: str, type_: pa.DataType
 ) -> pa.ChunkedArray:
-    """A column of rows that are read; a query can be ended between two batches."""
+    """One column of the batches; the guard is checked before each."""
     return pa.chunked_array([batch[name] for batch in run.guard.between(batches)], type_)
 
 
-def _is_cheap(source: NodeSource, condition: typed.TypedExpr) -> bool:
+def _is_cached(source: NodeSource, index: NodeIndex, condition: typed.TypedExpr) -> bool:
     """Whether the columns of a condition are in memory, or should be."""
-    index = source.cached_index()
-    assert index is not None
-    names = {part.name for part in typed.walk(condition) if isinstance(part, typed.Column)}
+    columns = (part.name for part in typed.walk(condition) if isinstance(part, typed.Column))
     return all(
-        name == ID or index.cache.has(name) or source.is_worth_caching(name, 0) for name in names
+        name == ID or index.cache.has(name) or source.is_worth_caching(name, 0) for name in columns
     )
 
 
 # -- by key -----------------------------------------------------------------------------------
 
 
-def is_key(condition: typed.TypedExpr) -> bool:
-    """Whether a condition names the ids it wants."""
+def named_ids(condition: typed.TypedExpr) -> frozenset[str] | None:
+    """The ids that a condition on the key names; none for any other condition."""
     match condition:
         case typed.Compare(
-            op=typed.Relation.EQ, left=typed.Column(name="id"), right=typed.Constant(value=str())
+            op=typed.Relation.EQ,
+            left=typed.Column(name="id"),
+            right=typed.Constant(value=str(text)),
         ):
-            return True
-        case typed.Membership(item=typed.Column(name="id"), options=typed.Constant(value=tuple())):
-            return True
-        case _:
-            return False
-
-
-def _named(condition: typed.TypedExpr) -> frozenset[str]:
-    match condition:
-        case typed.Compare(right=typed.Constant(value=str(text))):
             return frozenset({text})
-        case typed.Membership(options=typed.Constant(value=tuple(texts))):
+        case typed.Membership(
+            item=typed.Column(name="id"), options=typed.Constant(value=tuple(texts))
+        ):
             return frozenset(text for text in texts if isinstance(text, str))
         case _:
-            return frozenset()
+            return None
 
 
-def _by_key(
-    run: Run,
-    name: str,
-    source: NodeSource,
-    keys: Sequence[typed.TypedExpr],
-    others: Sequence[typed.TypedExpr],
-) -> Frame:
-    """The few nodes that conditions name: from memory where held, else from the index."""
-    texts = sorted(frozenset.intersection(*map(_named, keys)))
-    index = source.usual(len(texts))
+def _by_key(name: str, source: NodeSource, ids: Sequence[str]) -> Frame:
+    """A few nodes by id: from memory where cached, else by the index of the table."""
+    index = source.preferred_index(len(ids))
     if index is not None:
-        numbers = index.ids.numbers_of(texts)
-        there: Mask = index.positions(numbers) >= 0
-        frame = Frame(len(numbers), {name: numbers}).where(there)
-    else:
-        wanted = typed.Membership(
-            typed.Column(name, ID, typed.STRING),
-            typed.Constant(tuple(texts), PropType(Scalar.STRING, is_list=True)),
-        )
-        rows = source.table().read([ID], filter_expression(wanted)) if texts else None
-        found = np.empty(0, np.int32) if rows is None else source.ids.numbers(rows[ID])
-        frame = Frame(len(found), {name: found})
-    for condition in others:
-        frame = kept_rows(run, frame, condition)
-    return frame
+        numbers = index.ids.numbers_of(ids)
+        return Frame(len(numbers), {name: numbers}).where(index.positions(numbers) >= 0)
+    wanted = typed.Membership(
+        typed.Column(name, ID, typed.STRING),
+        typed.Constant(tuple(ids), PropType(Scalar.STRING, is_list=True)),
+    )
+    rows = source.table().read([ID], filter_expression(wanted)) if ids else None
+    numbers = np.empty(0, np.int32) if rows is None else source.ids.numbers(rows[ID])
+    return Frame(len(numbers), {name: numbers})

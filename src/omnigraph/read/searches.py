@@ -7,7 +7,7 @@ answer belongs to the nodes, so it can be used in a condition, as a column and t
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,9 @@ import pyarrow as pa
 from omnigraph.embed import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
-from omnigraph.read.order import Key
+from omnigraph.plan.arrow import filter_expression, pushable
+from omnigraph.plan.nodes import NodeScan, ReadPlan
+from omnigraph.read.order import SortColumn
 from omnigraph.read.search.fuse import DEFAULT_K, fuse
 from omnigraph.read.search.ranking import bm25
 from omnigraph.read.search.text import match_set, matches
@@ -24,9 +26,8 @@ from omnigraph.read.search.vector import distances, metric_of, nearest, probes_o
 from omnigraph.storage.tables.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
-    from omnigraph.read.frame import Frame, Numbers
+    from omnigraph.read.frame import Frame
     from omnigraph.read.run import Run
-    from omnigraph.read.sources import EdgeSource, NodeSource
 
 Floats = npt.NDArray[np.float64]
 # So few texts are looked at here rather than in an index over all of them.
@@ -57,7 +58,7 @@ class Searches:
             return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
         flags = self._sets.get(expr)
         if flags is None:
-            source = self._nodes(variable)
+            source = self._run.existing_nodes(variable)
             check = self._run.guard.check
             rows = match_set(source.table(), column, expr.function, query, edits, check)
             # First the numbers, then how many there are: making the index gives new ones.
@@ -80,8 +81,8 @@ class Searches:
         vector = self.vector(expr)
         if vector is None or not frame.rows:
             return pa.nulls(frame.rows, pa.float64())
-        source = self._source(expr.field.variable)
-        prop = source.kind.properties[expr.field.name]
+        source = self._run.existing_source(expr.field.variable)
+        prop = source.entity_type.properties[expr.field.name]
         rows = self._rows(frame, expr.field.variable)
         found = distances(
             source.table(),
@@ -97,7 +98,7 @@ class Searches:
         """How well the text of each row matches; null where it does not."""
         if not frame.rows:
             return pa.nulls(0, pa.float64())
-        return self._spread(frame, expr.field.variable, self._scored(expr))
+        return self._spread(frame, expr.field.variable, self.scored(expr))
 
     def fused(self, frame: Frame, expr: typed.Rrf, limit: int | None = None) -> pa.Array:
         """The fused score of each row; null where neither ranking has it."""
@@ -120,25 +121,28 @@ class Searches:
         if variable in self._run.edge_types:
             return frame.edges[variable].astype(np.uint64)
         numbers = self._run.numbers(frame, variable)
-        return self._nodes(variable).index().row_ids(numbers).astype(np.uint64)
+        return self._run.existing_nodes(variable).index().row_ids(numbers).astype(np.uint64)
 
     # -- rankings ------------------------------------------------------------------------
 
-    def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> list[Key]:
+    def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> list[SortColumn]:
         """What to sort rows by to have the best first; the second key is for ties."""
         if not frame.rows:
-            return [Key(pa.nulls(0, pa.float64()))]
+            return [SortColumn(pa.nulls(0, pa.float64()))]
         match expr:
             case typed.Nearest():
-                return [Key(self.distances(frame, expr))]
+                return [SortColumn(self.distances(frame, expr))]
             case typed.Bm25():
-                return [Key(self.scores(frame, expr), descending=True)]
+                return [SortColumn(self.scores(frame, expr), descending=True)]
             case typed.Rrf():
                 hits = self._fused(frame, expr, limit)
                 places = Hits(hits.row_ids, np.arange(len(hits), dtype=np.float64))
                 variable = expr.primary.field.variable
                 found = self._spread(frame, variable, hits)
-                return [Key(found, descending=True), Key(self._spread(frame, variable, places))]
+                return [
+                    SortColumn(found, descending=True),
+                    SortColumn(self._spread(frame, variable, places)),
+                ]
             case _:
                 raise InternalError(f"{type(expr).__name__} is no ranking")
 
@@ -156,14 +160,14 @@ class Searches:
         """The rows of a frame, best first; of a vector search as many as are wanted."""
         rows = np.unique(self._rows(frame, expr.field.variable))
         if isinstance(expr, typed.Bm25):
-            hits = self._scored(expr)
+            hits = self.scored(expr)
             kept = np.isin(hits.row_ids, rows)
             return Hits(hits.row_ids[kept], hits.scores[kept])
         vector = self.vector(expr)
         if vector is None:
             return NOTHING
-        source = self._source(expr.field.variable)
-        prop = source.kind.properties[expr.field.name]
+        source = self._run.existing_source(expr.field.variable)
+        prop = source.entity_type.properties[expr.field.name]
         return nearest(
             source.table(),
             prop.name,
@@ -174,48 +178,46 @@ class Searches:
             check=self._run.guard.check,
         )
 
-    def _scored(self, expr: typed.Bm25) -> Hits:
+    def scored(self, expr: typed.Bm25) -> Hits:
         """Everything in the table that matches; the scores do not depend on the other rows."""
         known = self._hits.get(expr)
         if known is None:
             query = _text(expr.query)
-            table = self._source(expr.field.variable).table()
+            table = self._run.existing_source(expr.field.variable).table()
             known = NOTHING
             if query is not None:
                 known = bm25(table, expr.field.name, query, check=self._run.guard.check)
             self._hits[expr] = known
         return known
 
-    def nearest_nodes(self, expr: typed.Nearest, count: int, condition: Any) -> Numbers | None:
-        """The nearest nodes of a whole table, by its index where there is one."""
+    def nearest_rows(self, plan: ReadPlan) -> RowIds | None:
+        """The rows of a plan that is a pure vector search, by the vector index; else none."""
+        if len(plan.pipeline) != 1 or not plan.order or plan.limit is None or plan.distinct:
+            return None
+        step, expr = plan.pipeline[0], plan.order[0].expr
+        if not isinstance(step, NodeScan) or not isinstance(expr, typed.Nearest):
+            return None
+        source = self._run.nodes(step.type_name)
+        if source is None or not all(map(pushable, step.filters)):
+            return None
         vector = self.vector(expr)
         if vector is None:
-            return np.empty(0, np.int32)
-        source = self._nodes(expr.field.variable)
-        prop = source.kind.properties[expr.field.name]
-        hits = nearest(
+            return NOTHING.row_ids
+        prop = source.entity_type.properties[expr.field.name]
+        return nearest(
             source.table(),
             prop.name,
             vector,
-            # Lance sets memory aside for as many as are asked for.
-            min(count, source.rows),
+            # Lance allocates memory for the requested number of rows.
+            min(plan.limit + (plan.offset or 0), source.rows),
             metric=metric_of(prop),
-            condition=condition,
+            condition=filter_expression(typed.And(step.filters)) if step.filters else None,
             ties=True,
             check=self._run.guard.check,
             probes=probes_of(prop),
-        )
-        return source.index().numbers_of_rows(hits.row_ids)
+        ).row_ids
 
     # -- what is searched for ------------------------------------------------------------
-
-    def _nodes(self, variable: str) -> NodeSource:
-        return _there(self._run.nodes(self._run.types[variable]), variable)
-
-    def _source(self, variable: str) -> NodeSource | EdgeSource:
-        if variable in self._run.edge_types:
-            return _there(self._run.edges(self._run.edge_types[variable]), variable)
-        return self._nodes(variable)
 
     def vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
         """The vector of a search; a text is embedded."""
@@ -236,24 +238,17 @@ class Searches:
                 raise EmbeddingError("a text query needs an embedding, and there is no provider")
             left = self._run.guard.seconds_left
             until = None if left is None else time.monotonic() + left
-            kind = self._source(expr.field.variable).kind
+            entity_type = self._run.existing_source(expr.field.variable).entity_type
             try:
-                found = resolve_query_vector(kind, expr.field.name, text, embedders.get(), until)
+                vector = resolve_query_vector(
+                    entity_type, expr.field.name, text, embedders.get(), until
+                )
             except EmbeddingError:
                 # When the time of the query is over, that is what is wrong.
                 self._run.guard.check()
                 raise
-            known = self._vectors[key] = tuple(found.tolist())
+            known = self._vectors[key] = tuple(vector.tolist())
         return known
-
-
-_S = TypeVar("_S", "NodeSource", "EdgeSource")
-
-
-def _there(source: _S | None, variable: str) -> _S:
-    if source is None:
-        raise InternalError(f"${variable} has rows, but its type has no table")
-    return source
 
 
 def _text(expr: typed.TypedExpr) -> str | None:

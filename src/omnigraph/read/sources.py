@@ -1,14 +1,14 @@
-"""The tables of one snapshot as a query uses them.
+"""The tables of one snapshot as a query reads them.
 
-A table that is small, or was asked for before, is held in memory; of any other only the rows that
-are needed are fetched, through its indexes. The values are the same either way.
+A table that is small, or was read before, is cached in memory; of any other table only the rows in
+question are read, through its indexes. The values are the same either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,188 +34,227 @@ if TYPE_CHECKING:
     from omnigraph.topology.store import Topology
 
 ID = "id"
-# Holding so small a table costs less than two lookups.
+# Caching so small a table costs less than two lookups.
 _SMALL = 20_000
 # From so many rows on, values are compared and grouped by codes.
 _CODED = 20_000
 # More rows than this are not looked up by their ids one by one.
 _MOST_LOOKUPS = 1_024
-# Of a column that is not in memory, this share of the rows is fetched without reading all.
+# A column is read whole once more than one in so many of its rows is wanted.
 _SHARE = 8
-# A column wider than this altogether is never held whole.
+# A column wider than this in total is never cached.
 _WIDEST = 256 << 20
 _SAMPLE = 64
-# Columns of which it is known that their values are short.
+# Columns whose values are short.
 _SHORT = frozenset({ID, "src", "dst"})
+
+_Type = TypeVar("_Type", "NodeType", "EdgeType")
+_Index = TypeVar("_Index", NodeIndex, EdgeIndex)
 
 
 def table_id(pin: Pin) -> TableVersion:
-    """What is held of a table is found by this; a pin without a tag has that of its branch."""
+    """The identity of a pinned table; without an e-tag, by the life of its branch."""
     life = pin.life[1] if pin.branch is not None and pin.life is not None else ""
     return TableVersion(pin.location, pin.branch, pin.version, pin.e_tag or life)
 
 
-class _Source:
+class _Source(Generic[_Type, _Index]):
     """One table of one snapshot."""
 
-    def __init__(
-        self, kind: NodeType | EdgeType, pin: Pin, store: GraphStore, topology: Topology
-    ) -> None:
+    _index_type: type[_Index]
+
+    def __init__(self, entity_type: _Type, pin: Pin, store: GraphStore, topology: Topology) -> None:
+        self.entity_type: _Type = entity_type
         self.pin = pin
         self.identity = table_id(pin)
         self.rows = pin.row_count
         self.reads = 0
-        """How often the table was asked for something."""
-        self._types = kind.arrow_schema()
+        """How often the table was read."""
         self._store = store
         self._topology = topology
         self._uses: dict[str, int] = {}
+        self._index: _Index | None = None
 
     def table(self) -> Table:
         GATE.release()
         self.reads += 1
         return self._store.table(self.pin)
 
-    def is_asked_again(self, name: str = "") -> bool:
-        """Whether an earlier query asked for the table or a column of it: then holding pays."""
+    # -- in memory -----------------------------------------------------------------------
+
+    def cached_index(self) -> _Index | None:
+        """The index if it is in memory; the query keeps it from then on."""
+        if self._index is None:
+            self._index = self._topology.get(self.identity, self._index_type)
+        return self._index
+
+    def index(self) -> _Index:
+        """The index, built if necessary."""
+        if self._index is None:
+            self._index = self._build_index()
+        return self._index
+
+    def _build_index(self) -> _Index:
+        raise NotImplementedError
+
+    def is_used_again(self, name: str = "") -> bool:
+        """Whether an earlier query read the table or a column of it, so that caching pays."""
         if name not in self._uses:
-            self._uses[name] = self._topology.uses(self._place(name))
+            self._uses[name] = self._topology.uses(self._use_key(name))
         return self._uses[name] > 1
 
-    def fits(self, name: str, index: Callable[[], NodeIndex | EdgeIndex]) -> bool:
-        """Whether a column may be held whole."""
-        return self._width(name, index) * self.rows <= _WIDEST
+    # -- widths --------------------------------------------------------------------------
 
-    def _width(self, name: str, index: Callable[[], NodeIndex | EdgeIndex]) -> int:
-        """About how many bytes a value takes; where that differs, some values are looked at."""
+    def fits(self, name: str) -> bool:
+        """Whether a column may be cached."""
+        return self._width(name) * self.rows <= _WIDEST
+
+    def row_width(self, names: Sequence[str]) -> int:
+        """About how many bytes a row of some columns takes; a guess if nothing is cached."""
+        index = self.cached_index()
+        if index is None:
+            return sum(_type_width(self._types.field(name).type) for name in names)
+        return sum(self._width(name) for name in names)
+
+    def _width(self, name: str) -> int:
+        """About how many bytes a value takes; of variable width, by a sample."""
         type_ = self._types.field(name).type
-        if not _varies(type_) or name in _SHORT:
-            return _width(type_)
-        return self._topology.width(
-            self._place(name), lambda: _mean_width(self.table(), name, index())
-        )
+        if not (pa.types.is_string(type_) or pa.types.is_list(type_)) or name in _SHORT:
+            return _type_width(type_)
+        return self._topology.width(self._use_key(name), lambda: self._mean_width(name))
 
-    def _place(self, name: str) -> str:
+    def _mean_width(self, name: str) -> int:
+        table, rows = self.table(), self.index().cache.row_ids()
+        if not len(rows):
+            return 1
+        sample = rows[:: max(len(rows) // _SAMPLE, 1)][:_SAMPLE]
+        return int(table.take(sample.tolist(), [name]).nbytes // len(sample)) + 1
+
+    @cached_property
+    def _types(self) -> pa.Schema:
+        return self.entity_type.arrow_schema()
+
+    def _use_key(self, name: str) -> str:
         return f"{self.pin.location}/{name}" if name else self.pin.location
 
 
-class NodeSource(_Source):
+class NodeSource(_Source["NodeType", NodeIndex]):
     """The nodes of one type in one snapshot."""
 
-    def __init__(self, kind: NodeType, pin: Pin, store: GraphStore, topology: Topology) -> None:
-        super().__init__(kind, pin, store, topology)
-        self.kind = kind
+    _index_type = NodeIndex
 
     @cached_property
     def ids(self) -> Ids:
         return self._topology.ids(self.pin.location)
 
-    # -- in memory -----------------------------------------------------------------------
-
-    def cached_index(self) -> NodeIndex | None:
-        """The index if it is in memory."""
-        return self._topology.cached_nodes(self.identity)
-
-    def index(self) -> NodeIndex:
-        """The index, made now if need be."""
+    def _build_index(self) -> NodeIndex:
         return self._topology.nodes(self.identity, self.table)
 
-    def usual(self, lookups: int = 1) -> NodeIndex | None:
-        """The index where holding it pays: the table is small, or asked for again."""
-        found = self.cached_index()
-        if found is not None:
-            return found
-        if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self.is_asked_again():
+    def preferred_index(self, lookups: int = 1) -> NodeIndex | None:
+        """The index where caching pays: the table is small, or used again."""
+        index = self.cached_index()
+        if index is not None:
+            return index
+        if self.rows <= _SMALL or lookups > _MOST_LOOKUPS or self.is_used_again():
             return self.index()
         return None
 
     # -- values --------------------------------------------------------------------------
 
     def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, pa.Array]:
-        """Columns for some nodes, null where a node is not there."""
-        found: dict[str, pa.Array] = {}
+        """Columns of some nodes, null where a node is missing."""
+        columns: dict[str, pa.Array] = {}
         if ID in names:
-            found[ID] = self.ids.texts(numbers)
-        wanted = [name for name in names if name != ID]
-        if not wanted:
-            return found
-        index = self.usual(len(numbers))
+            columns[ID] = self.ids.texts(numbers)
+        properties = [name for name in names if name != ID]
+        if not properties:
+            return columns
+        index = self.preferred_index(len(numbers))
         if index is None:
-            return found | self._looked_up(wanted, numbers)
-        cached = [n for n in wanted if index.cache.has(n) or self.is_worth_caching(n, len(numbers))]
-        for name in cached:
-            found[name] = index.values(name, numbers)
-        rest = [name for name in wanted if name not in cached]
-        return found | self._taken(index, rest, numbers) if rest else found
+            return columns | self._look_up(properties, numbers)
+        rest = []
+        for name in properties:
+            if index.cache.has(name) or self.is_worth_caching(name, len(numbers)):
+                columns[name] = index.values(name, numbers)
+            else:
+                rest.append(name)
+        return columns | self._take(index, rest, numbers) if rest else columns
 
     def is_worth_caching(self, name: str, count: int) -> bool:
         """Whether a column should be read whole for the sake of some rows, and fits."""
         is_much = self.rows <= _SMALL or count * _SHARE > self.rows
-        return (is_much or self.is_asked_again(name)) and self.fits(name, self.index)
+        return (is_much or self.is_used_again(name)) and self.fits(name)
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
-        """For many nodes, numbers that are equal where their values are; none if not at hand."""
+        """For many nodes, codes that are equal where their values are; none if not available."""
         if len(numbers) < _CODED or name == ID:
             return None
         type_ = self._types.field(name).type
-        index = self.usual(len(numbers))
+        index = self.preferred_index(len(numbers))
         if index is None or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
             return None
         if not index.cache.has(name) and not self.is_worth_caching(name, len(numbers)):
             return None
         return index.codes(name, numbers)
 
-    def _taken(
+    def _take(
         self, index: NodeIndex, names: Sequence[str], numbers: Numbers
     ) -> dict[str, pa.Array]:
         unique, inverse = np.unique(numbers, return_inverse=True)
         present = index.positions(unique) >= 0
         rows = self.table().take(index.row_ids(unique[present]).tolist(), names)
-        places = np.full(len(unique), -1, np.int64)
-        places[present] = np.arange(int(present.sum()))
-        return _gathered(rows, names, places[inverse])
+        indices = np.full(len(unique), -1, np.int64)
+        indices[present] = np.arange(int(present.sum()))
+        return gather(rows, names, indices[inverse])
 
-    def _looked_up(self, names: Sequence[str], numbers: Numbers) -> dict[str, pa.Array]:
+    def _look_up(self, names: Sequence[str], numbers: Numbers) -> dict[str, pa.Array]:
         unique, inverse = np.unique(numbers, return_inverse=True)
         texts = self.ids.texts(unique)
         rows = self.table().read([ID, *names], pc.field(ID).isin(texts))
-        places = pc.index_in(texts, value_set=rows[ID]).fill_null(-1).to_numpy()
-        return _gathered(rows, names, places[inverse])
+        indices = pc.index_in(texts, value_set=rows[ID]).fill_null(-1).to_numpy()
+        return gather(rows, names, indices[inverse])
 
     def present(self, numbers: Numbers) -> Mask:
         """Which of the numbers are nodes of this snapshot."""
-        index = self.usual(len(numbers))
+        index = self.preferred_index(len(numbers))
         if index is not None:
             return index.positions(numbers) >= 0
         unique, inverse = np.unique(numbers, return_inverse=True)
         texts = self.ids.texts(unique)
         rows = self.table().read([ID], pc.field(ID).isin(texts))
-        found: Mask = pc.is_in(texts, value_set=rows[ID]).to_numpy(zero_copy_only=False)
-        return found[inverse]
+        is_present: Mask = pc.is_in(texts, value_set=rows[ID]).to_numpy(zero_copy_only=False)
+        return is_present[inverse]
 
 
-class EdgeSource(_Source):
+class EdgeSource(_Source["EdgeType", EdgeIndex]):
     """The edges of one type in one snapshot."""
+
+    _index_type = EdgeIndex
 
     def __init__(
         self,
-        kind: EdgeType,
+        entity_type: EdgeType,
         pin: Pin,
         ends: tuple[NodeSource, NodeSource],
         store: GraphStore,
         topology: Topology,
     ) -> None:
-        super().__init__(kind, pin, store, topology)
-        self.kind = kind
+        super().__init__(entity_type, pin, store, topology)
         self.ends = ends
+
+    def _build_index(self) -> EdgeIndex:
+        ends = (self.ends[0].pin.location, self.ends[1].pin.location)
+        return self._topology.edges(self.identity, ends, self.table)
 
     def near(self, direction: Direction) -> NodeSource:
         """The nodes from which a traversal starts."""
         return self.ends[1 if direction is Direction.IN else 0]
 
     def hops(self, step: Expand | Connect) -> int:
-        """Behind an edge between two types there is no further edge of that type."""
-        return 1 if self.kind.from_type != self.kind.to_type else step.max_hops
+        """The most hops; an edge between two types has no successor of its own type."""
+        if self.entity_type.from_type != self.entity_type.to_type:
+            return 1
+        return step.max_hops
 
     def choice(
         self,
@@ -225,7 +264,7 @@ class EdgeSource(_Source):
         *,
         is_run: bool = True,
     ) -> TraversalChoice:
-        """By which means to traverse; an explain does not count as a use."""
+        """How to traverse; an explain does not count as a use."""
         is_cached = self.cached_index() is not None
         return choose(
             settings,
@@ -234,41 +273,34 @@ class EdgeSource(_Source):
             edges=self.rows,
             sources=self.near(step.direction).rows,
             is_covered=not is_cached and self.is_covered(step.direction),
-            is_built=is_cached or (is_run and self.is_asked_again()),
+            is_built=is_cached or (is_run and self.is_used_again()),
         )
 
-    def cached_index(self) -> EdgeIndex | None:
-        return self._topology.cached_edges(self.identity)
-
-    def index(self) -> EdgeIndex:
-        ends = (self.ends[0].pin.location, self.ends[1].pin.location)
-        return self._topology.edges(self.identity, ends, self.table)
-
     def is_complete(self) -> bool:
-        """Whether both ends of every edge are there, as they always should be."""
+        """Whether both ends of every edge exist, as they always should."""
         return self.index().is_complete(self.ends[0].index(), self.ends[1].index())
 
     def is_covered(self, direction: Direction) -> bool:
-        """Whether the indexes of the ends know every row."""
+        """Whether the indexes of the ends cover every row."""
         coverage = self.table().indexes()
-        wanted = {"out": ["src"], "in": ["dst"]}.get(str(direction), ["src", "dst"])
-        found = [coverage.get(f"{column}_equality") for column in wanted]
-        return all(each is not None and each.complete for each in found)
+        columns = {"out": ["src"], "in": ["dst"]}.get(str(direction), ["src", "dst"])
+        indexes = [coverage.get(f"{column}_equality") for column in columns]
+        return all(index is not None and index.complete for index in indexes)
 
     # -- by the index --------------------------------------------------------------------
 
-    def looked_up(self, direction: str, sources: Numbers) -> EdgeAdjacency:
-        """The edges of a few different nodes, by their places in the list."""
-        pieces = []
+    def look_up(self, direction: str, sources: Numbers) -> EdgeAdjacency:
+        """The edges of a few distinct nodes, by their positions in the list."""
+        ends = []
         if direction != "in":
-            pieces.append(self._edges_at("src", "dst", sources, 0))
+            ends.append(self._edges_at("src", "dst", sources, 0))
         if direction != "out":
-            pieces.append(self._edges_at("dst", "src", sources, 1))
-        own = np.concatenate([piece[0] for piece in pieces])
-        other = np.concatenate([piece[1] for piece in pieces])
-        rows = np.concatenate([piece[2] for piece in pieces])
+            ends.append(self._edges_at("dst", "src", sources, 1))
+        own = np.concatenate([end[0] for end in ends])
+        other = np.concatenate([end[1] for end in ends])
+        rows = np.concatenate([end[2] for end in ends])
         if direction == "both":
-            # A self-loop was met from both of its ends.
+            # A self-loop was found from both of its ends.
             _, first = np.unique(np.stack([rows, own]), axis=1, return_index=True)
             own, other, rows = own[first], other[first], rows[first]
         return EdgeAdjacency.of(own, other, rows)
@@ -287,63 +319,46 @@ class EdgeSource(_Source):
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
         """Columns of some edges, by their rows."""
         index = self.cached_index()
-        found: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         rest = list(names)
         if index is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
-            places = index.cache.positions(row_ids)
+            positions = index.cache.positions(row_ids)
             for name in names:
-                if self.fits(name, self.index):
-                    found[name] = index.cache.column(name).take(pa.array(places))
+                if self.fits(name):
+                    columns[name] = index.cache.column(name).take(pa.array(positions))
                     rest.remove(name)
-        if rest:
-            unique, inverse = np.unique(row_ids, return_inverse=True)
-            rows = self.table().take(unique.tolist(), rest)
-            found |= _gathered(rows, rest, inverse)
-        return found
+        return columns | take_rows(self.table(), row_ids, rest) if rest else columns
 
 
-def row_width(source: NodeSource | EdgeSource, names: Sequence[str]) -> int:
-    """About how many bytes a row of some columns takes; a guess where nothing is held."""
-    index = source.cached_index()
-    if index is None:
-        return sum(_width(source._types.field(name).type) for name in names)
-    return sum(source._width(name, lambda: index) for name in names)
+def take_rows(table: Table, row_ids: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Columns of some rows, each row read once."""
+    unique, inverse = np.unique(row_ids, return_inverse=True)
+    return gather(table.take(unique.tolist(), names), names, inverse)
 
 
-def _varies(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_list(kind))
-
-
-def _mean_width(table: Table, name: str, index: NodeIndex | EdgeIndex) -> int:
-    rows = index.cache.row_ids()
-    if not len(rows):
-        return 1
-    some = rows[:: max(len(rows) // _SAMPLE, 1)][:_SAMPLE]
-    return int(table.take(some.tolist(), [name]).nbytes // len(some)) + 1
+def gather(rows: pa.Table, names: Sequence[str], indices: Ints) -> dict[str, pa.Array]:
+    """Columns of rows by index; a negative index is null."""
+    missing = indices < 0
+    taken = pa.array(indices, mask=missing) if missing.any() else pa.array(indices)
+    return {name: one_array(rows[name]).take(taken) for name in names}
 
 
 def plain(adjacency: EdgeAdjacency) -> Adjacency:
-    """Without the edges: parallel ones are one neighbour."""
+    """Neighbours without the edges: parallel edges are one neighbour."""
     counts = np.diff(adjacency.offsets[:-1])
     sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     return Adjacency.of(sources, adjacency.targets)
 
 
-def _gathered(rows: pa.Table, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
-    missing = places < 0
-    taken = pa.array(places, mask=missing) if missing.any() else pa.array(places)
-    return {name: one_array(rows[name]).take(taken) for name in names}
-
-
-def _width(kind: pa.DataType) -> int:
-    """About how many bytes a value takes."""
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * _width(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+def _type_width(type_: pa.DataType) -> int:
+    """About how many bytes a value of a type takes."""
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * _type_width(type_.value_type)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return 24
-    if pa.types.is_list(kind):
-        return 8 * _width(kind.value_type)
+    if pa.types.is_list(type_):
+        return 8 * _type_width(type_.value_type)
     try:
-        return max(int(kind.bit_width) // 8, 1)
+        return max(int(type_.bit_width) // 8, 1)
     except ValueError:
         return 64

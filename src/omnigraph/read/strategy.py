@@ -1,6 +1,6 @@
-"""Whether a traversal asks the index of the edge table or walks an adjacency in memory.
+"""Whether a traversal uses the index of the edge table or an adjacency in memory.
 
-Both give the same rows. An index is asked hop by hop for the edges of a few nodes; an adjacency
+Both give the same rows. The index is queried hop by hop for the edges of a few nodes; an adjacency
 costs one pass over the table, once.
 """
 
@@ -20,7 +20,7 @@ class TraversalMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraversalSettings:
-    """What the caller or the environment wants."""
+    """The traversal mode of the caller or the environment, and its thresholds."""
 
     mode: TraversalMode | None = None
     max_hops: int = 6
@@ -29,7 +29,7 @@ class TraversalSettings:
 
 @dataclass(frozen=True, slots=True)
 class TraversalChoice:
-    """What was chosen, and the numbers behind it, for explain."""
+    """The chosen mode with the numbers behind it, for explain."""
 
     mode: TraversalMode
     reason: str
@@ -61,25 +61,24 @@ def choose(
     is_covered: bool,
     is_built: bool,
 ) -> TraversalChoice:
-    """The cheaper way, ties to the adjacency; hops of an edge between two types count as one.
+    """The cheaper mode, CSR on a tie; hops of an edge between two types count as one.
 
     >>> choose(TraversalSettings(), hops=1, frontier=1, edges=2_000_000, sources=100_000,
     ...        is_covered=True, is_built=False).mode
     <TraversalMode.INDEXED: 'indexed'>
     """
-
-    def chosen(mode: TraversalMode, reason: str, *costs: float) -> TraversalChoice:
-        return TraversalChoice(mode, reason, frontier, hops, edges, *costs)
-
+    indexed: float | None = None
+    csr: float | None = None
     if settings.mode is not None:
-        return chosen(settings.mode, "forced")
-    if hops > settings.max_hops:
-        return chosen(TraversalMode.CSR, "many hops")
-    if frontier > settings.max_frontier:
-        return chosen(TraversalMode.CSR, "many starts")
-    per_hop = frontier * edges / max(sources, 1) if is_covered else edges
-    indexed = hops * per_hop
-    csr = 0.0 if is_built else _CSR_FACTOR * edges
-    if indexed < csr:
-        return chosen(TraversalMode.INDEXED, "cheaper", indexed, csr)
-    return chosen(TraversalMode.CSR, "built already" if is_built else "cheaper", indexed, csr)
+        mode, reason = settings.mode, "forced"
+    elif hops > settings.max_hops:
+        mode, reason = TraversalMode.CSR, "many hops"
+    elif frontier > settings.max_frontier:
+        mode, reason = TraversalMode.CSR, "many starts"
+    else:
+        per_hop = frontier * edges / max(sources, 1) if is_covered else edges
+        indexed = hops * per_hop
+        csr = 0.0 if is_built else _CSR_FACTOR * edges
+        mode = TraversalMode.INDEXED if indexed < csr else TraversalMode.CSR
+        reason = "built already" if mode is TraversalMode.CSR and is_built else "cheaper"
+    return TraversalChoice(mode, reason, frontier, hops, edges, indexed, csr)

@@ -51,7 +51,7 @@ class Ids:
         recent = self._recent.get(value)
         if recent is not None:
             return recent
-        hashed = self._hashed()
+        hashed = self._hashes or self._build_hashes()
         wanted = hash(value)
         start = int(np.searchsorted(hashed.hashes, wanted))
         ids = self._ids
@@ -102,16 +102,14 @@ class Ids:
         if len(self._recent) > _MOST_RECENT:
             self._hashes, self._recent = None, {}
 
-    def _hashed(self) -> _Hashes:
-        hashed = self._hashes
-        if hashed is None:
-            with self._lock:
-                values = self.array().to_pylist()
-                hashes = np.fromiter(map(hash, values), np.int64, len(values))
-                order = np.argsort(hashes, kind="stable")
-                hashed = self._hashes = _Hashes(hashes[order], order.astype(np.int32))
-                self._recent = {}
-        return hashed
+    def _build_hashes(self) -> _Hashes:
+        with self._lock:
+            values = self.array().to_pylist()
+            hashes = np.fromiter(map(hash, values), np.int64, len(values))
+            order = np.argsort(hashes, kind="stable")
+            self._hashes = _Hashes(hashes[order], order.astype(np.int32))
+            self._recent = {}
+            return self._hashes
 
     def array(self) -> pa.Array:
         """All ids in the order of their numbers."""

@@ -55,14 +55,6 @@ class Topology:
                 ids = self._ids[location] = self._persisted.read_ids(location)
             return ids
 
-    def cached_nodes(self, identity: TableVersion) -> NodeIndex | None:
-        """The index of a node table if it is in memory."""
-        return self._get(identity, NodeIndex)
-
-    def cached_edges(self, identity: TableVersion) -> EdgeIndex | None:
-        """The index of an edge table if it is in memory."""
-        return self._get(identity, EdgeIndex)
-
     def nodes(self, identity: TableVersion, open_table: Callable[[], Table]) -> NodeIndex:
         """The index of a node table, built if necessary."""
 
@@ -118,14 +110,14 @@ class Topology:
     def _get_or_build(
         self, identity: TableVersion, index_type: type[_I], build: Callable[[], _I]
     ) -> _I:
-        index = self._get(identity, index_type)
+        index = self.get(identity, index_type)
         if index is not None:
             return index
         # One builder at a time for each version; others wait for it instead of building too.
         with self._lock:
             building = self._building.setdefault(identity, threading.Lock())
         with building:
-            index = self._get(identity, index_type)
+            index = self.get(identity, index_type)
             if index is None:
                 index = build()
                 with self._lock:
@@ -135,7 +127,8 @@ class Topology:
             self._building.pop(identity, None)
         return index
 
-    def _get(self, identity: TableVersion, index_type: type[_I]) -> _I | None:
+    def get(self, identity: TableVersion, index_type: type[_I]) -> _I | None:
+        """The index of a table version if it is in memory."""
         with self._lock:
             index = self._indexes.get(identity)
             if not isinstance(index, index_type):

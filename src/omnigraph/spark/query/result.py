@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
-from omnigraph.plan.live import bound
+from omnigraph.plan.live import named_variables
 from omnigraph.spark.query.encode import DOUBLE, TEXT, spark_type
 from omnigraph.spark.query.frame import Driver, Rows
 from omnigraph.spark.query.groups import grouped
@@ -109,8 +109,7 @@ class Finish:
         if isinstance(first, typed.Rrf):
             items.append(Item("place", first, DOUBLE, is_place=True))
             ways.append(False)
-        names = sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
-        for place, name in enumerate(names):
+        for place, name in enumerate(named_variables(plan)):
             expr = typed.Column(name, typed.ID_COLUMN, typed.STRING)
             items.append(Item(f"t{place}", expr, TEXT))
             ways.append(False)
@@ -128,10 +127,7 @@ class Finish:
         plan = self._plan
         groups = grouped(self._driver, query, plan, rows)
         if plan.order:
-            keys = []
-            for key in plan.order:
-                assert isinstance(key.expr, typed.Output), "groups are ordered by what is returned"
-                keys.append((f"g{key.expr.position}", key.descending))
+            keys = [(f"g{number}", descending) for number, descending in plan.output_order()]
             plain = [
                 (f"g{place}", False)
                 for place, column in enumerate(plan.columns)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.errors import SparkError
 from omnigraph.plan.nodes import NodeScan
+from omnigraph.read.engine import ResultWindow
 from omnigraph.read.run import Run
 from omnigraph.spark.query.frame import Driver, Rows
 from omnigraph.spark.query.result import Finish
@@ -38,18 +39,12 @@ def execute_on_spark(
     """The batches of the result. The tables are those of the snapshot, resolved here, once."""
     if plan.limit == 0:
         return
-    start = plan.offset or 0
-    end = None if plan.limit is None else start + plan.limit
-    count = 0
-    for batch in _in_attempts(engine, context, plan, info, guard):
-        first = max(start - count, 0)
-        last = batch.num_rows if end is None else min(end - count, batch.num_rows)
-        guard.check()
-        count += batch.num_rows
-        if last > first:
-            guard.result(count if end is None else min(count, end) - start)
-            yield batch.slice(first, last - first)
-        if end is not None and count >= end:
+    window = ResultWindow(plan, guard)
+    for rows in _in_attempts(engine, context, plan, info, guard):
+        batch = window.clip(rows)
+        if batch is not None:
+            yield batch
+        if window.is_full:
             return
 
 

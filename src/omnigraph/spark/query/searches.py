@@ -14,17 +14,14 @@ import numpy.typing as npt
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.query import typed
-from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.columns import plan_exprs
-from omnigraph.plan.nodes import NodeScan, ReadPlan
+from omnigraph.plan.nodes import ReadPlan
 from omnigraph.read.frame import Frame
-from omnigraph.read.search.ranking import bm25
-from omnigraph.read.search.vector import metric_of, nearest, probes_of
+from omnigraph.read.search.vector import metric_of
 from omnigraph.spark.query.rows import Findings, Ranking, Vector
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
-    from omnigraph.read.sources import EdgeSource, NodeSource
 
 MOST_HITS = 4_000_000
 """So many scores are sent to the workers at most."""
@@ -45,9 +42,9 @@ class DriverSearches:
         vectors: dict[typed.TypedExpr, Vector] = {}
         for expr in self._parts():
             if isinstance(expr, typed.Nearest) and expr not in vectors:
-                source = self._source(expr.field.variable)
+                source = self._run.source(expr.field.variable)
                 if source is not None:
-                    metric = metric_of(source.kind.properties[expr.field.name])
+                    metric = metric_of(source.entity_type.properties[expr.field.name])
                     vectors[expr] = Vector(self._run.searches.vector(expr), metric)
             elif isinstance(expr, typed.Bm25) and expr not in rankings:
                 rankings[expr] = self._scored(expr)
@@ -89,49 +86,18 @@ class DriverSearches:
         )
 
     def nearest_rows(self) -> RowIds | None:
-        """Where a plan only scans one type and wants the nearest of it, the index finds them."""
-        plan = self._plan
-        if len(plan.pipeline) != 1 or not plan.order or plan.limit is None or plan.distinct:
-            return None
-        step, expr = plan.pipeline[0], plan.order[0].expr
-        if not isinstance(step, NodeScan) or not isinstance(expr, typed.Nearest):
-            return None
-        source = self._run.nodes(step.type_name)
-        if source is None or not all(map(pushable, step.filters)):
-            return None
-        vector = self._run.searches.vector(expr)
-        if vector is None:
-            return np.empty(0, np.int64)
-        prop = source.kind.properties[expr.field.name]
-        hits = nearest(
-            source.table(),
-            prop.name,
-            vector,
-            min(plan.limit + (plan.offset or 0), source.rows),
-            metric=metric_of(prop),
-            condition=filter_expression(typed.And(step.filters)) if step.filters else None,
-            ties=True,
-            check=self._run.guard.check,
-            probes=probes_of(prop),
-        )
-        return hits.row_ids.astype(np.int64)
+        """The rows of a plan that is a pure vector search, by the vector index; else none."""
+        row_ids = self._run.searches.nearest_rows(self._plan)
+        return None if row_ids is None else row_ids.astype(np.int64)
 
     def _parts(self) -> Iterator[typed.TypedExpr]:
         for expr in plan_exprs(self._plan):
             yield from typed.walk(expr)
 
-    def _source(self, variable: str) -> NodeSource | EdgeSource | None:
-        if variable in self._run.edge_types:
-            return self._run.edges(self._run.edge_types[variable])
-        return self._run.nodes(self._run.types[variable])
-
     def _scored(self, expr: typed.Bm25) -> Ranking:
-        source = self._source(expr.field.variable)
-        assert isinstance(expr.query, typed.Constant)
-        if source is None or expr.query.value is None:
+        if self._run.source(expr.field.variable) is None:
             return Ranking(np.empty(0, np.int64), np.empty(0))
-        check = self._run.guard.check
-        hits = bm25(source.table(), expr.field.name, str(expr.query.value), check=check)
+        hits = self._run.searches.scored(expr)
         order = np.argsort(hits.row_ids)
         return self._sent(Ranking(hits.row_ids[order].astype(np.int64), hits.scores[order]))
 

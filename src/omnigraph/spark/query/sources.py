@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
-from omnigraph.read.scan import is_key
+from omnigraph.read.scan import named_ids
 from omnigraph.spark.query import edges
 from omnigraph.spark.query.edges import DST, EDGE, SRC, EdgeScan
 from omnigraph.spark.query.frame import Driver, near
@@ -46,7 +46,9 @@ class NodeTable:
 
     def shares(self, pushed: Sequence[typed.TypedExpr]) -> tuple[tuple[int, ...] | None, ...]:
         """What each task of a scan reads; few ids are asked of the index by one of them."""
-        return (None,) if any(map(is_key, pushed)) else self.parts
+        return (
+            (None,) if any(named_ids(condition) is not None for condition in pushed) else self.parts
+        )
 
 
 class Sources:

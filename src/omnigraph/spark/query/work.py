@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.context import columns_read
-from omnigraph.read.frame import Frame
+from omnigraph.read.frame import Frame, repeat_indices
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
 from omnigraph.spark.query.rows import Query, WorkerRun, numbers_of
 from omnigraph.spark.query.tables import ID, ROW_ID
@@ -182,20 +182,11 @@ class Pieces:
         run.fetch(frame, self.returned)
         columns = [run.values(frame, expr) for expr in self.returned]
         whole = pa.RecordBatch.from_arrays(columns, schema=schema)
-        for batch in repeated(whole, frame.weights):
-            yield packed(batch)
-
-
-def repeated(batch: pa.RecordBatch, weights: Any) -> Iterator[pa.RecordBatch]:
-    """Every row as often as it counts, so many at a time."""
-    if weights is None:
-        yield batch
-        return
-    ends = np.cumsum(weights)
-    total = int(ends[-1]) if len(ends) else 0
-    for start in range(0, total, _PIECE_ROWS):
-        wanted = np.arange(start, min(start + _PIECE_ROWS, total))
-        yield batch.take(pa.array(np.searchsorted(ends, wanted, side="right")))
+        if frame.weights is None:
+            yield packed(whole)
+            return
+        for indices in repeat_indices(frame.weights, _PIECE_ROWS):
+            yield packed(whole.take(pa.array(indices)))
 
 
 def packed(batch: pa.RecordBatch) -> pa.RecordBatch:
