@@ -96,7 +96,7 @@ class Bench:
             return PreparedWrite({key: (view.stage.stage_append(view.table(key), row),)})
 
         commit_write(
-            self.graph._store, WriteRequest(WriterKind.LOAD, None, frozenset({key}), prepare)
+            self.graph._handle.store, WriteRequest(WriterKind.LOAD, None, frozenset({key}), prepare)
         )
 
 
@@ -249,7 +249,7 @@ def opens_and_reads() -> Iterator[Result]:
             GOALS["open"],
         )
         warm: dict[Bench, list[float]] = {old: [], young: []}
-        store = old.graph._store
+        store = old.graph._handle.store
         old.graph.snapshot()
         opened, looked = store.datasets.opened, store.objects.traffic.total
         for _ in range(ROUNDS):

@@ -127,7 +127,7 @@ class Copied(Floor):
 
     def __init__(self, place: Path, graph: Graph) -> None:
         super().__init__(place, graph.catalog.node("Person").arrow_schema(), 0)
-        pin = graph._store.manifest(None).current().pins["node:Person"]
+        pin = graph._handle.store.manifest(None).current().pins["node:Person"]
         shutil.copytree(Path(graph.uri, pin.location), place / "copied")
         session = lance.Session(index_cache_size_bytes=64 << 20, metadata_cache_size_bytes=64 << 20)
         self._tables.append(lance.dataset(str(place / "copied"), session=session))

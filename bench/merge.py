@@ -84,7 +84,7 @@ class Side:
 
     def find(self, branch: str) -> None:
         """All that a merge does until it knows what both sides changed."""
-        store = self.graph._store
+        store = self.graph._handle.store
         theirs, ours = store.manifest(branch).current(), store.manifest(None).current()
         assert theirs.head is not None
         assert ours.head is not None
@@ -152,7 +152,9 @@ def finding(small: Side, large: Side, how: str) -> Iterator[Result]:
     names = {side: side.diverge(how)[0] for side in (small, large)}
     tasks: dict[str, Callable[[Side], object]] = {
         "changes for a merge": lambda side: side.find(names[side]),
-        "diff of the branch": lambda side: side.graph.changes.diff("main", names[side]),
+        "diff of the branch": lambda side: side.graph.snapshot().diff(
+            side.graph.snapshot(at=names[side])
+        ),
     }
     for what, task in tasks.items():
         times: dict[Side, list[float]] = {small: [], large: []}
@@ -169,7 +171,7 @@ def merging(side: Side, how: str, goal: float | None) -> Result:
     ours, bare = [], []
     for _ in range(WARM_UP + ROUNDS):
         name, rows = side.diverge(how)
-        ours.append(seconds(lambda name=name: side.graph.branches.merge(name)))
+        ours.append(seconds(lambda name=name: side.graph.merge(name)))
         bare.append(seconds(lambda rows=rows: side.upsert(rows)))
         side.graph.branches.delete(name)
     what = f"merge of {CHANGED:,} {how} rows into {side.rows:,}"

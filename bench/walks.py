@@ -59,7 +59,7 @@ def merge(graph: Graph, number: int) -> Callable[[], Any]:
     graph.mutate(INSERT, params={"name": f"ours {number}"})
     if hasattr(graph, "merge"):
         return lambda: graph.merge(branch)
-    return lambda: graph.branches.merge(branch)  # before the verbs moved to the graph
+    return lambda: graph.merge(branch)  # before the verbs moved to the graph
 
 
 def main() -> None:

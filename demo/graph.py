@@ -109,7 +109,7 @@ def questions(place: str) -> None:
     with Graph.open(place, mode="r") as graph:
         print(graph.query(QUERIES, "colleagues", {"name": "Ada"}).rows())
         print(graph.query(QUERIES, "idle").rows())
-        print(graph.query(QUERIES, "idle", tag="kick-off").rows(), "when the tag was made")
+        print(graph.query(QUERIES, "idle", at="kick-off").rows(), "when the tag was made")
         print(graph.query(QUERIES, "found", {"words": "engines"}).rows())
 
 

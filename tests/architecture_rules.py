@@ -49,7 +49,8 @@ SURFACE = ""
 
 # Processes that Spark starts for a data source have no caller that could hand settings over.
 MAY_USE_SETTINGS = {"api", "cli", "server", "spark"}
-MAY_USE_SURFACE = GROUPS[0]
+# The annotations of `api` name what the surface loads lazily.
+MAY_USE_SURFACE = GROUPS[0] | {"api"}
 WEB_FRAMEWORKS = {
     "aiohttp",
     "fastapi",

@@ -1,8 +1,8 @@
 """OmniGraph: a lakehouse-native typed property graph with git-style workflows.
 
-The public surface as far as it exists: a graph with its branches, commits and snapshots, the
-compilers of both languages, and the tree of errors (all of it in ``omnigraph.errors``).
-Importing this package is cheap: a name that needs a library is loaded when it is first used.
+The public surface: ``Graph`` with its snapshots and namespaces, everything that they take and
+return, the compilers of both languages, and the error tree (all of it in ``omnigraph.errors``).
+Importing this package is cheap: a name is loaded when it is first used.
 
 >>> from omnigraph import Source, compile_schema
 >>> catalog = compile_schema(Source("people.pg", "node Person { name: String @key }"))
@@ -17,15 +17,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omnigraph.api.backup import backup_points, clone, prune_backup, restore
+    from omnigraph.api.branches import GraphBranches
+    from omnigraph.api.changes import Baseline, GraphChanges
+    from omnigraph.api.embeddings import GraphEmbeddings
     from omnigraph.api.graph import Graph
-    from omnigraph.api.maintenance import OptimizeProgress
+    from omnigraph.api.indexes import GraphIndexes
+    from omnigraph.api.maintenance import (
+        GraphMaintenance,
+        OptimizeProgress,
+        VerifyProgress,
+        verify_graph,
+    )
     from omnigraph.api.query import Explanation
-    from omnigraph.api.snapshot import GraphSnapshot
-    from omnigraph.api.verify import VerifyProgress, verify_graph
+    from omnigraph.api.schema import GraphSchema
+    from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
+    from omnigraph.api.tags import GraphTags
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
+    from omnigraph.embed.job.pace import RateLimit
+    from omnigraph.embed.job.requests import Batching
     from omnigraph.embed.job.run import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
     from omnigraph.errors import (
         AlreadyExists,
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.lang.schema import MigrationPlan, compile_schema
+    from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.maintain.backup.copy import CopyProgress, CopyReport
     from omnigraph.maintain.backup.create import BackupReport
     from omnigraph.maintain.backup.index import BackupPoint
@@ -56,34 +69,148 @@ if TYPE_CHECKING:
     from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
     from omnigraph.maintain.optimize.policy import MaintenancePolicy
     from omnigraph.maintain.optimize.run import OptimizeReport
+    from omnigraph.maintain.repair import RepairReport
     from omnigraph.maintain.verify import VerifyReport
+    from omnigraph.merge.blame import Blame
+    from omnigraph.merge.diff import Diff
+    from omnigraph.merge.feed import ChangePage
+    from omnigraph.merge.run import MergeReport, Resolve
     from omnigraph.plan import compile_query
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
-    from omnigraph.write.load.job import LoadMode, LoadProgress
+    from omnigraph.storage.tables.read_only import ReadOnlyDataset
+    from omnigraph.write.append import Rows
+    from omnigraph.write.load.job import LoadData, LoadMode, LoadProgress
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "Graph": "api.graph",
+    "GraphSnapshot": "api.snapshot",
+    "GraphBranches": "api.branches",
+    "GraphTags": "api.tags",
+    "GraphChanges": "api.changes",
+    "GraphSchema": "api.schema",
+    "GraphIndexes": "api.indexes",
+    "GraphEmbeddings": "api.embeddings",
+    "GraphMaintenance": "api.maintenance",
+    "restore": "api.backup",
+    "clone": "api.backup",
+    "backup_points": "api.backup",
+    "prune_backup": "api.backup",
+    "verify_graph": "api.maintenance",
+    "Result": "result.result",
+    "Explanation": "api.query",
+    "Cancel": "read.limits",
+    "BlobInfo": "api.snapshot",
+    "ReadOnlyDataset": "storage.tables.read_only",
+    "Receipt": "commit.receipts",
+    "LoadReceipt": "commit.receipts",
+    "LoadMode": "write.load.job",
+    "LoadData": "write.load.job",
+    "LoadProgress": "write.load.job",
+    "Rows": "write.append",
+    "TableCounts": "commit.receipts",
+    "Durability": "storage.durable",
+    "Recovered": "commit.recovery",
+    "Commit": "commit.history",
+    "Tag": "commit.history",
+    "MergeReport": "merge.run",
+    "Resolve": "merge.run",
+    "Diff": "merge.diff",
+    "ChangePage": "merge.feed",
+    "Baseline": "api.changes",
+    "Blame": "merge.blame",
+    "Catalog": "lang.schema.catalog",
+    "MigrationPlan": "lang.schema",
+    "SchemaApplied": "evolve.apply",
+    "IndexReport": "maintain.optimize.indexes",
+    "IndexState": "maintain.optimize.indexes",
+    "OptimizeReport": "maintain.optimize.run",
+    "OptimizeProgress": "api.maintenance",
+    "CleanupReport": "maintain.cleanup.report",
+    "MaintenancePolicy": "maintain.optimize.policy",
+    "DoctorReport": "maintain.doctor.report",
+    "RepairReport": "maintain.repair",
+    "VerifyReport": "maintain.verify",
+    "VerifyProgress": "api.maintenance",
+    "BackupReport": "maintain.backup.create",
+    "BackupPoint": "maintain.backup.index",
+    "PruneReport": "maintain.backup.prune",
+    "CopyReport": "maintain.backup.copy",
+    "CopyProgress": "maintain.backup.copy",
+    "EmbeddingConfig": "embed",
+    "EmbeddingReport": "embed.job.run",
+    "EmbeddingStatus": "embed.job.run",
+    "EmbeddingProgress": "embed.job.run",
+    "RateLimit": "embed.job.pace",
+    "Batching": "embed.job.requests",
+    "compile_schema": "lang.schema",
+    "compile_query": "plan",
+    "Source": "lang.diagnostics",
+    "Span": "lang.diagnostics",
+    "Severity": "lang.diagnostics",
+    "Diagnostic": "lang.diagnostics",
+    "OmniGraphError": "errors",
+    "LanguageError": "errors",
+    "SchemaError": "errors",
+    "QueryError": "errors",
+    "PlanError": "errors",
+    "InputError": "errors",
+    "IntegrityError": "errors",
+    "NotFound": "errors",
+    "AlreadyExists": "errors",
+    "Conflict": "errors",
+    "VersionMismatch": "errors",
+    "PreconditionFailed": "errors",
+    "OutcomePending": "errors",
+    "StorageError": "errors",
+    "InternalError": "errors",
+}
+"""The names of the public surface, by subject, and the module of each."""
 
 __all__ = [
     "__version__",
     "Graph",
     "GraphSnapshot",
+    "GraphBranches",
+    "GraphTags",
+    "GraphChanges",
+    "GraphSchema",
+    "GraphIndexes",
+    "GraphEmbeddings",
+    "GraphMaintenance",
+    "restore",
+    "clone",
+    "backup_points",
+    "prune_backup",
+    "verify_graph",
     "Result",
     "Explanation",
     "Cancel",
-    "EmbeddingConfig",
-    "EmbeddingReport",
-    "EmbeddingStatus",
-    "EmbeddingProgress",
+    "BlobInfo",
+    "ReadOnlyDataset",
     "Receipt",
     "LoadReceipt",
     "LoadMode",
+    "LoadData",
     "LoadProgress",
+    "Rows",
     "TableCounts",
+    "Durability",
+    "Recovered",
     "Commit",
     "Tag",
-    "Recovered",
+    "MergeReport",
+    "Resolve",
+    "Diff",
+    "ChangePage",
+    "Baseline",
+    "Blame",
+    "Catalog",
+    "MigrationPlan",
+    "SchemaApplied",
     "IndexReport",
     "IndexState",
     "OptimizeReport",
@@ -91,21 +218,20 @@ __all__ = [
     "CleanupReport",
     "MaintenancePolicy",
     "DoctorReport",
+    "RepairReport",
     "VerifyReport",
     "VerifyProgress",
-    "verify_graph",
-    "restore",
-    "clone",
-    "backup_points",
-    "prune_backup",
     "BackupReport",
     "BackupPoint",
     "PruneReport",
     "CopyReport",
     "CopyProgress",
-    "MigrationPlan",
-    "SchemaApplied",
-    "Durability",
+    "EmbeddingConfig",
+    "EmbeddingReport",
+    "EmbeddingStatus",
+    "EmbeddingProgress",
+    "RateLimit",
+    "Batching",
     "compile_schema",
     "compile_query",
     "Source",
@@ -129,80 +255,17 @@ __all__ = [
     "InternalError",
 ]
 
-_LAZY = {
-    "Diagnostic": "omnigraph.lang.diagnostics",
-    "Severity": "omnigraph.lang.diagnostics",
-    "Source": "omnigraph.lang.diagnostics",
-    "Span": "omnigraph.lang.diagnostics",
-    "AlreadyExists": "omnigraph.errors",
-    "Conflict": "omnigraph.errors",
-    "InputError": "omnigraph.errors",
-    "IntegrityError": "omnigraph.errors",
-    "InternalError": "omnigraph.errors",
-    "LanguageError": "omnigraph.errors",
-    "NotFound": "omnigraph.errors",
-    "OmniGraphError": "omnigraph.errors",
-    "OutcomePending": "omnigraph.errors",
-    "PlanError": "omnigraph.errors",
-    "PreconditionFailed": "omnigraph.errors",
-    "QueryError": "omnigraph.errors",
-    "SchemaError": "omnigraph.errors",
-    "StorageError": "omnigraph.errors",
-    "VersionMismatch": "omnigraph.errors",
-    "Graph": "omnigraph.api.graph",
-    "GraphSnapshot": "omnigraph.api.snapshot",
-    "Result": "omnigraph.result.result",
-    "Explanation": "omnigraph.api.query",
-    "Cancel": "omnigraph.read.limits",
-    "EmbeddingConfig": "omnigraph.embed",
-    "EmbeddingReport": "omnigraph.embed.job.run",
-    "EmbeddingStatus": "omnigraph.embed.job.run",
-    "EmbeddingProgress": "omnigraph.embed.job.run",
-    "Receipt": "omnigraph.commit.receipts",
-    "LoadReceipt": "omnigraph.commit.receipts",
-    "LoadMode": "omnigraph.write.load.job",
-    "LoadProgress": "omnigraph.write.load.job",
-    "TableCounts": "omnigraph.commit.receipts",
-    "Commit": "omnigraph.commit.history",
-    "Tag": "omnigraph.commit.history",
-    "Recovered": "omnigraph.commit.recovery",
-    "IndexReport": "omnigraph.maintain.optimize.indexes",
-    "IndexState": "omnigraph.maintain.optimize.indexes",
-    "OptimizeReport": "omnigraph.maintain.optimize.run",
-    "OptimizeProgress": "omnigraph.api.maintenance",
-    "CleanupReport": "omnigraph.maintain.cleanup.report",
-    "MaintenancePolicy": "omnigraph.maintain.optimize.policy",
-    "DoctorReport": "omnigraph.maintain.doctor.report",
-    "VerifyReport": "omnigraph.maintain.verify",
-    "VerifyProgress": "omnigraph.api.verify",
-    "verify_graph": "omnigraph.api.verify",
-    "restore": "omnigraph.api.backup",
-    "clone": "omnigraph.api.backup",
-    "backup_points": "omnigraph.api.backup",
-    "prune_backup": "omnigraph.api.backup",
-    "BackupReport": "omnigraph.maintain.backup.create",
-    "BackupPoint": "omnigraph.maintain.backup.index",
-    "PruneReport": "omnigraph.maintain.backup.prune",
-    "CopyReport": "omnigraph.maintain.backup.copy",
-    "CopyProgress": "omnigraph.maintain.backup.copy",
-    "MigrationPlan": "omnigraph.lang.schema",
-    "SchemaApplied": "omnigraph.evolve.apply",
-    "Durability": "omnigraph.storage.durable",
-    "compile_schema": "omnigraph.lang.schema",
-    "compile_query": "omnigraph.plan",
-}
-
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "errors":
         return import_module("omnigraph.errors")
-    home = _LAZY.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(f"omnigraph.{module}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULES})

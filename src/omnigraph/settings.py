@@ -1,4 +1,4 @@
-"""The one place that reads the environment.
+"""The only module that reads the environment.
 
 A setting exists here only when something uses it. Whoever needs one takes a ``Settings`` from
 its caller; only the edges of the program build one.
@@ -7,9 +7,13 @@ its caller; only the edges of the program build one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, overload
+
+from omnigraph.errors import InputError
+
+T = TypeVar("T")
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -22,121 +26,193 @@ def save_memory() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def _switch(variable: str) -> Any:
-    return field(default=False, metadata={"variables": (variable,)})
+class Setting(Generic[T]):
+    """One setting: its variables, of which the first that is set counts, and its type."""
+
+    def __init__(
+        self, variables: tuple[str, ...], parse: Callable[[str, str], T], is_secret: bool = False
+    ) -> None:
+        self.variables = variables
+        self.parse = parse
+        self.is_secret = is_secret
+
+    def __set_name__(self, owner: type[Settings], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, settings: None, owner: type[Settings]) -> Setting[T]: ...
+    @overload
+    def __get__(self, settings: Settings, owner: type[Settings]) -> T: ...
+    def __get__(self, settings: Settings | None, owner: type[Settings]) -> Setting[T] | T:
+        if settings is None:
+            return self
+        return self.parse(*settings.text_of(self.variables))
 
 
-def _text(*variables: str, is_secret: bool = False) -> Any:
-    """A text; of several variables the first that is set counts."""
-    return field(default="", repr=not is_secret, metadata={"variables": variables})
+def _switch(variable: str) -> Setting[bool]:
+    return Setting((variable,), lambda _, text: text.lower() in _TRUE)
 
 
-@dataclass(frozen=True, slots=True)
+def _text(*variables: str, is_secret: bool = False) -> Setting[str]:
+    return Setting(variables, lambda _, text: text, is_secret)
+
+
+def _whole(variable: str, default: int, *, least: int = 0) -> Setting[int]:
+    def parse(variable: str, text: str) -> int:
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal()) or int(text) < least:
+            raise InputError(
+                f"invalid {variable} '{text}'; expected a whole number from {least} on",
+                hint=f"without it {default} is used",
+            )
+        return int(text)
+
+    return Setting((variable,), parse)
+
+
+def _choice(variable: str, *choices: str) -> Setting[str]:
+    def parse(variable: str, text: str) -> str:
+        choice = text.lower() or choices[0]
+        if choice not in choices:
+            expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise InputError(f"invalid {variable} '{text}'; expected {expected}")
+        return choice
+
+    return Setting((variable,), parse)
+
+
 class Settings:
-    """What the environment says.
+    """The environment, typed. An invalid value is an ``InputError`` when its setting is used.
 
-    >>> Settings.from_environ({"OMNIGRAPH_DEBUG": "1"}).debug
-    True
+    >>> Settings.from_environ({"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "4"}).maintenance_concurrency
+    4
+    >>> Settings.from_environ({"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "x"}).maintenance_concurrency
+    Traceback (most recent call last):
+    ...
+    omnigraph.errors.InputError: invalid OMNIGRAPH_MAINTENANCE_CONCURRENCY 'x'; expected a whole \
+number from 1 on
     """
 
-    debug: bool = _switch("OMNIGRAPH_DEBUG")
+    __slots__ = ("_texts",)
+    _texts: Mapping[str, str]
+
+    def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        object.__setattr__(self, "_texts", texts)
+
+    debug = _switch("OMNIGRAPH_DEBUG")
     """Show the Python traceback when OmniGraph itself fails."""
 
-    operator_home: str = _text("OMNIGRAPH_HOME")
+    operator_home = _text("OMNIGRAPH_HOME")
     """The directory of the operator's configuration; ``~/.omnigraph`` when empty."""
 
-    profile: str = _text("OMNIGRAPH_PROFILE")
+    profile = _text("OMNIGRAPH_PROFILE")
     """The profile that counts when none is named."""
 
-    bearer_token: str = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
+    bearer_token = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
     """The token for servers that have none of their own."""
 
-    no_color: str = _text("NO_COLOR")
+    no_color = _text("NO_COLOR")
     """Anything here, and nothing is coloured."""
 
-    terminal: str = _text("TERM")
+    terminal = _text("TERM")
     """What the terminal is; a ``dumb`` one gets neither colours nor bars."""
 
-    pager: str = _text("PAGER")
+    pager = _text("PAGER")
     """The program that shows long output on a terminal; ``less`` when empty."""
 
-    s3_access_key_id: str = _text("AWS_ACCESS_KEY_ID", is_secret=True)
-    s3_secret_access_key: str = _text("AWS_SECRET_ACCESS_KEY", is_secret=True)
-    s3_session_token: str = _text("AWS_SESSION_TOKEN", is_secret=True)
-    s3_region: str = _text("AWS_REGION", "AWS_DEFAULT_REGION")
+    s3_access_key_id = _text("AWS_ACCESS_KEY_ID", is_secret=True)
+    s3_secret_access_key = _text("AWS_SECRET_ACCESS_KEY", is_secret=True)
+    s3_session_token = _text("AWS_SESSION_TOKEN", is_secret=True)
+    s3_region = _text("AWS_REGION", "AWS_DEFAULT_REGION")
 
-    s3_endpoint: str = _text("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    s3_endpoint = _text("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     """Where the S3 server is, when it is not Amazon's."""
 
-    s3_allow_http: bool = _switch("AWS_ALLOW_HTTP")
+    s3_allow_http = _switch("AWS_ALLOW_HTTP")
     """Speak to the server without encryption."""
 
-    s3_path_style: bool = _switch("AWS_S3_FORCE_PATH_STYLE")
+    s3_path_style = _switch("AWS_S3_FORCE_PATH_STYLE")
     """Name the bucket in the path of an address, not in its host."""
 
-    embed_mock: bool = _switch("OMNIGRAPH_EMBEDDINGS_MOCK")
+    embed_mock = _switch("OMNIGRAPH_EMBEDDINGS_MOCK")
     """Embed texts without a provider, by numbers that mean nothing: for tests."""
 
-    embed_provider: str = _text("OMNIGRAPH_EMBED_PROVIDER")
-    embed_base_url: str = _text("OMNIGRAPH_EMBED_BASE_URL")
-    embed_model: str = _text("OMNIGRAPH_EMBED_MODEL")
-    embed_deadline_ms: str = _text("OMNIGRAPH_EMBED_DEADLINE_MS")
-    embed_timeout_ms: str = _text("OMNIGRAPH_EMBED_TIMEOUT_MS")
-    embed_retry_attempts: str = _text("OMNIGRAPH_EMBED_RETRY_ATTEMPTS")
-    embed_retry_backoff_ms: str = _text("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS")
-    openrouter_api_key: str = _text("OPENROUTER_API_KEY", is_secret=True)
-    openai_api_key: str = _text("OPENAI_API_KEY", is_secret=True)
-    gemini_api_key: str = _text("GEMINI_API_KEY", is_secret=True)
+    embed_provider = _text("OMNIGRAPH_EMBED_PROVIDER")
+    embed_base_url = _text("OMNIGRAPH_EMBED_BASE_URL")
+    embed_model = _text("OMNIGRAPH_EMBED_MODEL")
+    embed_deadline_ms = _text("OMNIGRAPH_EMBED_DEADLINE_MS")
+    embed_timeout_ms = _text("OMNIGRAPH_EMBED_TIMEOUT_MS")
+    embed_retry_attempts = _text("OMNIGRAPH_EMBED_RETRY_ATTEMPTS")
+    embed_retry_backoff_ms = _text("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS")
+    openrouter_api_key = _text("OPENROUTER_API_KEY", is_secret=True)
+    openai_api_key = _text("OPENAI_API_KEY", is_secret=True)
+    gemini_api_key = _text("GEMINI_API_KEY", is_secret=True)
 
-    traversal_mode: str = _text("OMNIGRAPH_TRAVERSAL_MODE")
-    """How traversals find edges: ``indexed``, ``csr``, or by cost when empty."""
+    traversal_mode = _choice("OMNIGRAPH_TRAVERSAL_MODE", "auto", "indexed", "csr")
+    """How traversals find edges: by the index, by an adjacency in memory, or by cost."""
 
-    indexed_max_hops: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")
-    """More hops than this never go through an index; 6 when empty."""
+    indexed_max_hops = _whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", 6)
+    """Traversals of more hops never use an index."""
 
-    indexed_max_frontier: str = _text("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")
-    """More starts than this never go through an index; 1024 when empty."""
+    indexed_max_frontier = _whole("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", 1024)
+    """Traversals from more nodes never use an index."""
 
-    maintenance_concurrency: str = _text("OMNIGRAPH_MAINTENANCE_CONCURRENCY")
-    """How many shares of upkeep this process does at once; 8 when empty."""
+    maintenance_concurrency = _whole("OMNIGRAPH_MAINTENANCE_CONCURRENCY", 8, least=1)
+    """How many tasks of upkeep this process runs at once."""
 
-    spark_master: str = _text("OMNIGRAPH_SPARK_MASTER")
+    spark_master = _text("OMNIGRAPH_SPARK_MASTER")
     """Where Spark runs: a master such as ``spark://host:7077``; this machine when empty."""
 
-    spark_remote: str = _text("SPARK_REMOTE", is_secret=True)
+    spark_remote = _text("SPARK_REMOTE", is_secret=True)
     """A Spark Connect server, when no master is named; its address may hold a token."""
 
-    spark_memory: str = _text("OMNIGRAPH_SPARK_MEMORY")
+    spark_memory = _text("OMNIGRAPH_SPARK_MEMORY")
     """What the driver of Spark may take; ``2g`` when empty."""
 
-    spark_archive: str = _text("OMNIGRAPH_SPARK_ARCHIVE")
+    spark_archive = _text("OMNIGRAPH_SPARK_ARCHIVE")
     """Whether starts of Spark are made faster: ``auto`` (as when empty), ``build`` or ``off``."""
 
-    spark_key_bytes: str = _text("OMNIGRAPH_SPARK_KEY_BYTES")
-    """Of how many bytes of keys a load on Spark holds all; more are joined. 1 GiB when empty."""
+    spark_key_bytes = _whole("OMNIGRAPH_SPARK_KEY_BYTES", 1 << 30)
+    """Up to how many bytes of keys the driver of a load on Spark holds; more are joined."""
 
-    spark_python: str = _text("PYSPARK_PYTHON")
+    spark_python = _text("PYSPARK_PYTHON")
     """The Python of the workers of a cluster; the path of this one when empty."""
 
-    java_home: str = _text("JAVA_HOME")
-    omnigraph_cache: str = _text("OMNIGRAPH_CACHE_DIR")
-    user_cache: str = _text("XDG_CACHE_HOME")
+    java_home = _text("JAVA_HOME")
+    omnigraph_cache = _text("OMNIGRAPH_CACHE_DIR")
+    user_cache = _text("XDG_CACHE_HOME")
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings of this process, or those of the given mapping."""
         values = os.environ if environ is None else environ
-        found: dict[str, bool | str] = {}
-        for setting in fields(cls):
-            texts = (values.get(name, "").strip() for name in setting.metadata["variables"])
-            text = next(filter(None, texts), "")
-            found[setting.name] = text.lower() in _TRUE if setting.default is False else text
-        return cls(**found)  # type: ignore[arg-type]
+        texts = {name: values.get(name, "").strip() for name in cls.variables()}
+        return cls({name: text for name, text in texts.items() if text})
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
         """The names of every environment variable that is read."""
-        return tuple(name for setting in fields(cls) for name in setting.metadata["variables"])
+        return tuple(name for setting in _settings() for name in setting.variables)
+
+    def text_of(self, variables: tuple[str, ...]) -> tuple[str, str]:
+        """The first of the variables that is set, and its text; an empty one when none is."""
+        name = next((name for name in variables if name in self._texts), variables[0])
+        return name, self._texts.get(name, "")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are read only: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and dict(self._texts) == dict(other._texts)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._texts.items()))
+
+    def __repr__(self) -> str:
+        hidden = {name for each in _settings() if each.is_secret for name in each.variables}
+        shown = (f"{k}={'***' if k in hidden else v!r}" for k, v in self._texts.items())
+        return f"<Settings {' '.join(shown)}>"
 
     @staticmethod
     def server_token(name: str, environ: Mapping[str, str] | None = None) -> str:
@@ -154,8 +230,8 @@ class Settings:
         >>> Settings.from_environ({"OMNIGRAPH_HOME": "/etc/og"}).operator_directory()
         '/etc/og'
         """
-        found = os.path.expanduser(self.operator_home or "~/.omnigraph")
-        return None if found.startswith("~") else found
+        directory = os.path.expanduser(self.operator_home or "~/.omnigraph")
+        return None if directory.startswith("~") else directory
 
     def storage_options(self) -> dict[str, str]:
         """How to reach S3, in the words that Lance and the object store share.
@@ -221,3 +297,7 @@ class Settings:
             "cache_dir": self.cache_dir(),
         }
         return {name: value for name, value in options.items() if value}
+
+
+def _settings() -> list[Setting[Any]]:
+    return [value for value in vars(Settings).values() if isinstance(value, Setting)]

@@ -50,23 +50,23 @@ CALLS = {
     "rows of a number": lambda graph: graph.append({5: pa.table({"name": ["x"]})}),
     "rejects a number": lambda graph: graph.load([], rejects=5),
     "max_rejects as text": lambda graph: graph.load([], max_rejects="3"),
-    "progress a number": lambda graph: graph.load([], progress=5),
-    "types a number": lambda graph: graph.export(types=5),
+    "progress a number": lambda graph: graph.load([], on_progress=5),
+    "types a number": lambda graph: graph.snapshot().export(types=5),
     "types of files a list": lambda graph: graph.load([], types=["Person"]),
     "types of files a number": lambda graph: graph.load([], types=5),
     "schema blank": lambda graph: Graph.init("x", " \n"),
-    "destination a number": lambda graph: graph.export(5),
+    "destination a number": lambda graph: graph.snapshot().export(5),
     "type a number": lambda graph: graph.snapshot().count(5),
     "columns as text": lambda graph: graph.snapshot().read("Person", "name"),
     "unknown column": lambda graph: graph.snapshot().read("Person", ["nope"]),
     "unknown column in a condition": lambda graph: graph.snapshot().read(
-        "Person", condition=pc.field("nope") == 1
+        "Person", filter=pc.field("nope") == 1
     ),
-    "condition as text": lambda graph: graph.snapshot().read("Person", condition="age > 3"),
+    "condition as text": lambda graph: graph.snapshot().read("Person", filter="age > 3"),
     "condition of another type": lambda graph: list(
-        graph.snapshot().scan("Person", condition=pc.field("age") == "x")
+        graph.snapshot().scan("Person", filter=pc.field("age") == "x")
     ),
-    "offset as text": lambda graph: graph.read_blob("Person", "ann", "name", "1"),
+    "offset as text": lambda graph: graph.snapshot().read_blob("Person", "ann", "name", "1"),
 }
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_kind_of_argument_is_named(graph, call):
     ("call", "text"),
     [
         (lambda graph: graph.load([], types=5), "a dict of types by file name, not int"),
-        (lambda graph: graph.export(types=5), "types must be a list of names, not int"),
+        (lambda graph: graph.snapshot().export(types=5), "types must be a list of names, not int"),
         (lambda graph: graph.query(5), "source must be text or a path, not int"),
         (lambda graph: Graph.init("x", 5), "schema must be text or a path, not int"),
         (lambda graph: Graph.open(5), "uri must be a path, not int"),
@@ -96,7 +96,7 @@ def test_what_is_wanted_is_said(graph, call, text):
 
 @pytest.mark.parametrize("source", ["", "  ", "// a comment", "/* one */", "// a\n"])
 def test_a_text_without_a_query_is_not_taken_for_a_file(graph, source):
-    for call in (graph.query, graph.mutate, graph.explain):
+    for call in (graph.query, graph.mutate, graph.snapshot().explain):
         with pytest.raises(InputError, match="the text holds no query"):
             call(source)
 

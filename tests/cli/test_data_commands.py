@@ -393,7 +393,7 @@ def test_local_files_are_read_by_a_flag(place):
         )
         assert place.run(*call, "--allow-local-files").returncode == 0
         with Graph.open(place.directory / "b.omni") as graph:
-            assert graph.read_blob("Doc", "a", "body") == b"hi"
+            assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
             graph.mutate('query q() { delete Doc where slug = "a" }')
 
 

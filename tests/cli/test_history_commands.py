@@ -248,7 +248,7 @@ def test_a_page_token_belongs_to_its_commit(place):
         "commit", "changes", place.ids[1], "--page-token", first["next_page_token"],
         "--uri", "g.omni",
     )  # fmt: skip
-    assert_fails(done, "one of another commit")
+    assert_fails(done, "belongs to another commit")
 
 
 # -- changes --------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_a_commit_that_was_built_upon_conflicts_until_that_is_decided(own):
 
 def test_blame_names_the_commit_and_where_a_merge_took_it_from(own):
     with Graph.open(own.directory / "g.omni") as graph:
-        graph.branches.merge("work", actor="zoe")
+        graph.merge("work", actor="zoe")
         merge = graph.commits()[0].commit_id
         origin = graph.commits("work")[0].commit_id
     lines = ask(own, "blame", "Person", "cy").splitlines()

@@ -101,7 +101,9 @@ def hostile_graph(path: Path, text: str) -> dict[str, str]:
         ]
         ids["COMMIT"] = str(graph.load(rows).commit_id)
         row = TagRow(text, ids["COMMIT"], 1, text)
-        graph._store.publisher.publish(graph._store.manifest(None), Publication({}, others=[row]))
+        graph._handle.store.publisher.publish(
+            graph._handle.store.manifest(None), Publication({}, others=[row])
+        )
         graph.branches.create("side")
         change = (
             f"query c() {{ update Person set {{ note: {quoted(text + '2')} }} where note = %s }}"
@@ -529,7 +531,7 @@ def test_a_name_is_refused_or_taken_exactly(tmp_path, name):
             lambda: graph.tags.delete(name),
             lambda: graph.load([], branch=name),
             lambda: graph.load([], branch=name, from_branch="main"),
-            lambda: graph.branches.merge(name),
+            lambda: graph.merge(name),
         ):
             with pytest.raises((InputError, NotFound)):
                 ask()
@@ -544,7 +546,7 @@ def writers(graph: Graph, actor: str):
     yield lambda: graph.mutate(insert, actor=actor)
     yield lambda: graph.append({"Person": [{"name": "o"}]}, actor=actor)
     yield lambda: graph.tags.create("t", actor=actor)
-    yield lambda: graph.branches.merge("side", actor=actor)
+    yield lambda: graph.merge("side", actor=actor)
     yield lambda: graph.indexes.ensure(actor=actor)
     yield lambda: Graph.open(graph.uri, actor=actor)
 

@@ -292,7 +292,7 @@ def place(tmp_path_factory):
         graph.load([person("cy")], branch="work", actor="bo")
         graph.load([{"edge": "Knows", "from": "ana", "to": "bo"}], actor="ana")
         graph.load([person("dee")], branch="other", actor="cy")
-        graph.branches.merge("work", actor="ana")
+        graph.merge("work", actor="ana")
         main = [commit.commit_id for commit in reversed(graph.commits())]
         place.names = {commit: f"v{number}" for number, commit in enumerate(main, 1)}
         place.names[graph.commits("work")[0].commit_id] = "w"
@@ -379,18 +379,18 @@ def test_every_commit_says_what_made_it(tmp_path):
         first = graph.commits()[0].commit_id
         graph.mutate('query old() { update Person set { age: 9 } where name = "ana" }')
         graph.indexes.ensure()
-        graph.branches.revert(graph.commits()[1].commit_id)
+        graph.revert(graph.commits()[1].commit_id)
         graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
         graph.branches.create("work")
         graph.load([person("bo")], branch="work")
         picked = graph.commits("work")[0].commit_id
-        graph.branches.cherry_pick(picked)
+        graph.cherry_pick(picked)
         graph.load([person("cy")])
         graph.maintenance.optimize()
-        graph.branches.merge("work", resolve="ours")
+        graph.merge("work", resolve="ours")
         # As another program writes them.
         intent = CommitIntent(new_ulid(), None, now_micros())
-        store = graph._store
+        store = graph._handle.store
         store.publisher.publish(store.manifest(None), Publication({}, commit=intent))
         kinds = [commit.kind for commit in reversed(graph.commits())]
         assert graph.commit(first).kind == "load"

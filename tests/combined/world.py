@@ -187,12 +187,12 @@ class World:
                     merged[type_id][row_id] = row
         if self._has_orphans(merged):
             try:
-                self.graph.branches.merge(name, resolve=side)
+                self.graph.merge(name, resolve=side)
             except MergeConflicts:
                 self._delete_branch(name)
                 return
             raise AssertionError("a merge left edges without their nodes")
-        self.graph.branches.merge(name, resolve=side)
+        self.graph.merge(name, resolve=side)
         main.state = copy.deepcopy(merged)
         self._delete_branch(name)
 
@@ -317,7 +317,7 @@ class World:
         after = self.graph.snapshot().commit_id
         if after != head:
             assert after is not None
-            self.graph.branches.revert(after)
+            self.graph.revert(after)
             self.branches["main"].state = before
 
     # -- copies --------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class World:
         branch = self.random.choice(sorted(self.branches))
         number = next(self.numbers)
         lines = self.folder / f"e{number}.jsonl"
-        self.graph.export(lines, branch=branch)
+        self.graph.snapshot(branch).export(lines)
         text = schema_text(self.types)
         with Graph.init(self.folder / f"e{number}.omni", text, durability="os") as fresh:
             fresh.load(lines, mode="overwrite")

@@ -91,7 +91,7 @@ def audited(graph):
     """What the audit table says: kind, operation, and where each table went."""
     return [
         (str(row.recovery_kind), row.operation_id, [tuple(o) for o in row.per_table_outcomes])
-        for row in graph._store.audit.rows()
+        for row in graph._handle.store.audit.rows()
     ]
 
 

@@ -201,7 +201,7 @@ def test_a_schema_lock_that_stays_keeps_nobody_out(graph, path, monkeypatch, cap
         raise StorageUnavailable("the disk is away")
 
     with monkeypatch.context() as broken:
-        store = graph._store
+        store = graph._handle.store
         with at(
             Failpoint.SCHEMA_BEFORE_CLEANUP,
             lambda: broken.setattr(store.inline, "delete_branch", fails),
@@ -226,13 +226,13 @@ def test_a_merge_is_reported_although_its_source_stays(graph, caplog):
     graph.branches.create("work")
     commit_id = graph.append(people(Ada=36), branch="work").commit_id
     graph.tags.create("v1", commit_id)
-    report = graph.branches.merge("work", delete_branch=True)
+    report = graph.merge("work", delete_branch=True)
     assert (report.commit_id, report.branch_deleted) == (graph.commits()[0].commit_id, False)
     assert "v1" in caplog.text
     with pytest.raises(BranchInUse):
         graph.branches.delete("work")
     graph.tags.delete("v1")
-    assert graph.branches.merge("work", delete_branch=True).branch_deleted
+    assert graph.merge("work", delete_branch=True).branch_deleted
     assert graph.branches.list() == ["main"]
 
 
@@ -243,7 +243,7 @@ def test_optimize_is_done_although_the_manifest_was_not_compacted(graph, monkeyp
     def fails(*args):
         raise StorageUnavailable("the disk is away")
 
-    monkeypatch.setattr(graph._store.publisher, "compact", fails)
+    monkeypatch.setattr(graph._handle.store.publisher, "compact", fails)
     report = graph.maintenance.optimize()
     assert report.commit_id == graph.commits()[0].commit_id
     assert "the manifest was not compacted" in caplog.text

@@ -277,7 +277,7 @@ def test_a_write_that_is_refused_leaves_the_branch_without_a_commit(graph):
 def test_a_delete_that_touches_two_tables_forks_both(graph, path):
     """315: the node table and the edge table of a cascade, in one commit."""
     graph.branches.create("b")
-    store = graph._store
+    store = graph._handle.store
 
     def stage_delete(view, key, condition):
         table = view.table(key)
@@ -370,7 +370,7 @@ def test_a_branch_whose_tables_another_shows_cannot_be_deleted(graph, store):
     graph.branches.create("b")
     graph.branches.create("c")
     graph.append(people(cy=3), branch="b")
-    pin = graph._store.manifest("b").current().pins["node:Person"]
+    pin = graph._handle.store.manifest("b").current().pins["node:Person"]
     adopted = VersionRow("node:Person", pin.version, "b", pin.row_count, pin.metadata)
     store.publisher.publish(store.manifest("c"), Publication({}, [adopted]))
     assert names(graph, "c") == ["ann", "bo", "cy"]
@@ -412,7 +412,7 @@ def test_copies_that_cannot_be_removed_do_not_fail_the_delete(graph, path, monke
     """311: the name is gone, and whoever uses it again removes them."""
     graph.branches.create("b")
     graph.append(people(cy=3), branch="b")
-    inline = type(graph._store.inline)
+    inline = type(graph._handle.store.inline)
     real = inline.delete_branch
 
     def stubborn(self, location, name):
@@ -514,7 +514,7 @@ def test_nothing_is_removed_while_it_cannot_be_seen_who_owns_it(graph, path, mon
     """313: the write fails and may be repeated; the fork is still there."""
     graph.branches.create("b")
     leave_a_fork(path, ["ghost"])
-    manifest = graph._store.manifest("b")
+    manifest = graph._handle.store.manifest("b")
 
     def blind():
         def fail(self):
@@ -537,7 +537,7 @@ def test_nothing_is_removed_while_it_cannot_be_seen_who_owns_it(graph, path, mon
 def test_a_fork_that_another_writer_published_meanwhile_is_no_orphan(graph, path):
     """314: such as by a program that takes no lease of ours; the loser may repeat."""
     graph.branches.create("b")
-    store = graph._store
+    store = graph._handle.store
 
     def rival():
         leave_a_fork(path, ["rival"])
@@ -718,7 +718,7 @@ def test_a_write_that_was_staged_on_the_former_life_is_staged_again(graph, other
     """Its files went with the branch; versions and owners look the same as before."""
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
-    tables = type(graph._store.tables)
+    tables = type(graph._handle.store.tables)
     real = tables.stage_append
 
     def slow(self, table, data):
@@ -748,7 +748,7 @@ def test_a_write_whose_branch_goes_while_it_is_staged_says_so(
         raise StorageMissing("the directory is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(graph._store.tables), "stage_append", staged)
+        patch.setattr(type(graph._handle.store.tables), "stage_append", staged)
         with pytest.raises(error):
             graph.append(people(more=4), branch="b")
     if recreated:
@@ -761,7 +761,7 @@ def test_an_open_snapshot_of_a_deleted_branch_says_that_it_is_gone(graph, other)
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
     held = graph.snapshot("b")
-    graph._store.table(graph._store.manifest("b").current().pins["node:Person"])
+    graph._handle.store.table(graph._handle.store.manifest("b").current().pins["node:Person"])
     other.branches.delete("b")
     for read in (held.read, lambda kind: list(held.scan(kind))):
         with pytest.raises(HistoryGone, match="branch 'b' was deleted"):
@@ -820,7 +820,7 @@ def test_a_branch_is_deleted_when_its_reference_is_gone(graph, other, monkeypatc
         raise StorageUnavailable("the listing was cut off")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(graph._store.objects), "delete_prefix", unavailable)
+        broken.setattr(type(graph._handle.store.objects), "delete_prefix", unavailable)
         graph.branches.delete("b")
     for handle in (graph, other):
         assert handle.branches.list() == ["main"]
@@ -830,7 +830,7 @@ def test_a_branch_is_deleted_when_its_reference_is_gone(graph, other, monkeypatc
 
 def test_a_branch_whose_reference_stays_is_not_deleted(graph, monkeypatch):
     graph.branches.create("b")
-    inline = type(graph._store.inline)
+    inline = type(graph._handle.store.inline)
 
     def unavailable(self, location, name):
         raise StorageUnavailable("the store is away")

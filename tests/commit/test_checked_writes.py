@@ -233,7 +233,7 @@ def test_a_handle_that_lives_mends_a_branch_before_it_writes(graph, path):
     graph.branches.create("feat")
     graph.append(people(bob=2), branch="feat")
     with Graph.open(path, "rw") as other:
-        store = other._store
+        store = other._handle.store
         known = store.manifest("feat").current().manifest_version
         ledger = Ledger.open(store.datasets, store.manifest("feat").ref, known)
         ledger.upsert(to_arrow([TagRow("x", None, 0)]), KEY)

@@ -46,18 +46,18 @@ def writing(graph: Graph, kind: str, name: str) -> Callable[[], object]:
         return PreparedWrite({key: (view.stage.stage_append(view.table(key), row),)})
 
     request = WriteRequest(WriterKind.LOAD, None, frozenset({key}), prepare)
-    return lambda: commit_write(graph._store, request)
+    return lambda: commit_write(graph._handle.store, request)
 
 
 def measured(graph: Graph, work: Callable[[], object]) -> Iterator[None]:
     """Do something after the gate, and print what the handle asked of its store for it."""
-    before = asdict(graph._store.objects.traffic)
-    opened = graph._store.datasets.opened
+    before = asdict(graph._handle.store.objects.traffic)
+    opened = graph._handle.store.datasets.opened
     yield
     work()
-    after = asdict(graph._store.objects.traffic)
+    after = asdict(graph._handle.store.objects.traffic)
     spent = {kind: after[kind] - before[kind] for kind in after}
-    print(json.dumps(spent | {"opens": graph._store.datasets.opened - opened}))
+    print(json.dumps(spent | {"opens": graph._handle.store.datasets.opened - opened}))
 
 
 def read_warm(root: Path) -> Iterator[None]:
@@ -69,8 +69,8 @@ def read_warm(root: Path) -> Iterator[None]:
 def open_cold(root: Path, mode: str = "rw") -> Iterator[None]:
     yield
     graph = Graph.open(root, mode)
-    spent = asdict(graph._store.objects.traffic)
-    print(json.dumps(spent | {"opens": graph._store.datasets.opened}))
+    spent = asdict(graph._handle.store.objects.traffic)
+    print(json.dumps(spent | {"opens": graph._handle.store.datasets.opened}))
 
 
 def open_cold_to_read(root: Path) -> Iterator[None]:

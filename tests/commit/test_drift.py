@@ -141,7 +141,7 @@ def test_a_version_that_is_gone_is_an_error_of_the_storage(graph, path):
 def half_held(graph):
     """A writer died over both tables, and one that lives holds one of them; gives its lease."""
     die(graph, Failpoint.WRITE_AFTER_TABLES, people(Bob=1) | companies("Brim"))
-    with graph._store.leases.acquire([table_lease(COMPANY, None)], 0.0):
+    with graph._handle.store.leases.acquire([table_lease(COMPANY, None)], 0.0):
         yield
 
 
@@ -158,7 +158,7 @@ def test_who_needs_the_other_table_waits_for_the_living_writer(graph, other, pat
             turns.release()
 
     with hooked(count):
-        with graph._store.leases.acquire([table_lease(COMPANY, None)], 0.0):
+        with graph._handle.store.leases.acquire([table_lease(COMPANY, None)], 0.0):
             writer = threading.Thread(target=write)
             writer.start()
             assert all(turns.acquire(timeout=60) for _ in range(5))

@@ -278,13 +278,13 @@ def test_a_warm_reader_forgets_what_a_replaced_version_showed(graph, other, stor
     assert names(other) == ["ann"]
     replace_newest(store, path)
     assert names(other) == []
-    assert state_of(other._store.manifest(None)) == fresh_state(store)
+    assert state_of(other._handle.store.manifest(None)) == fresh_state(store)
     assert lost not in {commit.commit_id for commit in other.commits()}
 
 
 def test_a_commit_is_looked_up_past_a_version_that_was_replaced(graph, path):
     """A commit says where it meant to land; it may lie a little further on."""
-    store = graph._store
+    store = graph._handle.store
     meant = CommitIntent(new_ulid(), None, now_micros())
     store.publisher.publish(store.manifest(None), Publication({}, commit=meant))
     recorded = store.manifest(None).current().manifest_version
@@ -413,7 +413,7 @@ def test_a_warm_read_opens_nothing_and_probes_once(graph, history):
     tables = ("Person", "Company", "Knows", "WorksAt")
     for name in tables:
         graph.snapshot().read(name)
-    with Cost(graph._store) as cost:
+    with Cost(graph._handle.store) as cost:
         snapshot = graph.snapshot()
         assert [snapshot.read(name).num_rows for name in tables] == [history, 0, 0, 0]
     assert cost.opened == 0
@@ -425,7 +425,7 @@ def test_a_warm_read_of_a_branch_also_looks_at_its_reference(graph):
     graph.append(people(ann=1))
     graph.branches.create("b")
     assert names(graph, "b") == ["ann"]
-    with Cost(graph._store) as cost:
+    with Cost(graph._handle.store) as cost:
         assert names(graph, "b") == ["ann"]
     assert cost.opened == 0
     assert (cost.reads, cost.writes, cost.lists) == (SCHEMA_LOOKS + 2, 0, 0)
@@ -437,7 +437,7 @@ def test_a_branch_that_wrote_nothing_reads_with_the_handles_of_main(graph):
     assert names(graph) == ["ann"]
     graph.branches.create("b")
     graph.snapshot("b")
-    with Cost(graph._store) as cost:
+    with Cost(graph._handle.store) as cost:
         assert names(graph, "b") == ["ann"]
     assert cost.opened == 0
 
@@ -448,11 +448,11 @@ def test_a_write_drops_only_the_handles_of_what_it_wrote(graph, other):
     for name in ("Person", "Company"):
         other.snapshot().read(name)
     graph.append(people(bo=2))
-    with Cost(other._store) as cost:
+    with Cost(other._handle.store) as cost:
         assert names(other) == ["ann", "bo"]
         assert other.snapshot().read("Company").num_rows == 0
     assert cost.opened == 1
-    with Cost(graph._store) as cost:
+    with Cost(graph._handle.store) as cost:
         assert names(graph) == ["ann", "bo"]
     assert cost.opened == 0
 
@@ -460,7 +460,7 @@ def test_a_write_drops_only_the_handles_of_what_it_wrote(graph, other):
 def test_the_schema_contract_is_looked_at_once_for_each_operation(graph, monkeypatch):
     """451: for reads and writes."""
     looks = []
-    files = type(graph._store.schema_files)
+    files = type(graph._handle.store.schema_files)
     real = files.check
     monkeypatch.setattr(files, "check", lambda self, known: looks.append(1) or real(self, known))
     for operation in (
@@ -528,8 +528,8 @@ def test_a_compaction_is_read_whole_by_others_and_shows_the_same(graph, other, p
     reads.clear()
     assert other.snapshot().count("Person") == 15
     assert reads == [[16]]
-    manifest = other._store.manifest(None)
-    assert state_of(manifest) == fresh_state(graph._store)
+    manifest = other._handle.store.manifest(None)
+    assert state_of(manifest) == fresh_state(graph._handle.store)
     assert manifest.with_state(lambda state, _: state.rows) == len(manifest_rows(path))
 
 
@@ -538,7 +538,7 @@ def test_a_reader_that_slept_through_a_compaction_misses_nothing(graph, other):
     for number in range(40):
         graph.append(people(**{f"p{number}": number}))
     assert other.snapshot().count("Person") == 40
-    assert state_of(other._store.manifest(None)) == fresh_state(graph._store)
+    assert state_of(other._handle.store.manifest(None)) == fresh_state(graph._handle.store)
 
 
 # -- earlier versions -------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_a_recovery_that_finished_several_is_found_by_each(graph):
     intent = CommitIntent(
         new_ulid(), None, now_micros(), extra=CommitMetadata(completes=("01A", "01B")).to_json()
     )
-    store = graph._store
+    store = graph._handle.store
     store.publisher.publish(store.manifest(None), Publication({}, commit=intent))
     for known in (graph.commit("01A"), graph.commit("01B"), graph.commit(intent.commit_id)):
         assert (known.commit_id, known.completes) == (intent.commit_id, ("01A", "01B"))
@@ -287,8 +287,8 @@ def test_a_commit_says_what_the_last_attempt_to_prepare_it_found(graph):
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
     before = {each.name: getattr(request, each.name) for each in fields(request)}
-    commit_write(graph._store, request)
-    said = CommitMetadata.of(graph._store.manifest(None).current().head)
+    commit_write(graph._handle.store, request)
+    said = CommitMetadata.of(graph._handle.store.manifest(None).current().head)
     assert said == CommitMetadata(writer="Mutation", picks="01B")
     assert {each.name: getattr(request, each.name) for each in fields(request)} == before
 

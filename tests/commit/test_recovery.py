@@ -87,7 +87,7 @@ def test_a_write_whose_tables_all_landed_is_published(graph, path, where, actor)
     assert names(graph) == ["Ada", "Grace"]
     assert left(path) == []
     assert audited(graph) == [("RolledForward", operation, [(PERSON, before, before + 1)])]
-    (row,) = graph._store.audit.rows()
+    (row,) = graph._handle.store.audit.rows()
     assert (row.recovery_for_actor, row.sidecar_writer_kind) == (actor, "Mutation")
     commit = graph.commit(row.graph_commit_id)
     assert (commit.actor, commit.completes) == (RECOVERY, (operation,))
@@ -202,9 +202,9 @@ def overlooked(path):
 
 
 def write(graph, rows, **conditions):
-    batch = Append(graph._store, graph.catalog, rows)
+    batch = Append(graph._handle.store, graph.catalog, rows)
     request = WriteRequest(WriterKind.LOAD, None, batch.touches, batch.prepare, **conditions)
-    return commit_write(graph._store, request)
+    return commit_write(graph._handle.store, request)
 
 
 def remove_everybody(view):
@@ -216,7 +216,7 @@ def test_a_write_is_not_finished_when_what_it_relied_on_has_changed(graph, path)
     die(graph, Failpoint.WRITE_AFTER_TABLES, knows(("Ada", "Ada")))
     with overlooked(path):
         request = WriteRequest(WriterKind.MUTATION, None, frozenset({PERSON}), remove_everybody)
-        commit_write(graph._store, request)
+        commit_write(graph._handle.store, request)
     graph.refresh()
     assert graph.snapshot().count("Knows") == 0
     assert [kind for kind, _, _ in audited(graph)] == ["RolledBack"]
@@ -275,7 +275,7 @@ def test_a_writer_of_ours_that_died_after_its_publish_is_not_published_again(gra
     before = graph.commits()
     graph.refresh()
     assert graph.commits() == before
-    (row,) = graph._store.audit.rows()
+    (row,) = graph._handle.store.audit.rows()
     assert row.graph_commit_id == operation == before[0].commit_id
 
 
@@ -377,7 +377,7 @@ def lost(graph, path):
     graph.branches.create("feat")
     die(graph, Failpoint.WRITE_AFTER_TABLES, people(Grace=1), branch="feat", actor="ana")
     (operation,) = left(path)
-    Branches(graph._store).delete("feat")
+    Branches(graph._handle.store).delete("feat")
     return operation
 
 
@@ -394,7 +394,7 @@ def test_the_sidecar_of_a_deleted_branch_is_dropped_once(graph, path, lost):
 
 
 def test_a_branch_that_was_made_again_does_not_inherit_a_dead_write(graph, path, lost):
-    Branches(graph._store).create("feat", None)
+    Branches(graph._handle.store).create("feat", None)
     graph.refresh()
     assert left(path) == []
     assert names(graph, "feat") == ["Ada"]

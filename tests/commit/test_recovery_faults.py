@@ -44,7 +44,7 @@ def lost(graph, path):
     graph.branches.create("feat")
     die(graph, Failpoint.WRITE_AFTER_TABLES, people(Grace=1), branch="feat", actor="ana")
     (operation,) = left(path)
-    Branches(graph._store).delete("feat")
+    Branches(graph._handle.store).delete("feat")
     return operation
 
 

@@ -48,7 +48,7 @@ CITY = compile_schema(GROWN).node("City")
 
 def dead_apply(graph, path, *, stage=True):
     """An apply of the reference that died before its publish: a new type, two less."""
-    store = graph._store
+    store = graph._handle.store
     store.inline.create(table_location(CITY), CITY.arrow_schema())
     if stage:
         SchemaStaging(store.objects).stage(compile_schema(GROWN), GROWN)
@@ -96,7 +96,7 @@ def test_a_schema_apply_that_staged_nothing_is_taken_back_by_an_open_only(graph,
 
 def test_a_schema_apply_is_not_promoted_when_its_tables_have_to_go_back(graph, path):
     before = pinned(graph, PERSON)
-    SchemaStaging(graph._store.objects).stage(compile_schema(GROWN), GROWN)
+    SchemaStaging(graph._handle.store.objects).stage(compile_schema(GROWN), GROWN)
     move(path, PERSON, "Grace")
     leave_sidecar(
         path,
@@ -112,7 +112,7 @@ def test_a_schema_apply_is_not_promoted_when_its_tables_have_to_go_back(graph, p
 
 def test_the_files_of_a_schema_apply_that_lives_are_left_alone(graph, other, path):
     operation = dead_apply(graph, path)
-    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
+    with other._handle.store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         assert graph.refresh() == ()
         assert reopen(path) == ()
     assert left(path) == [operation]
@@ -136,7 +136,7 @@ def test_a_schema_apply_is_finished_also_when_its_recovery_dies(graph, path, aga
 @pytest.fixture
 def locked(graph, path):
     """Somebody began a schema apply; gives the file of its lock."""
-    store = graph._store
+    store = graph._handle.store
     version = store.manifest(None).current().manifest_version
     store.inline.create_branch(TableRef(MANIFEST), version, SCHEMA_LOCK)
     return path / branch_reference(SCHEMA_LOCK)
@@ -165,7 +165,7 @@ def test_the_lock_that_nobody_holds_any_more_is_removed(graph, path, locked, whe
 
 def test_an_old_lock_whose_holder_lives_stays(graph, other, path, locked):
     grow_old(locked)
-    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
+    with other._handle.store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
         reopen(path)
         with pytest.raises(SchemaChanging):
             graph.append(people(Grace=1))

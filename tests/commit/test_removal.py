@@ -38,7 +38,7 @@ def graph(tmp_path):
 
 
 def person(graph, branch=None):
-    return graph._store.manifest(branch).current().pins[KEY].ref
+    return graph._handle.store.manifest(branch).current().pins[KEY].ref
 
 
 def die_at(point):
@@ -50,7 +50,7 @@ def die_at(point):
 
 
 def remove(graph, versions, branch=None):
-    return remove_versions(graph._store, person(graph, branch), versions, KEY)
+    return remove_versions(graph._handle.store, person(graph, branch), versions, KEY)
 
 
 def hard_drop(graph, through):
@@ -65,16 +65,16 @@ def hard_drop(graph, through):
         (),
         hard_drops=(drop,),
     )
-    announce_hard_drops(graph._store, apply)
+    announce_hard_drops(graph._handle.store, apply)
     return drop
 
 
 def files(graph):
-    return {path for path, _ in graph._store.objects.files_below(person(graph).location)}
+    return {path for path, _ in graph._handle.store.objects.files_below(person(graph).location)}
 
 
 def intents(graph):
-    return [n for n in graph._store.objects.list("__recovery") if n.endswith(".cleanup")]
+    return [n for n in graph._handle.store.objects.list("__recovery") if n.endswith(".cleanup")]
 
 
 def test_only_versions_that_nothing_needs_go(graph):
@@ -82,13 +82,13 @@ def test_only_versions_that_nothing_needs_go(graph):
     graph.load([{"type": "Person", "data": {"name": "f"}}], branch="feat")
     graph.load([{"type": "Person", "data": {"name": "g"}}])
     ref = person(graph)
-    known = graph._store.datasets.listed_versions(ref)
+    known = graph._handle.store.datasets.listed_versions(ref)
     newest, fork_point = known[-1], known[-2]
     count, size = remove(graph, known)
-    left = set(graph._store.datasets.listed_versions(ref))
+    left = set(graph._handle.store.datasets.listed_versions(ref))
     assert (left, count) == ({newest, fork_point}, len(known) - 2)
     assert size > 0
-    assert read_removed(graph._store.objects).of(ref, None) == frozenset(known) - left
+    assert read_removed(graph._handle.store.objects).of(ref, None) == frozenset(known) - left
     assert graph.snapshot().read("Person").num_rows == 4
     assert graph.snapshot("feat").read("Person").num_rows == 4
     assert verify_graph(graph.uri).problems == ()
@@ -96,23 +96,23 @@ def test_only_versions_that_nothing_needs_go(graph):
 
 def test_what_is_said_to_go_goes_and_nothing_else(graph):
     ref = person(graph)
-    known = graph._store.datasets.listed_versions(ref)
+    known = graph._handle.store.datasets.listed_versions(ref)
     before = files(graph)
-    removal = removal_of(graph._store.datasets, ref, known[:-1])
+    removal = removal_of(graph._handle.store.datasets, ref, known[:-1])
     remove(graph, known[:-1])
-    versions = {graph._store.datasets.version_path(ref, v) for v in removal.versions}
+    versions = {graph._handle.store.datasets.version_path(ref, v) for v in removal.versions}
     assert before - files(graph) == {*removal.files, *versions}
 
 
 def test_a_hard_drop_removes_every_version_up_to_one(graph):
     ref = person(graph)
-    newest = max(graph._store.datasets.listed_versions(ref))
+    newest = max(graph._handle.store.datasets.listed_versions(ref))
     drop = hard_drop(graph, newest - 1)
-    assert not is_cleared(graph._store, drop)
-    assert finish_removals(graph._store) == 1
-    assert is_cleared(graph._store, drop)
-    assert set(graph._store.datasets.listed_versions(ref)) == {newest}
-    assert read_removed(graph._store.objects).of(ref, None) == frozenset(range(1, newest))
+    assert not is_cleared(graph._handle.store, drop)
+    assert finish_removals(graph._handle.store) == 1
+    assert is_cleared(graph._handle.store, drop)
+    assert set(graph._handle.store.datasets.listed_versions(ref)) == {newest}
+    assert read_removed(graph._handle.store.objects).of(ref, None) == frozenset(range(1, newest))
     assert verify_graph(graph.uri).problems == ()
     # The sidecar may be met again: nothing is left to be announced.
     hard_drop(graph, newest - 1)
@@ -121,11 +121,11 @@ def test_a_hard_drop_removes_every_version_up_to_one(graph):
 
 def test_a_table_that_goes_whole_is_emptied_first(graph):
     ref = person(graph)
-    newest = max(graph._store.datasets.listed_versions(ref))
+    newest = max(graph._handle.store.datasets.listed_versions(ref))
     hard_drop(graph, newest)
-    assert finish_removals(graph._store) == 1
-    assert set(graph._store.datasets.listed_versions(ref)) == {newest + 1}
-    assert graph._store.tables.open(ref, newest + 1).count() == 0
+    assert finish_removals(graph._handle.store) == 1
+    assert set(graph._handle.store.datasets.listed_versions(ref)) == {newest + 1}
+    assert graph._handle.store.tables.open(ref, newest + 1).count() == 0
     assert not any("/data/" in path for path in files(graph))
 
 
@@ -136,12 +136,12 @@ def test_copies_that_a_deleted_branch_left_go_with_a_hard_drop(graph):
         graph.branches.create(name, source)
         graph.load([{"type": "Person", "data": {"name": name}}], branch=name)
     for name in ("feat-2", "feat"):
-        graph._store.inline.delete_branch(MANIFEST, name)
+        graph._handle.store.inline.delete_branch(MANIFEST, name)
     graph.load([{"type": "Person", "data": {"name": "z"}}])
-    newest = max(graph._store.datasets.listed_versions(ref))
+    newest = max(graph._handle.store.datasets.listed_versions(ref))
     hard_drop(graph, newest - 1)
-    assert finish_removals(graph._store) == 1
-    assert set(graph._store.datasets.listed_versions(ref)) == {newest}
+    assert finish_removals(graph._handle.store) == 1
+    assert set(graph._handle.store.datasets.listed_versions(ref)) == {newest}
     assert not any("/tree/" in path for path in files(graph))
 
 
@@ -150,9 +150,9 @@ def test_versions_that_a_cleanup_did_not_come_to_stay(graph):
     ref = person(graph)
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         remove(graph, [1, 2, 3])
-    assert finish_removals(graph._store) == 1
-    assert set(graph._store.datasets.listed_versions(ref)) >= {1, 2, 3}
-    assert read_removed(graph._store.objects).of(ref, None) == frozenset()
+    assert finish_removals(graph._handle.store) == 1
+    assert set(graph._handle.store.datasets.listed_versions(ref)) >= {1, 2, 3}
+    assert read_removed(graph._handle.store.objects).of(ref, None) == frozenset()
     assert verify_graph(graph.uri).problems == ()
 
 
@@ -160,10 +160,10 @@ def test_versions_that_a_hard_drop_did_not_come_to_go(graph):
     ref = person(graph)
     hard_drop(graph, 3)
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
-        finish_removals(graph._store)
-    assert finish_removals(graph._store) == 1
-    assert not set(graph._store.datasets.listed_versions(ref)) & {1, 2, 3}
-    assert read_removed(graph._store.objects).of(ref, None) == {1, 2, 3}
+        finish_removals(graph._handle.store)
+    assert finish_removals(graph._handle.store) == 1
+    assert not set(graph._handle.store.datasets.listed_versions(ref)) & {1, 2, 3}
+    assert read_removed(graph._handle.store.objects).of(ref, None) == {1, 2, 3}
     assert verify_graph(graph.uri).problems == ()
 
 
@@ -171,10 +171,10 @@ def test_a_process_that_lives_is_left_to_its_removal(graph):
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_VERSIONS):
         remove(graph, [1, 2, 3])
     other = Graph.open(graph.uri, "r")
-    with graph._store.leases.acquire([table_lease(KEY, None)], 1.0):
-        assert finish_removals(other._store) == 0
+    with graph._handle.store.leases.acquire([table_lease(KEY, None)], 1.0):
+        assert finish_removals(other._handle.store) == 0
         assert len(intents(graph)) == 1
-    assert finish_removals(other._store) == 1
+    assert finish_removals(other._handle.store) == 1
     assert intents(graph) == []
 
 
@@ -183,21 +183,21 @@ def test_a_fork_that_is_gone_needs_no_finishing(graph):
     for name in "fgh":
         graph.load([{"type": "Person", "data": {"name": name}}], branch="feat")
     ref = person(graph, "feat")
-    old = graph._store.datasets.listed_versions(ref)[:-1]
+    old = graph._handle.store.datasets.listed_versions(ref)[:-1]
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         remove(graph, old, "feat")
     graph.branches.delete("feat")
     graph.branches.create("feat")
     graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")
-    known = set(graph._store.datasets.listed_versions(ref))
-    assert finish_removals(graph._store) == 1
-    assert set(graph._store.datasets.listed_versions(ref)) == known
+    known = set(graph._handle.store.datasets.listed_versions(ref))
+    assert finish_removals(graph._handle.store) == 1
+    assert set(graph._handle.store.datasets.listed_versions(ref)) == known
     assert intents(graph) == []
     assert verify_graph(graph.uri).problems == ()
 
 
 def test_an_intent_that_says_nothing_is_in_nobodys_way(graph):
-    graph._store.objects.write("__recovery/x.cleanup", "{}")
+    graph._handle.store.objects.write("__recovery/x.cleanup", "{}")
     Graph.open(graph.uri).close()
     found = verify_graph(graph.uri).problems
     assert [(each.code, each.file) for each in found] == [
@@ -209,7 +209,7 @@ def test_the_intent_and_the_record_have_the_documented_form(graph):
     ref = person(graph)
     with pytest.raises(Died), die_at(Failpoint.REMOVAL_AFTER_INTENT):
         remove(graph, [1, 2, 4])
-    objects = graph._store.objects
+    objects = graph._handle.store.objects
     stored = json.loads(objects.read(f"__recovery/{intents(graph)[0]}"))
     assert {key: stored[key] for key in stored if key not in ("operation_id", "started_at")} == {
         "purpose": "cleanup",

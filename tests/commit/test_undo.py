@@ -68,7 +68,7 @@ def lose(graph, branch=None):
         WriterKind.MUTATION, branch, TOUCHED, relying_on_what_is_not_so, actor="ana"
     )
     with pytest.raises(VersionMismatch) as lost:
-        commit_write(graph._store, request)
+        commit_write(graph._handle.store, request)
     return lost.value
 
 
@@ -78,7 +78,7 @@ OLDER = 'query q() { update Person set { age: 37 } where name = "Ada" }'
 @contextmanager
 def at_the_first_read(graph, action):
     """Run something after a handle has staged a write and before it has its leases."""
-    leases = graph._store.leases
+    leases = graph._handle.store.leases
     acquire = leases.acquire
 
     def act_first(wanted, timeout):
@@ -165,7 +165,7 @@ def test_history_is_read_across_a_write_that_was_taken_back(graph, path):
     assert names(graph, version=taken_back) == names(graph, commit=first) == ["Ada"]
     assert names(graph, commit=second) == ["Ada", "Bob"]
     assert [c.parent for c in graph.commits()[:1]] == [first]
-    changed = graph.changes.diff(first, second)
+    changed = graph.snapshot(at=first).diff(graph.snapshot(at=second))
     assert [(change.op, change.id) for change in changed.changes] == [("insert", "Bob")]
     assert graph.maintenance.verify().problems == ()
     graph.maintenance.cleanup(1, timedelta(0), min_age=timedelta(0))
@@ -206,7 +206,7 @@ def test_a_table_that_somebody_moved_under_the_writer_is_put_back_as_well(graph,
         at(Failpoint.WRITE_BETWEEN_TABLES, lambda: move(path, PERSON, "Intruder")),
         pytest.raises(VersionMismatch) as lost,
     ):
-        commit_write(graph._store, request)
+        commit_write(graph._handle.store, request)
     assert lost.value.details["table_key"] == PERSON
     assert names(graph) == ["Ada"]
     assert graph.snapshot().count("Company") == 1
@@ -219,7 +219,7 @@ def test_a_table_that_somebody_moved_under_the_writer_is_put_back_as_well(graph,
 
 def test_a_commit_that_comes_late_does_not_get_past_the_restored_version(graph, path):
     """A paused writer may wake up after somebody took its work back."""
-    store = graph._store
+    store = graph._handle.store
     pin = store.manifest(None).current().pins[PERSON]
     table = store.table(pin)
     late = store.tables.stage_append(table, table.read().slice(0, 1))
@@ -230,10 +230,10 @@ def test_a_commit_that_comes_late_does_not_get_past_the_restored_version(graph, 
 
 
 def test_restoring_appends_one_version_with_the_old_content_every_time(graph, path):
-    pin = graph._store.manifest(None).current().pins[PERSON]
+    pin = graph._handle.store.manifest(None).current().pins[PERSON]
     move(path, PERSON, "Grace")
     for times in range(1, 4):
-        restored = graph._store.inline.restore(
+        restored = graph._handle.store.inline.restore(
             TableRef(LOCATIONS[PERSON]), pin.version + times, pin.version
         )
         assert (restored.version, restored.row_count) == (pin.version + times + 1, 1)
@@ -254,7 +254,7 @@ def pending(graph, path, monkeypatch, caplog):
     with monkeypatch.context() as broken:
         broken.setattr(InlineTables, "restore", unavailable)
         with pytest.raises(OutcomePending) as raised:
-            commit_write(graph._store, LOSING)
+            commit_write(graph._handle.store, LOSING)
     commit_id = raised.value.details["commit_id"]
     assert left(path) == [commit_id]
     assert commit_id in caplog.text
@@ -298,7 +298,7 @@ def test_whoever_finishes_an_undo_makes_no_commit_of_it(graph, other, path, pend
 
 def test_a_write_of_which_all_landed_is_taken_back_when_its_writer_gave_up(graph, path, pending):
     """Without the mark it would look completed."""
-    (sidecar,) = graph._store.sidecars.load_all()
+    (sidecar,) = graph._handle.store.sidecars.load_all()
     assert sidecar.undoing
     for entry in sidecar.tables:
         assert head(path, entry.table_key) == entry.expected_version + len(entry.transactions)
@@ -308,7 +308,7 @@ def test_a_write_of_which_all_landed_is_taken_back_when_its_writer_gave_up(graph
 
 def test_another_program_takes_back_what_was_given_up(graph, pending):
     """It ignores the mark, and finds another version than the planned one."""
-    (sidecar,) = graph._store.sidecars.load_all()
+    (sidecar,) = graph._handle.store.sidecars.load_all()
     heads = {entry.table_key: entry.expected_version + 1 for entry in sidecar.tables}
     classes = [
         classify(heads[entry.table_key], entry.expected_version, entry, mode_of(sidecar))
@@ -333,9 +333,9 @@ def test_an_undo_on_a_branch_that_went_away_is_settled_without_a_commit(graph, p
     with monkeypatch.context() as broken:
         broken.setattr(InlineTables, "restore", unavailable)
         with pytest.raises(OutcomePending):
-            commit_write(graph._store, replace(LOSING, branch="feat"))
+            commit_write(graph._handle.store, replace(LOSING, branch="feat"))
     commits = graph.commits()
-    Branches(graph._store).delete("feat")
+    Branches(graph._handle.store).delete("feat")
     graph.refresh()
     assert graph.commits() == commits
     assert [kind for kind, _, _ in audited(graph)] == ["OrphanedBranchDiscarded"]
@@ -376,7 +376,7 @@ def test_a_sidecar_that_stays_is_settled_without_a_commit_also_after_others_wrot
 def test_a_writer_that_dies_after_it_took_its_write_back_leaves_no_commit(graph, path):
     commits = graph.commits()
     with at(Failpoint.UNDO_AFTER_PUBLISH, raising(Died())), pytest.raises(Died):
-        commit_write(graph._store, LOSING)
+        commit_write(graph._handle.store, LOSING)
     assert len(left(path)) == 1
     with Graph.open(path) as again:
         assert again.commits() == commits
@@ -391,7 +391,7 @@ def test_a_writer_that_dies_after_it_took_its_write_back_leaves_no_commit(graph,
 def test_a_writer_that_dies_before_that_leaves_no_commit_either(graph, path, point):
     commits = graph.commits()
     with at(point, raising(Died())), pytest.raises(Died):
-        commit_write(graph._store, LOSING)
+        commit_write(graph._handle.store, LOSING)
     (operation,) = left(path)
     with Graph.open(path) as again:
         assert again.commits() == commits
@@ -419,7 +419,7 @@ def test_an_answer_that_is_lost_while_it_is_taken_back_is_looked_up(
         at(Failpoint.UNDO_AFTER_RESTORE, lambda: broken.setattr(Ledger, "upsert", cut_off)),
         pytest.raises(VersionMismatch if arrives else OutcomePending),
     ):
-        commit_write(graph._store, LOSING)
+        commit_write(graph._handle.store, LOSING)
     assert len(left(path)) == (0 if arrives else 1)
     graph.refresh()
     assert names(graph) == ["Ada"]
@@ -444,7 +444,7 @@ def test_a_writer_without_its_leases_restores_nothing(graph, path):
         ),
         pytest.raises(OutcomePending),
     ):
-        commit_write(graph._store, LOSING)
+        commit_write(graph._handle.store, LOSING)
     assert before == {key: head(path, key) for key in TOUCHED}
     assert len(left(path)) == 1
     graph.refresh()

@@ -53,7 +53,7 @@ def test_a_merge_beside_a_writer_of_the_target_is_refused_or_complete(new_graph,
     )
     assert_typed(told)
     assert names(graph) == {"w0", "w1", "w2", *told[1]["names"]}
-    assert graph.branches.merge("work").outcome.value == "already_up_to_date"
+    assert graph.merge("work").outcome.value == "already_up_to_date"
     assert len(chain(graph)) == 3 + told[1]["done"]
     assert_settled(graph)
 
@@ -108,7 +108,7 @@ def test_a_source_that_moves_is_merged_as_it_was_at_some_commit(new_graph, crowd
     # What was merged are commits of the branch, each further on than the one before.
     assert [each for each in commits if each in merged] == merged
     at_last = graph.snapshot("work").commit_id
-    graph.branches.merge("work")
+    graph.merge("work")
     assert names(graph) == names(graph, "work") == {"first", *told[1]["names"]}
     assert graph.snapshot("work").commit_id == at_last
     assert_settled(graph)

@@ -24,11 +24,11 @@ def chain(graph: Graph, branch: str = "main") -> list[str]:
 
 def assert_settled(graph: Graph) -> None:
     """Nothing is left of any write: no sidecar, no drift between pin and head."""
-    assert graph._store.sidecars.list() == []
+    assert graph._handle.store.sidecars.list() == []
     for name in graph.branches.list():
         branch = None if name == "main" else name
-        for pin in graph._store.manifest(branch).current().pins.values():
-            assert graph._store.tables.head(pin.ref, pin.version) == pin.version
+        for pin in graph._handle.store.manifest(branch).current().pins.values():
+            assert graph._handle.store.tables.head(pin.ref, pin.version) == pin.version
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_who_loses_a_race_leaves_no_commit_and_breaks_no_condition(new_graph, cr
     assert all("failed" not in each for each in told), told
     assert "omnigraph:recovery" not in {commit.actor for commit in graph.commits()}
     assert len(chain(graph)) == done + 2
-    assert graph._store.audit.rows() == []
+    assert graph._handle.store.audit.rows() == []
     # Six turns may all be lucky.
     assert times == 6 or sum(each["undone"] for each in told) > 0
     assert_settled(graph)
@@ -177,6 +177,6 @@ def test_a_branch_that_comes_and_goes_never_takes_an_acknowledged_row_with_it(ne
     # A write that was past its tables when its branch ended cannot tell more than this.
     codes = {one["code"] for each in told[1:] for one in each.get("failed", [])}
     assert codes <= {"outcome_pending"}, told
-    reopened = Graph.open(graph.uri, storage_options=graph._store.root.options)
+    reopened = Graph.open(graph.uri, storage_options=graph._handle.store.root.options)
     assert reopened.branches.list() == ["main", "b"]
     assert_settled(reopened)

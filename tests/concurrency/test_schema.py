@@ -39,7 +39,7 @@ def test_applies_of_several_processes_follow_one_another(new_graph, crowd):
     assert [each["done"] for each in told] == [4] * 3, told
     assert len(chain(graph)) == 1 + sum(each["applied"] for each in told)
     assert_settled(graph)
-    with type(graph).open(graph.uri, storage_options=graph._store.root.options) as again:
+    with type(graph).open(graph.uri, storage_options=graph._handle.store.root.options) as again:
         assert again.snapshot().count("Person") == 0
 
 

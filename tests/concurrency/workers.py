@@ -115,7 +115,7 @@ def increment(uri: str, options: dict[str, str], times: int) -> Result:
         WriterKind.MUTATION, None, frozenset({"node:Counter"}), prepare, strict=True
     )
     for _ in range(times):
-        attempt(tally, lambda: commit_write(graph._store, request))
+        attempt(tally, lambda: commit_write(graph._handle.store, request))
     return tally
 
 
@@ -165,7 +165,7 @@ def delete_people(uri: str, options: dict[str, str], people: list[str]) -> Resul
         request = WriteRequest(
             WriterKind.MUTATION, None, frozenset({"node:Person"}), _deletion(graph, person)
         )
-        if attempt(tally, lambda request=request: commit_write(graph._store, request)):
+        if attempt(tally, lambda request=request: commit_write(graph._handle.store, request)):
             tally["deleted"].append(person)
     return tally
 
@@ -174,7 +174,7 @@ def _deletion(graph: Graph, person: str) -> Callable[[WriteView], PreparedWrite]
     def check(snapshot: Snapshot) -> dict[str, int]:
         pin = snapshot.pins["edge:Knows"]
         used = (pc.field("src") == person) | (pc.field("dst") == person)
-        if graph._store.table(pin).count(used):
+        if graph._handle.store.table(pin).count(used):
             raise IntegrityError(f"{person} has edges")
         return {pin.table_key: pin.version}
 
@@ -334,7 +334,7 @@ def merge(uri: str, options: dict[str, str], branch: str, times: int = 1) -> Res
     while tally["done"] < times and not tally.get("failed"):
         attempt(
             tally,
-            lambda: tally["outcomes"].append(graph.branches.merge(branch).outcome.value),
+            lambda: tally["outcomes"].append(graph.merge(branch).outcome.value),
         )
     return tally
 
@@ -376,7 +376,7 @@ def merge_and_delete(uri: str, options: dict[str, str], branches: list[str]) -> 
     tally: Result = {"done": 0}
     wait_for_go()
     for branch in branches:
-        attempt(tally, lambda branch=branch: graph.branches.merge(branch, delete_branch=True))
+        attempt(tally, lambda branch=branch: graph.merge(branch, delete_branch=True))
     return tally
 
 

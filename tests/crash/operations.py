@@ -208,7 +208,7 @@ def _load_in_shares(graph: Graph, file: str, branch: str, base: str | None = Non
     key = None if base is None else "once"
     job = LoadJob([file], LoadMode.MERGE)
     destination = LoadDestination(branch, base, actor="ana", idempotency_key=key)
-    return load_into(graph._store, graph.catalog, job, destination, reader)
+    return load_into(graph._handle.store, graph.catalog, job, destination, reader)
 
 
 # -- other writes, through the protocol -----------------------------------------------------------
@@ -249,7 +249,8 @@ def _write(
 ) -> None:
     touched = frozenset({"node:Person", "edge:Knows"})
     commit_write(
-        graph._store, WriteRequest(WriterKind.MUTATION, None, touched, prepare, strict, "ana")
+        graph._handle.store,
+        WriteRequest(WriterKind.MUTATION, None, touched, prepare, strict, "ana"),
     )
 
 
@@ -294,14 +295,14 @@ def merge_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     """What the branch inserted, changed and deleted in all tables, into main."""
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
-    graph.branches.merge(BRANCH)
+    graph.merge(BRANCH)
 
 
 def merge_into_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     """The same the other way."""
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
-    graph.branches.merge("main", BRANCH)
+    graph.merge("main", BRANCH)
 
 
 def revert(root: Path, durability: str = "disk") -> Iterator[None]:
@@ -309,7 +310,7 @@ def revert(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     wrong = graph.commits()[1].commit_id
     yield
-    graph.branches.revert(wrong)
+    graph.revert(wrong)
 
 
 # -- the rest -------------------------------------------------------------------------------------

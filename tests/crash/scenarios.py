@@ -157,7 +157,7 @@ def littered(root: Path, crash: Harness) -> None:
             graph.append(rows("Person", name))
         graph.branches.create("gone")
         graph.append(rows("Person", "Gil"), branch="gone")
-        store = graph._store
+        store = graph._handle.store
         location = store.manifest(None).current().pins["node:Person"].location
         (root / location / "data" / "nobody.lance").write_bytes(b"left")
         store.inline.delete_branch(MANIFEST, "gone")
@@ -241,7 +241,7 @@ def dead_on_a_lost_branch(root: Path, crash: Harness) -> None:
     forked(root, crash)
     with Graph.open(root) as graph:
         died(crash, operations.append_on_branch, root, Failpoint.WRITE_AFTER_TABLES)
-        Branches(graph._store).delete(BRANCH)
+        Branches(graph._handle.store).delete(BRANCH)
 
 
 # -- schema applies, made by hand -----------------------------------------------------------------

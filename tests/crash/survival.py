@@ -124,7 +124,7 @@ def check_tidy(graph: Graph, root: Path) -> None:
     for lease in (root / "__recovery").glob("*.lease"):
         with lease.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    audited = Counter(row.operation_id for row in graph._store.audit.rows())
+    audited = Counter(row.operation_id for row in graph._handle.store.audit.rows())
     assert [operation for operation, count in audited.items() if count > 1] == []
     for branch in graph.branches.list():
         check_heads(graph, branch)
@@ -133,10 +133,10 @@ def check_tidy(graph: Graph, root: Path) -> None:
 
 def check_heads(graph: Graph, branch: str) -> None:
     """No table is ahead of what the graph shows, where the branch has a copy of its own."""
-    snapshot = graph._store.manifest(None if branch == "main" else branch).current()
+    snapshot = graph._handle.store.manifest(None if branch == "main" else branch).current()
     for key, pin in snapshot.pins.items():
         if pin.branch == snapshot.branch:
-            head = graph._store.tables.head(pin.ref)
+            head = graph._handle.store.tables.head(pin.ref)
             assert head == pin.version, f"{key} on {branch}: head {head}, pin {pin.version}"
 
 

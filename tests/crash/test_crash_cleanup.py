@@ -150,7 +150,7 @@ def must_be_dropped(ready: Ready) -> None:
     begun = unfinished(root)
     with Graph.open(root) as graph:
         assert State.of(graph) in (ready.survival.before, ready.survival.after)
-        location = graph._store.manifest(None).current().pins["node:Person"].location
+        location = graph._handle.store.manifest(None).current().pins["node:Person"].location
         versions = list((root / location / "_versions").glob("*.manifest"))
     assert not begun or len(versions) == 1
     assert not unfinished(root)

@@ -35,7 +35,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         graph.indexes.ensure()
         graph.branches.create("side")
         graph.load([{"type": "Company", "data": {"name": f"{name} too"}}], branch="side")
-        graph.branches.merge("side", "main")
+        graph.merge("side", "main")
         graph.branches.delete("side")
     return Prepared.of(root, root.parent / "as-it-was")
 

@@ -41,7 +41,7 @@ def test_indexes_know_all_of_the_new_rows_or_none(crash: Harness, ready: Get, wo
         with Graph.open(root) as graph:
             # Whoever comes next settles it, and doing it again ends where it would have ended.
             assert known(root) in (before, after)
-            assert not graph._store.sidecars.list()
+            assert not graph._handle.store.sidecars.list()
         crash.crossings(work, root)
         assert known(root) == after
         kills += 1

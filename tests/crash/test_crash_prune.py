@@ -27,7 +27,7 @@ def backup(arena: Path) -> tuple[Prepared, Told]:
             graph.load([{"type": "P", "data": {"name": name}}], mode="overwrite")
             graph.maintenance.cleanup(1, min_age=0)
             point = graph.maintenance.backup(top / "backup").point
-            told[point] = list(graph.export())
+            told[point] = list(graph.snapshot().export())
     return Prepared.of(top, arena / "as-it-was-pruned"), told
 
 
@@ -47,7 +47,9 @@ def must_be_sound(root: Path, told: Told) -> list[str]:
         new = root / "restored"
         restore(root / "backup", new, point=point, durability="os")
         with Graph.open(new, "r") as graph:
-            assert told.get(point, list(graph.export())) == list(graph.export())
+            assert told.get(point, list(graph.snapshot().export())) == list(
+                graph.snapshot().export()
+            )
         shutil.rmtree(new)
     return points
 

@@ -21,7 +21,7 @@ def drifted(root: Path) -> None:
     with Graph.init(root, operations.SCHEMA, durability="os") as graph:
         graph.append(rows("Person", "Ada", "Bob") | rows("Company", "Acme"))
         graph.append(rows("Knows", "k1", "k3"))
-        pins = graph._store.manifest(None).current().pins
+        pins = graph._handle.store.manifest(None).current().pins
     lance.dataset(str(root / pins["node:Person"].location)).delete("id = 'Bob'")
     lance.dataset(str(root / pins["edge:Knows"].location)).optimize.compact_files()
     lance.dataset(str(root / pins["edge:Knows"].location)).delete("id = 'k3'")

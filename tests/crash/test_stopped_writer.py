@@ -33,7 +33,7 @@ each_point = pytest.mark.parametrize("point", POINTS)
 def graph(tmp_path: Path) -> Iterator[Graph]:
     with Graph.init(tmp_path / "graph", SCHEMA, durability="os") as graph:
         graph.append(rows("Person", "Ada") | rows("Company", "Acme"))
-        graph._store.timeouts = Timeouts(lease=0.1)
+        graph._handle.store.timeouts = Timeouts(lease=0.1)
         yield graph
 
 
@@ -61,10 +61,10 @@ def names(graph: Graph) -> list[str]:
 
 def work_left(graph: Graph) -> tuple[list[str], list[int]]:
     """What the writer has made so far: its sidecar, and the heads of its tables."""
-    tables = graph._store.tables
-    pins = graph._store.manifest(None).current().pins
+    tables = graph._handle.store.tables
+    pins = graph._handle.store.manifest(None).current().pins
     heads = [tables.head(pins[key].ref) for key in ("node:Person", "edge:Knows")]
-    return graph._store.sidecars.list(), heads
+    return graph._handle.store.sidecars.list(), heads
 
 
 @each_point
@@ -87,7 +87,7 @@ def test_nobody_touches_the_work_of_a_stopped_writer(graph: Graph, point: Failpo
         writer.send_signal(signal.SIGCONT)
         assert writer.wait() == 0
     assert names(graph) == ["Ada", "Grace"]
-    assert graph._store.audit.rows() == []
+    assert graph._handle.store.audit.rows() == []
     graph.append(rows("Person", "Bob"))
     check_tidy(graph, Path(graph.uri))
 
@@ -102,7 +102,7 @@ def test_a_stopped_writer_that_is_killed_is_repaired_by_the_next_write(
         graph.append(rows("Person", "Bob"))
     landed = point is Failpoint.WRITE_AFTER_TABLES
     assert names(graph) == (["Ada", "Bob", "Grace"] if landed else ["Ada", "Bob"])
-    audited = graph._store.audit.rows()
+    audited = graph._handle.store.audit.rows()
     kind = RecoveryKind.ROLLED_FORWARD if landed else RecoveryKind.ROLLED_BACK
     assert [(row.recovery_kind, row.recovery_for_actor) for row in audited] == [(kind, "ana")]
     check_tidy(graph, Path(graph.uri))

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from omnigraph import Graph
+from omnigraph import Batching, Graph
 from omnigraph.commit.failpoints import Failpoint, install
 from tests.embed.graphs import remote
 
@@ -29,5 +29,8 @@ if __name__ == "__main__":
     die_at(boundary)
     with Graph.open(path, embedding=remote(url)) as graph:
         graph.embeddings.fill(
-            resume=folder, batch_texts=5, threads=1, commit_rows=int(commit_rows) or None
+            resume=folder,
+            threads=1,
+            commit_rows=int(commit_rows) or None,
+            batching=Batching(texts=5),
         )

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from omnigraph import Cancel, Graph
+from omnigraph import Batching, Cancel, Graph, RateLimit
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import (
     Cancelled,
@@ -172,7 +172,7 @@ def test_indexes_stay_right(graph):
 
 def test_only_rows_that_got_a_vector_count_as_changed(graph):
     graph.load([*docs(2), doc("has", "x", vec=[0, 0, 0, 1])])
-    store = graph._store
+    store = graph._handle.store
     graph.embeddings.fill()
     pin = store.manifest(None).current().pin("node:Doc")
     columns = ["id", "_row_last_updated_at_version", "_row_created_at_version"]
@@ -212,14 +212,14 @@ def test_what_others_write_meanwhile_stays_and_no_stale_vector_is_written(graph)
             graph.mutate('query c() { update Doc set { number: 99 } where slug = "d0003" }')
             graph.load([doc("new", "new")])
 
-    report = graph.embeddings.fill(progress=meanwhile)
+    report = graph.embeddings.fill(on_progress=meanwhile)
     found = vectors(graph)
     assert found == {
         **{f"d000{n}": mock_vector(f"text {n}") for n in (0, 3, 4, 5)},
         "d0001": None,
         "new": None,
     }
-    assert graph.entity_at("Doc", "d0003")["number"] == 99
+    assert graph.snapshot().entity("Doc", "d0003")["number"] == 99
     assert (report.filled, report.changed) == (4, 2)
     assert graph.embeddings.fill().filled == 2
 
@@ -233,7 +233,7 @@ def test_again_spares_what_others_changed_meanwhile(graph):
             done.append(at)
             graph.load([doc("d1", "text 1", vec=[1, 0, 0, 0])])
 
-    report = graph.embeddings.fill(again=True, progress=meanwhile)
+    report = graph.embeddings.fill(again=True, on_progress=meanwhile)
     assert vectors(graph)["d1"] == [1, 0, 0, 0]
     assert (report.filled, report.changed) == (2, 1)
 
@@ -260,7 +260,7 @@ def test_two_jobs_at_once_lose_nothing(graph):
 def test_progress_is_told_and_ends_with_all_of_it(graph):
     graph.load([*docs(300), doc("null", None)])
     told = []
-    graph.embeddings.fill(progress=told.append, batch_texts=50, threads=1)
+    graph.embeddings.fill(on_progress=told.append, threads=1, batching=Batching(texts=50))
     assert [at.embedded for at in told] == sorted(at.embedded for at in told)
     assert len(told) > 3
     assert (told[-1].step, told[-1].rows, told[-1].filled) == ("writing", 301, 300)
@@ -276,7 +276,11 @@ def test_a_cancelled_job_commits_nothing_and_loses_nothing(graph, tmp_path):
 
     with pytest.raises(Cancelled):
         graph.embeddings.fill(
-            progress=stop, cancel=cancel, batch_texts=10, resume=tmp_path / "kept", threads=1
+            on_progress=stop,
+            cancel=cancel,
+            resume=tmp_path / "kept",
+            threads=1,
+            batching=Batching(texts=10),
         )
     assert set(vectors(graph).values()) == {None}
     report = graph.embeddings.fill(resume=tmp_path / "kept")
@@ -287,7 +291,7 @@ def test_a_cancelled_job_commits_nothing_and_loses_nothing(graph, tmp_path):
 def test_a_graph_that_was_closed_meanwhile_is_not_written_to(graph, tmp_path):
     graph.load(docs(3))
     with pytest.raises(Closed):
-        graph.embeddings.fill(progress=lambda _: graph.close())
+        graph.embeddings.fill(on_progress=lambda _: graph.close())
     with Graph.open(tmp_path / "g.omni", embedding=MOCK) as again:
         assert set(vectors(again).values()) == {None}
         assert again.embeddings.fill().reused == 3
@@ -315,22 +319,35 @@ def test_a_job_may_take_so_long_and_no_longer(graph):
         {"max_rows": 0},
         {"max_failures": -1},
         {"threads": 0},
-        {"batch_texts": 0},
-        {"batch_characters": 1.5},
-        {"requests_per_minute": 0},
-        {"tokens_per_minute": -1},
+        {"rate": 5},
+        {"batching": 10},
         {"engine": "abacus"},
         {"timeout": -1},
         {"types": "Doc"},
         {"properties": "Doc.vec"},
         {"cancel": 1},
-        {"progress": 1},
+        {"on_progress": 1},
     ],
     ids=repr,
 )
 def test_what_cannot_be_meant_is_refused(graph, wrong):
     with pytest.raises(InputError):
         graph.embeddings.fill(**wrong)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Batching(texts=0),
+        lambda: Batching(characters=1.5),
+        lambda: RateLimit(requests_per_minute=0),
+        lambda: RateLimit(tokens_per_minute=-1),
+        lambda: RateLimit(tokens_per_minute="9"),
+    ],
+)
+def test_limits_and_batches_have_a_size(make):
+    with pytest.raises(InputError):
+        make()
 
 
 def test_resume_must_be_a_directory(graph, tmp_path):
@@ -381,5 +398,5 @@ def test_types_with_blobs_keep_them(tmp_path):
     with Graph.init(tmp_path / "b.omni", schema, embedding=MOCK) as graph:
         graph.load([{"type": "Doc", "data": {"slug": "a", "t": "x", "b": "base64:aGVsbG8="}}])
         graph.embeddings.fill()
-        assert graph.read_blob("Doc", "a", "b") == b"hello"
-        assert graph.entity_at("Doc", "a")["v"] == mock_vector("x")
+        assert graph.snapshot().read_blob("Doc", "a", "b") == b"hello"
+        assert graph.snapshot().entity("Doc", "a")["v"] == mock_vector("x")

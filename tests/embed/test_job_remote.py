@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omnigraph import Cancel, Graph
+from omnigraph import Batching, Cancel, Graph, RateLimit
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import Cancelled, EmbeddingError, StorageCorrupt
 from tests.embed.graphs import KEY, doc, docs, new_graph, remote, vectors
@@ -57,7 +57,7 @@ def test_texts_go_in_batches_by_count_and_the_report_says_what_it_took(tmp_path)
         provider(GOOD) as server,
         new_graph(tmp_path / "g.omni", docs(25), remote(server.url)) as graph,
     ):
-        report = graph.embeddings.fill(batch_texts=10)
+        report = graph.embeddings.fill(batching=Batching(texts=10))
         assert good(graph, 25)
     assert sorted(len(body["input"]) for _, _, body in server.requests) == [5, 10, 10]
     assert (report.requests, report.embedded) == (3, 25)
@@ -70,7 +70,7 @@ def test_texts_go_in_batches_by_their_characters(tmp_path):
         provider(GOOD) as server,
         new_graph(tmp_path / "g.omni", records, remote(server.url)) as graph,
     ):
-        assert graph.embeddings.fill(batch_characters=100).filled == 7
+        assert graph.embeddings.fill(batching=Batching(characters=100)).filled == 7
     sizes = [sum(map(len, body["input"])) for _, _, body in server.requests]
     assert all(
         size <= 100 or len(b["input"]) == 1
@@ -89,7 +89,7 @@ def test_requests_run_side_by_side(tmp_path):
     with provider(answer) as server:
         server.lock = threading.Semaphore(3)
         with new_graph(tmp_path / "g.omni", docs(6), remote(server.url)) as graph:
-            graph.embeddings.fill(batch_texts=2, threads=3)
+            graph.embeddings.fill(threads=3, batching=Batching(texts=2))
             assert good(graph, 6)
 
 
@@ -102,7 +102,9 @@ def test_a_provider_that_is_busy_is_asked_again_when_it_says(tmp_path):
         provider(busy, (503, {}), busy, GOOD) as server,
         new_graph(tmp_path / "g.omni", docs(3), remote(server.url)) as graph,
     ):
-        report = graph.embeddings.fill(requests_per_minute=100_000, tokens_per_minute=10**9)
+        report = graph.embeddings.fill(
+            rate=RateLimit(requests_per_minute=100_000, tokens_per_minute=10**9)
+        )
         assert good(graph, 3)
     assert report.requests == len(server.requests) == 4
 
@@ -115,7 +117,7 @@ def test_a_provider_that_fails_for_good_ends_the_job_and_what_was_paid_is_kept(t
         with new_graph(tmp_path / "g.omni", docs(30), remote(server.url)) as graph:
             before = graph.commits()
             with pytest.raises(EmbeddingError, match="HTTP status 401") as caught:
-                graph.embeddings.fill(batch_texts=5, threads=1)
+                graph.embeddings.fill(threads=1, batching=Batching(texts=5))
             assert graph.commits() == before
             assert set(vectors(graph).values()) == {None}
         assert KEY not in repr(caught.value.to_json())
@@ -135,7 +137,7 @@ def test_a_failure_ends_those_that_wait_for_their_turn(tmp_path):
         new_graph(tmp_path / "g.omni", docs(20), remote(server.url)) as graph,
         pytest.raises(EmbeddingError, match="HTTP status 401"),
     ):
-        graph.embeddings.fill(batch_texts=2, requests_per_minute=0.01)
+        graph.embeddings.fill(rate=RateLimit(requests_per_minute=0.01), batching=Batching(texts=2))
     assert len(server.requests) == 1
 
 
@@ -323,7 +325,9 @@ def test_a_job_is_cancelled_while_it_waits_for_its_turn(tmp_path):
         new_graph(tmp_path / "g.omni", docs(10), remote(server.url)) as graph,
         pytest.raises(Cancelled),
     ):
-        graph.embeddings.fill(requests_per_minute=0.01, batch_texts=2, cancel=cancel)
+        graph.embeddings.fill(
+            cancel=cancel, rate=RateLimit(requests_per_minute=0.01), batching=Batching(texts=2)
+        )
     assert len(server.requests) == 1
 
 
@@ -339,7 +343,9 @@ def test_the_key_shows_nowhere(tmp_path, caplog, capfd):
         new_graph(tmp_path / "g.omni", docs(10), remote(server.url)) as graph,
     ):
         with pytest.raises(EmbeddingError) as caught:
-            graph.embeddings.fill(batch_texts=5, resume=kept, progress=shown.append, threads=1)
+            graph.embeddings.fill(
+                resume=kept, on_progress=shown.append, threads=1, batching=Batching(texts=5)
+            )
         shown += [caught.value.to_json(), repr(caught.value), caught.value.__cause__]
         server.answers = [GOOD]
         shown.append(graph.embeddings.fill(resume=kept))

@@ -183,11 +183,11 @@ def test_d79_a_renamed_property_keeps_its_values(graph):
 
 def test_d80_a_renamed_type_keeps_its_rows_and_the_old_name_stays_in_the_past(graph):
     before = graph.snapshot()
-    files = graph._store.manifest(None).current().pins["node:Person"].location
+    files = graph._handle.store.manifest(None).current().pins["node:Person"].location
     graph.schema.apply(RENAMED)
     assert "node:Person" not in graph.snapshot().tables
     assert values(graph, "Human", "age") == AGES
-    assert graph._store.manifest(None).current().pins["node:Human"].location == files
+    assert graph._handle.store.manifest(None).current().pins["node:Human"].location == files
     assert friends(graph, "Human") == KNOWS
     with pytest.raises(InputError):
         graph.snapshot().read("Person")
@@ -267,13 +267,13 @@ def test_d85_a_hard_property_drop_takes_the_past_with_it(graph, path):
     with pytest.raises(HistoryGone):
         old.read("Person")
     assert old.count("Company") == old.read("Company").num_rows == 2
-    folder = path / graph._store.manifest(None).current().pins["node:Person"].location
+    folder = path / graph._handle.store.manifest(None).current().pins["node:Person"].location
     assert len(list((folder / "_versions").glob("*.manifest"))) == 1
 
 
 def test_d86_a_hard_type_drop_removes_entries_and_rows(graph, path):
     before = graph.snapshot()
-    place = path / graph._store.manifest(None).current().pins["node:Company"].location
+    place = path / graph._handle.store.manifest(None).current().pins["node:Company"].location
     done = graph.schema.apply(NO_COMPANY, allow_data_loss=True)
     assert set(done.cleared) == {"node:Company", "edge:WorksAt"}
     assert sorted(graph.snapshot().tables) == ["edge:Knows", "node:Person"]
@@ -355,7 +355,7 @@ def test_an_index_never_answers_for_another_property_of_its_name(graph):
 
 
 def test_d90_nobody_writes_while_a_schema_is_applied(graph, other):
-    with lock_schema(other._store):
+    with lock_schema(other._handle.store):
         for act, said in (
             (lambda: graph.mutate('query m() { insert Person { name: "Eve" } }'), "write"),
             (lambda: graph.branches.create("feat"), "write"),
@@ -374,7 +374,7 @@ def test_d90_nobody_writes_while_a_schema_is_applied(graph, other):
 
 def test_of_two_applies_one_is_told_that_the_other_is_under_way(graph, other):
     told = pytest.raises(SchemaChanging, match="schema apply is already in progress")
-    with other._store.leases.acquire([SCHEMA_LEASE], timeout=0.0), told:
+    with other._handle.store.leases.acquire([SCHEMA_LEASE], timeout=0.0), told:
         graph.schema.apply(CITY)
     assert graph.schema.apply(CITY).applied
 

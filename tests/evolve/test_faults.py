@@ -57,12 +57,12 @@ def check(graph, path):
     name, column = ("Person", "age") if is_old(graph) else ("Human", "years")
     assert values(graph, name, column) == AGES
     assert friends(graph, name) == KNOWS
-    assert not is_locked(graph._store)
+    assert not is_locked(graph._handle.store)
     assert not (path / MARK).exists()
     assert list(path.glob("*.staging")) == []
-    assert graph._store.sidecars.list() == []
-    for pin in graph._store.manifest(None).current().pins.values():
-        assert graph._store.tables.head(pin.ref) == pin.version
+    assert graph._handle.store.sidecars.list() == []
+    for pin in graph._handle.store.manifest(None).current().pins.values():
+        assert graph._handle.store.tables.head(pin.ref) == pin.version
     graph.load([{"type": name, "data": {"name": "Eve", column: 1}}])
     assert values(graph, name, column) == {**AGES, "Eve": 1}
     done = graph.schema.apply(BIG)
@@ -142,7 +142,7 @@ def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
     touched = frozenset({"node:Person"})
     request = WriteRequest(WriterKind.LOAD, None, touched, prepare, schema_hash=known)
     with pytest.raises(SchemaChanging, match="the schema was changed"):
-        commit_write(other._store, request)
+        commit_write(other._handle.store, request)
     assert values(graph, "Person", "age") == AGES
 
 
@@ -197,7 +197,7 @@ def test_a_hard_drop_that_was_given_up_takes_nothing_whoever_finishes_the_undo(g
 
     with hooked(fail), pytest.raises(Died):
         graph.schema.apply(changed(("  age: I32?", "")), allow_data_loss=True)
-    (sidecar,) = graph._store.sidecars.load_all()
+    (sidecar,) = graph._handle.store.sidecars.load_all()
     assert sidecar.undoing
     assert sidecar.hard_drops
     with Graph.open(path, durability="os") as again:

@@ -37,9 +37,14 @@ def test_however_an_old_state_is_named_it_has_its_schema(graph, path):
     ):
         assert rows(graph, FOUND, **named) == [(25,), (28,), (30,), (35,)]
         assert values(graph, "Person", "age", **named) == AGES
-        assert graph.entity_at("Person", "Bob", **named)["age"] == 25
-    assert rows(graph, FOUND, snapshot=before) == [(25,), (28,), (30,), (35,)]
-    lines = list(graph.export(tag="v1", types=["Person"]))
+        assert graph.snapshot(**named).entity("Person", "Bob")["age"] == 25
+    assert [tuple(row.values()) for row in graph.query(FOUND, snapshot=before)] == [
+        (25,),
+        (28,),
+        (30,),
+        (35,),
+    ]
+    lines = list(graph.snapshot(tag="v1").export(types=["Person"]))
     assert '"age":30' in lines[0].replace(" ", "")
     with Graph.open(path, "r") as reader:
         assert rows(reader, FOUND, tag="v1") == [(25,), (28,), (30,), (35,)]
@@ -94,7 +99,7 @@ def test_a_schema_that_another_program_changed_is_followed(graph, path):
 
 def applied_elsewhere(graph, source):
     """The files of another program's schema apply."""
-    staging = SchemaStaging(graph._store.objects)
+    staging = SchemaStaging(graph._handle.store.objects)
     staging.stage(compile_schema(source), source)
     staging.promote()
 
@@ -177,7 +182,7 @@ def assert_reads(reader, wanted):
     )
     assert friends(reader, name) == KNOWS
     assert values(reader, name, column) == AGES
-    exported = "\n".join(reader.export(types=[name]))
+    exported = "\n".join(reader.snapshot().export(types=[name]))
     assert f'"{name}"' in exported
     assert f'"{column}"' in exported
     assert reader.changes.baseline().snapshot.read(name, [column]).num_rows == len(AGES)
@@ -215,7 +220,7 @@ def test_schema_files_that_were_left_behind_do_not_count(graph, other, path, wan
     """The staged ones went too, as after somebody removed them by hand."""
     with at(Failpoint.STAGING_BEFORE_PROMOTE, raising(Died())), pytest.raises(Died):
         graph.schema.apply(wanted)
-    SchemaStaging(graph._store.objects).discard()
+    SchemaStaging(graph._handle.store.objects).discard()
     with Graph.open(path, "r") as reader:
         assert_reads(reader, wanted)
     assert_reads(other, wanted)

@@ -19,15 +19,15 @@ BACK = changed(
 
 
 def pins(graph):
-    return graph._store.manifest(None).current().pins
+    return graph._handle.store.manifest(None).current().pins
 
 
 def tombstones(graph):
-    return graph._store.manifest(None).with_state(lambda state, _: dict(state.tombstones))
+    return graph._handle.store.manifest(None).with_state(lambda state, _: dict(state.tombstones))
 
 
 def identity(graph):
-    return Identity.from_json(dict(graph._store.manifest(None).current().schema.identity))
+    return Identity.from_json(dict(graph._handle.store.manifest(None).current().schema.identity))
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])

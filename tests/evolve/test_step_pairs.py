@@ -110,7 +110,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Start:
                 graph.indexes.ensure()
         graph.branches.create("side")
         graph.load([record(world, s, 5) for s in ("T", "C", "E")], branch="side")
-        graph.branches.merge("side", "main")
+        graph.merge("side", "main")
         graph.branches.delete("side")
         for kind in (world.kinds[name] for name in ("T", "C", "E")):
             graph.mutate(f"query m() {{ update {kind.name} set {{ i: 42 }} where j = 1 }}")
@@ -268,7 +268,7 @@ def go_on(graph: Graph, world: World) -> None:
     check_type(graph, kind)
     graph.branches.create("side")
     graph.load([record(world, world.subject, 30)], branch="side")
-    graph.branches.merge("side", "main")
+    graph.merge("side", "main")
     graph.branches.delete("side")
     check_rows(graph, world)
 

@@ -59,7 +59,7 @@ def test_only_what_is_new_is_judged(graph):
     ranged = changed(("age: I32?", "age: I32?  @range(age, 0..100)"))
     graph.schema.apply(ranged)
     # Rows of another program, which does not look.
-    store = graph._store
+    store = graph._handle.store
     table = store.table(store.manifest(None).current().pins["node:Person"])
     bad = pa.Table.from_pylist([{"id": "X", "name": "X", "age": 999}], schema=table.schema)
     staged = store.tables.stage_append(table, bad)
@@ -472,11 +472,11 @@ def test_blobs_are_added_renamed_and_survive_a_hard_drop(path):
     with Graph.init(path, "node D { name: String @key  x: I32? }", durability="os") as graph:
         graph.load([{"type": "D", "data": {"name": "a", "x": 1}}])
         graph.schema.apply("node D { name: String @key  x: I32?  file: Blob? }")
-        assert graph.read_blob("D", "a", "file") is None
+        assert graph.snapshot().read_blob("D", "a", "file") is None
         graph.load([{"type": "D", "data": {"name": "b", "file": "base64:aGVsbG8="}}])
         renamed = 'node D { name: String @key  x: I32?  data: Blob? @rename_from("file") }'
         graph.schema.apply(renamed)
-        assert graph.read_blob("D", "b", "data") == b"hello"
+        assert graph.snapshot().read_blob("D", "b", "data") == b"hello"
         graph.schema.apply(renamed.replace("  x: I32?", ""), allow_data_loss=True)
-        assert graph.read_blob("D", "b", "data") == b"hello"
-        assert graph.read_blob("D", "a", "data") is None
+        assert graph.snapshot().read_blob("D", "b", "data") == b"hello"
+        assert graph.snapshot().read_blob("D", "a", "data") is None

@@ -46,7 +46,7 @@ RENAMED = changed(
 
 def rows(graph: Graph, source: str, **at: Any) -> list[tuple[Any, ...]]:
     """The rows of a query as tuples."""
-    return [tuple(row.values()) for row in graph.query(source, **at).rows()]
+    return [tuple(row.values()) for row in graph.snapshot(**at).query(source).rows()]
 
 
 def values(graph: Graph, type_name: str, column: str, **at: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Aftermath:
 def settle(graph: Graph) -> None:
     """Wait until every sidecar is dealt with: the leases of a dead writer have to expire."""
     end = time.monotonic() + SETTLED_SECONDS
-    while graph._store.sidecars.list():
+    while graph._handle.store.sidecars.list():
         assert time.monotonic() < end, "a sidecar stays"
         graph.refresh()
 
@@ -156,8 +156,8 @@ def without_next(state: State) -> State:
 
 def check_tidy(graph: Graph) -> None:
     """No sidecar, nothing audited twice, every head pinned, one chain of commits."""
-    assert graph._store.sidecars.list() == []
-    audited = Counter(row.operation_id for row in graph._store.audit.rows())
+    assert graph._handle.store.sidecars.list() == []
+    audited = Counter(row.operation_id for row in graph._handle.store.audit.rows())
     assert [operation for operation, count in audited.items() if count > 1] == []
     for branch in graph.branches.list():
         check_heads(graph, branch)

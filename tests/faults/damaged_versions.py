@@ -72,7 +72,7 @@ def _reads(path: Path, branch: str) -> dict[str, Any]:
             name: outcome(lambda text=text: graph.query(text, branch=branch).rows())
             for name, text in queries.items()
         }
-        found["export"] = outcome(lambda: "".join(graph.export(branch=branch)))
+        found["export"] = outcome(lambda: "".join(graph.snapshot(branch).export()))
         found["commits"] = outcome(lambda: len(graph.commits(branch)))
     return found
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from obstore.store import S3Store
 
 from omnigraph.api.graph import Graph
+from omnigraph.api.handle import Handle
 from omnigraph.commit.lifecycle import init_graph
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore, Timeouts
+from omnigraph.settings import Settings
 from omnigraph.storage.objects.roots import Root
 from tests.crash.operations import SCHEMA
 
@@ -19,7 +21,7 @@ def open_graph(root: Root, timeouts: Timeouts | None = None) -> Graph:
     """As ``Graph.open`` does, with another timeouts."""
     store = GraphStore(root, timeouts=timeouts)
     contract, recovered = open_contract(store, writable=True)
-    graph = Graph(store, contract, "rw", "ana")
+    graph = Graph(Handle(store, contract, Settings(), "rw", "ana"))
     graph.recovered = tuple(recovered)
     return graph
 
@@ -27,7 +29,7 @@ def open_graph(root: Root, timeouts: Timeouts | None = None) -> Graph:
 def new_graph(root: Root, timeouts: Timeouts | None = None, *, force: bool = False) -> Graph:
     """As ``Graph.init`` does, with another timeouts."""
     store = GraphStore(root, timeouts=timeouts, create=True)
-    return Graph(store, init_graph(store, SCHEMA, force=force), "rw", "ana")
+    return Graph(Handle(store, init_graph(store, SCHEMA, force=force), Settings(), "rw", "ana"))
 
 
 class Place:

@@ -83,7 +83,7 @@ def query_a_branch(root: Path) -> Callable[[], Any]:
 
 def export(root: Path) -> Callable[[], Any]:
     graph = Graph.open(root, "r")
-    return lambda: list(graph.export())
+    return lambda: list(graph.snapshot().export())
 
 
 def verify(root: Path) -> Callable[[], Any]:

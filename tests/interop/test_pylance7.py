@@ -46,13 +46,14 @@ def delete_people(graph, *ids, branch=None):
 
     touched = frozenset({"node:Person"})
     commit_write(
-        graph._store, WriteRequest(WriterKind.MUTATION, branch, touched, prepare, strict=True)
+        graph._handle.store,
+        WriteRequest(WriterKind.MUTATION, branch, touched, prepare, strict=True),
     )
 
 
 def hide_works_at(graph):
     """What dropping a type leaves in the manifest."""
-    store = graph._store
+    store = graph._handle.store
     store.publisher.publish(
         store.manifest(None),
         Publication(
@@ -147,7 +148,7 @@ def recorded(tmp_path):
         graph.append(people(Ada=36))
         graph.schema.apply(SCHEMA + "node City { name: String @key }\n")
         lose(graph)
-        store = graph._store
+        store = graph._handle.store
         void = VoidRow(None, 2, now_micros(), "data/a.lance is 0 bytes long")
         grouped = CommitMetadata("Mutation", group=Group("01G", 0, 1, {"node:Person": ("Ada",)}))
         intent = CommitIntent(new_ulid(), None, now_micros(), extra=grouped.to_json())
@@ -165,7 +166,7 @@ def lose(graph):
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
     with pytest.raises(VersionMismatch):
-        commit_write(graph._store, request)
+        commit_write(graph._handle.store, request)
 
 
 def test_it_reads_a_graph_with_all_that_we_add_and_writes_on(recorded, other_program):
@@ -197,7 +198,7 @@ def test_what_we_added_is_there_after_it_wrote(recorded, other_program, compacte
 
 
 def metadata_of(graph):
-    rows = graph._store.manifest(None).commits()
+    rows = graph._handle.store.manifest(None).commits()
     return {row.commit_id: CommitMetadata.of(row) for row in rows}
 
 
@@ -217,7 +218,7 @@ def test_indexes_that_it_drops_are_built_anew_and_hide_nothing(shared, other_pro
     assert pending(shared) == set()
     other_program("write", shared.uri, "main", "Ida", new_ulid())
     assert pending(shared) == {("id", "BTREE"), ("name", "BTREE"), ("age", "BTREE")}
-    found = shared.snapshot().read("Person", condition=pc.field("name") == "Ida")
+    found = shared.snapshot().read("Person", filter=pc.field("name") == "Ida")
     assert found["age"].to_pylist() == [30]
     shared.indexes.ensure()
     assert pending(shared) == set()

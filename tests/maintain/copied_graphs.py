@@ -45,7 +45,7 @@ def filled(place: str | Path, **options) -> Graph:
     graph.append(people("Tony"))
     graph.branches.create("done")
     graph.append(people("Leslie"), branch="done")
-    graph.branches.merge("done")
+    graph.merge("done")
     graph.branches.create("same")
     return graph
 
@@ -54,14 +54,14 @@ def story(graph: Graph) -> dict[str, object]:
     """What every branch, commit and tag shows."""
     told: dict[str, object] = {"tags": {t.name: t.commit_id for t in graph.tags.list()}}
     for branch in graph.branches.list():
-        told[branch] = list(graph.export(branch=branch))
+        told[branch] = list(graph.snapshot(branch).export())
         told[f"{branch} photos"] = [
-            graph.read_blob("Person", name, "photo", 0, 3, branch=branch)
+            graph.snapshot(branch).read_blob("Person", name, "photo", 0, 3)
             for name in sorted(graph.snapshot(branch).read("Person", ["name"])["name"].to_pylist())
         ]
         commits = graph.commits(branch)
         told[f"{branch} commits"] = [(c.commit_id, c.actor, c.parent) for c in commits]
         for commit in commits:
             if commit.commit_id not in told:
-                told[commit.commit_id] = list(graph.export(commit=commit.commit_id))
+                told[commit.commit_id] = list(graph.snapshot(commit=commit.commit_id).export())
     return told

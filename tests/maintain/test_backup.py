@@ -68,7 +68,7 @@ def test_writing_goes_on_where_it_stopped(kept, tmp_path):
             before = graph.snapshot(branch).count("Person")
             graph.append(people("Niklaus"), branch=branch)
             assert graph.snapshot(branch).count("Person") == before + 1
-        graph.branches.merge("team/x", "dev")
+        graph.merge("team/x", "dev")
         graph.branches.create("new", from_branch="team/x")
         graph.branches.delete("done")
         assert graph.snapshot("dev").count("Person") == graph.snapshot("team/x").count("Person")
@@ -105,7 +105,7 @@ def _asked(graph, first, last):
         "words": graph.query(word, branch="dev").rows(),
         "friends": graph.query(friends, branch="dev").rows(),
         "head": graph.commits("dev")[0].commit_id,
-        "diff": graph.changes.diff("main", "dev").to_arrow(),
+        "diff": graph.snapshot().diff(graph.snapshot("dev")).to_arrow(),
         "feed": page,
         "ages": graph.query(
             "query a() { match { $p: Person { age: 1 } } return { $p.name } order { $p.name } }",
@@ -154,8 +154,8 @@ def test_what_is_not_published_is_no_part_of_it(graph, tmp_path):
     graph.branches.create("dev")
     graph.append(people("Alan"), branch="dev")
     for branch in (None, "dev"):
-        pin = graph._store.manifest(branch).current().pin("node:Person")
-        table = lance.dataset(graph._store.root.path(pin.ref.path))
+        pin = graph._handle.store.manifest(branch).current().pin("node:Person")
+        table = lance.dataset(graph._handle.store.root.path(pin.ref.path))
         table.delete("name = 'Ada'")
     table.create_branch("nobody")
     (tmp_path / "g.omni/__recovery").mkdir(exist_ok=True)
@@ -164,7 +164,7 @@ def test_what_is_not_published_is_no_part_of_it(graph, tmp_path):
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         for branch in ("main", "dev"):
-            assert list(restored.export(branch=branch)) == list(graph.export(branch=branch))
+            assert list(restored.snapshot(branch).export()) == list(graph.snapshot(branch).export())
             report = restored.maintenance.repair(branch)
             assert {each.lance_head_version - each.manifest_version for each in report.tables} == {
                 0
@@ -183,23 +183,23 @@ def test_earlier_schemas_and_dropped_types_come_along(tmp_path):
         graph.schema.apply(SCHEMA)
         graph.schema.apply(SCHEMA + "node Place { name: String @key  size: I32? }")
         graph.load([{"type": "Place", "data": {"name": "Oslo", "size": 3}}])
-        told, then = story(graph), list(graph.export(commit=placed))
+        told, then = story(graph), list(graph.snapshot(commit=placed).export())
         graph.maintenance.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         assert story(restored) == told
-        assert list(restored.export(commit=placed)) == then
+        assert list(restored.snapshot(commit=placed).export()) == then
         restored.schema.apply(SCHEMA)
         restored.append(people("Alan"))
 
 
 def test_what_recoveries_did_comes_along(graph, tmp_path):
     done = AuditRow("c", RecoveryKind.ROLLED_FORWARD, None, "o", "Mutation", (), 1)
-    assert graph._store.audit.record_once(done)
+    assert graph._handle.store.audit.record_once(done)
     graph.maintenance.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert restored._store.audit.rows() == [done]
+        assert restored._handle.store.audit.rows() == [done]
 
 
 def test_a_hard_drop_leaves_a_graph_that_can_be_kept(graph, tmp_path):
@@ -209,7 +209,7 @@ def test_a_hard_drop_leaves_a_graph_that_can_be_kept(graph, tmp_path):
     graph.maintenance.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert list(restored.export()) == list(graph.export())
+        assert list(restored.snapshot().export()) == list(graph.snapshot().export())
         restored.schema.apply(SCHEMA + "node Place { name: String @key }")
         restored.load([{"type": "Place", "data": {"name": "Oslo"}}])
 
@@ -228,7 +228,7 @@ def once(work):
 
 def test_commits_beside_a_backup_are_in_the_next_one(graph, tmp_path):
     told = story(graph)
-    graph.maintenance.backup(tmp_path / "b", progress=once(lambda: graph.append(people("Alan"))))
+    graph.maintenance.backup(tmp_path / "b", on_progress=once(lambda: graph.append(people("Alan"))))
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         assert story(restored) == told
@@ -238,7 +238,7 @@ def test_commits_beside_a_backup_are_in_the_next_one(graph, tmp_path):
 def test_a_schema_that_is_applied_beside_a_backup_is_in_the_next_one(graph, tmp_path):
     told = story(graph)
     change = once(lambda: graph.schema.apply(SCHEMA + "node Place { name: String @key }"))
-    graph.maintenance.backup(tmp_path / "b", progress=change)
+    graph.maintenance.backup(tmp_path / "b", on_progress=change)
     graph.maintenance.backup(tmp_path / "b")
     first, second = backup_points(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "r.omni", point=first.point)
@@ -253,7 +253,7 @@ def test_a_schema_that_is_applied_beside_a_backup_is_in_the_next_one(graph, tmp_
 def test_a_branch_that_goes_beside_a_backup_is_not_in_it(graph, tmp_path):
     graph.branches.create("dev")
     graph.append(people("Alan"), branch="dev")
-    graph.maintenance.backup(tmp_path / "b", progress=once(lambda: graph.branches.delete("dev")))
+    graph.maintenance.backup(tmp_path / "b", on_progress=once(lambda: graph.branches.delete("dev")))
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         assert story(restored) == story(graph)
@@ -269,7 +269,7 @@ def test_a_branch_that_is_made_again_beside_a_backup_is_the_new_one(graph, tmp_p
         graph.branches.create("dev")
         graph.append(people("Tony"), branch="dev")
 
-    graph.maintenance.backup(tmp_path / "b", progress=once(again))
+    graph.maintenance.backup(tmp_path / "b", on_progress=once(again))
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         assert story(restored) == story(graph)
@@ -281,11 +281,11 @@ def test_history_that_is_cleaned_up_beside_a_backup_is_not_in_it(graph, tmp_path
         graph.append(people(name), branch="dev")
         graph.append(people(name))
     tidy = once(lambda: graph.maintenance.cleanup(keep_versions=1, min_age=0))
-    graph.maintenance.backup(tmp_path / "b", progress=tidy)
+    graph.maintenance.backup(tmp_path / "b", on_progress=tidy)
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
         for branch in ("main", "dev"):
-            assert list(restored.export(branch=branch)) == list(graph.export(branch=branch))
+            assert list(restored.snapshot(branch).export()) == list(graph.snapshot(branch).export())
             assert restored.commits(branch) == graph.commits(branch)
         assert restored.maintenance.verify().problems == ()
 
@@ -299,7 +299,7 @@ def test_a_clone_goes_its_own_way(tmp_path):
         with Graph.open(tmp_path / "c.omni", durability="os") as copy:
             assert story(copy) == told
             copy.append(people("Niklaus"), branch="team/x")
-            copy.branches.merge("team/x", "dev")
+            copy.merge("team/x", "dev")
             now = story(copy)
         assert story(graph) == told
     clone(tmp_path / "c.omni", tmp_path / "d.omni", durability="os")
@@ -417,15 +417,15 @@ def _die_at(files):
 
 def _backup_and_die(graph, place, files):
     with Graph.open(graph, durability="os") as opened:
-        opened.maintenance.backup(place, progress=_die_at(files))
+        opened.maintenance.backup(place, on_progress=_die_at(files))
 
 
 def _restore_and_die(backup, place, files):
-    restore(backup, place, durability="os", progress=_die_at(files))
+    restore(backup, place, durability="os", on_progress=_die_at(files))
 
 
 def _clone_and_die(graph, place, files):
-    clone(graph, place, durability="os", progress=_die_at(files))
+    clone(graph, place, durability="os", on_progress=_die_at(files))
 
 
 def _killed(work, *args):
@@ -493,7 +493,7 @@ def _write(place, ready, stop):
             a, b = f"a{number}", f"b{number}"
             pair = [{"type": "Person", "data": {"name": each}} for each in (a, b)]
             graph.load([*pair, *knows(a, b)], branch="dev")
-            graph.branches.merge("dev")
+            graph.merge("dev")
             ready.set()
 
 
@@ -518,13 +518,15 @@ def test_backups_beside_a_writer_are_moments_of_its_graph(graph, tmp_path):
                 shown = restored.snapshot(branch)
                 assert shown.count("Person") == 2 * shown.count("Knows") + 2
                 head = restored.commits(branch)[0].commit_id
-                assert list(restored.export(branch=branch)) == list(graph.export(commit=head))
+                assert list(restored.snapshot(branch).export()) == list(
+                    graph.snapshot(commit=head).export()
+                )
             ids = {each.commit_id for b in ("main", "dev") for each in restored.commits(b)}
             merged = {each.merged_parent for each in restored.commits()} - {None}
             assert merged <= ids
             assert restored.maintenance.verify().problems == ()
             restored.append(people("Niklaus"), branch="dev")
-            restored.branches.merge("dev")
+            restored.merge("dev")
 
 
 def test_errors_are_ours(tmp_path):

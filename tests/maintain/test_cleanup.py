@@ -56,18 +56,18 @@ def write(graph, *names, branch="main"):
 
 
 def pin(graph, key=PERSON, branch=None):
-    return graph._store.manifest(branch).current().pins[key]
+    return graph._handle.store.manifest(branch).current().pins[key]
 
 
 def versions(graph, key=PERSON, branch=None):
     """The versions of the copy of a table that a branch shows."""
     ref = pin(graph, key, branch).ref
-    return [stamp.version for stamp in versions_of(graph._store.datasets, ref)]
+    return [stamp.version for stamp in versions_of(graph._handle.store.datasets, ref)]
 
 
 def manifest_versions(graph, branch=None):
     ref = TableRef("__manifest", branch)
-    return [stamp.version for stamp in versions_of(graph._store.datasets, ref)]
+    return [stamp.version for stamp in versions_of(graph._handle.store.datasets, ref)]
 
 
 def names(source):
@@ -173,7 +173,7 @@ def test_a_version_that_was_shown_until_lately_is_young_however_old_it_is(graph,
     commits = write(graph, *"ab")
     year = timedelta(days=365)
     ref = pin(graph).ref
-    stamps = versions_of(graph._store.datasets, ref)
+    stamps = versions_of(graph._handle.store.datasets, ref)
     monkeypatch.setattr(
         "omnigraph.maintain.cleanup.plan.versions_of",
         lambda datasets, ref: [
@@ -195,7 +195,7 @@ def test_bytes_are_those_of_the_disk(graph):
     report = clean(graph)
     assert report.bytes_removed == before - size_of(graph)
     assert report.table(PERSON).bytes_removed > 100_000
-    assert orphaned_files(graph._store.datasets, pin(graph).location) == []
+    assert orphaned_files(graph._handle.store.datasets, pin(graph).location) == []
     assert names(graph) == list("abcd")
 
 
@@ -274,8 +274,8 @@ def test_branches_of_branches_keep_what_they_came_from(graph):
         assert names(graph.snapshot("two")) == list("abcx")
         assert names(graph) == list("afg")
     write(graph, "y", branch="two")
-    graph.branches.merge("two", target="one")
-    graph.branches.merge("one", target="main")
+    graph.merge("two", into="one")
+    graph.merge("one", into="main")
     assert names(graph) == list("abcdefgxy")
 
 
@@ -288,7 +288,7 @@ def test_two_branches_can_be_merged_afterwards(graph):
     graph.load([person("b", age=3)])
     write(graph, *"uvw")
     clean(graph)
-    graph.branches.merge("feat", target="main")
+    graph.merge("feat", into="main")
     found = graph.snapshot().read("Person", ["name", "age"]).to_pylist()
     assert {row["name"]: row["age"] for row in found if row["age"]} == {"a": 2, "b": 3}
 
@@ -300,14 +300,14 @@ def test_crossed_merges_can_go_on_afterwards(graph):
     write(graph, "b", branch="one")
     write(graph, "c", branch="two")
     graph.branches.create("three", from_branch="one")
-    graph.branches.merge("two", target="one")
-    graph.branches.merge("three", target="two")
+    graph.merge("two", into="one")
+    graph.merge("three", into="two")
     write(graph, "d", branch="one")
     write(graph, "e", branch="two")
     graph.load([person("a", age=5)], branch="two")
     clean(graph)
     clean(graph)
-    graph.branches.merge("two", target="one")
+    graph.merge("two", into="one")
     assert names(graph.snapshot("one")) == list("abcde")
 
 
@@ -376,7 +376,7 @@ def test_the_change_feed_keeps_what_it_was_promised(graph):
 
 def test_a_write_that_stages_keeps_what_it_started_from(graph):
     write(graph, *"ab")
-    store = graph._store
+    store = graph._handle.store
     base = store.manifest(None).current()
     with marked(store, None, base):
         write(graph, *"cd")
@@ -435,8 +435,8 @@ def test_what_is_gone_is_said_to_be_gone_by_all_who_look_back(graph):
     for ask in (
         lambda: graph.snapshot(commit=first),
         lambda: graph.snapshot(version=version),
-        lambda: graph.changes.diff(first, last),
-        lambda: graph.query("query q() { match { $p: Person } return { $p.name } }", commit=first),
+        lambda: graph.snapshot(at=first).diff(graph.snapshot(at=last)),
+        lambda: graph.query("query q() { match { $p: Person } return { $p.name } }", at=first),
         lambda: graph.changes.poll(start=f"after:{first}"),
     ):
         with pytest.raises(HistoryGone) as raised:
@@ -480,7 +480,7 @@ def test_a_handle_of_another_process_lists_after_a_while(graph, monkeypatch):
         assert names(other) == ["a"]
         write(graph, *"bcd")
         clean(graph)
-        other._store.manifest(None)._looked -= 2 * LISTS_AFTER
+        other._handle.store.manifest(None)._looked -= 2 * LISTS_AFTER
         assert names(other) == list("abcd")
 
 
@@ -545,7 +545,7 @@ def test_files_that_no_version_names_go_when_they_are_old(graph):
 
 def test_files_of_a_write_that_runs_stay(graph):
     write(graph, *"ab")
-    store = graph._store
+    store = graph._handle.store
     with marked(store, None, store.manifest(None).current()):
         path = leave_file(graph)
         assert clean(graph).files.count == 0
@@ -555,7 +555,7 @@ def test_files_of_a_write_that_runs_stay(graph):
 
 def test_markers_of_dead_writers_go_after_a_week(graph):
     write(graph, "a")
-    store = graph._store
+    store = graph._handle.store
     with marked(store, None, store.manifest(None).current()) as operation:
         path = Path(graph.uri) / "__recovery" / f"{operation}.staging"
         assert clean(graph).markers.count == 0
@@ -581,7 +581,7 @@ def orphan_fork(graph, branch="gone"):
     """A fork of which the branch is gone."""
     graph.branches.create(branch)
     write(graph, "z", branch=branch)
-    store = graph._store
+    store = graph._handle.store
     fork = pin(graph, branch=branch).ref
     store.inline.delete_branch("__manifest", branch)
     store.manifests.forget(branch)
@@ -596,7 +596,7 @@ def test_forks_of_branches_that_are_gone_are_removed(graph):
     report = clean(graph)
     assert report.forks.count == 1
     assert report.forks.bytes > 0
-    assert set(graph._store.inline.branches(fork.location)) == {"feat"}
+    assert set(graph._handle.store.inline.branches(fork.location)) == {"feat"}
     assert not (Path(graph.uri) / fork.path).exists()
     assert names(graph.snapshot("feat")) == ["a", "x"]
     assert clean(graph).forks.count == 0
@@ -606,7 +606,7 @@ def test_a_fork_that_its_branch_does_not_show_is_removed(graph):
     write(graph, "a")
     graph.branches.create("feat")
     write(graph, "x", branch="feat")
-    store = graph._store
+    store = graph._handle.store
     company = pin(graph, COMPANY)
     store.inline.create_branch(company.ref, company.version, "feat")
     assert clean(graph).forks.count == 1
@@ -634,8 +634,8 @@ def test_a_fork_that_is_being_made_is_left_to_its_maker(graph, tmp_path):
     write(graph, "a")
     fork = orphan_fork(graph)
     with Graph.open(graph.uri, durability="os") as other:
-        other._store.timeouts = Timeouts(lease=0.05)
-        with graph._store.leases.acquire([table_lease(PERSON, "gone")], 1):
+        other._handle.store.timeouts = Timeouts(lease=0.05)
+        with graph._handle.store.leases.acquire([table_lease(PERSON, "gone")], 1):
             report = clean(other)
             assert report.forks.count == 0
             assert "gone" in report.skipped[0].what
@@ -728,9 +728,9 @@ def test_one_table_that_fails_keeps_none_of_the_others_from_it(graph, monkeypatc
     write(graph, *"abc")
     for n in range(3):
         graph.load([{"type": "Company", "data": {"name": f"c{n}"}}])
-    store = graph._store
+    store = graph._handle.store
     with store.leases.acquire([table_lease(PERSON, None)], 1), Graph.open(graph.uri) as other:
-        other._store.timeouts = Timeouts(lease=0.05)
+        other._handle.store.timeouts = Timeouts(lease=0.05)
         report = clean(other)
     assert "being written" in report.table(PERSON).error
     assert report.table(PERSON).old_versions_removed == 0
@@ -811,6 +811,7 @@ def test_a_branch_that_is_made_while_it_looks_is_looked_at_too(graph):
 def test_a_copy_that_is_made_anew_meanwhile_is_left_alone(graph, monkeypatch):
     # One after the other: the copy of main comes first.
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
+    graph = Graph.open(graph.uri, durability="os")
     write(graph, "a")
     graph.branches.create("feat")
     write(graph, *"xyz", branch="feat")
@@ -830,7 +831,7 @@ def test_a_copy_that_is_made_anew_meanwhile_is_left_alone(graph, monkeypatch):
         report = clean(graph)
     assert "made anew" in report.table(PERSON).error
     assert names(graph.snapshot("feat")) == list("abcdeuvw")
-    graph.branches.merge("feat")
+    graph.merge("feat")
     assert names(graph) == list("abcdeuvw")
 
 

@@ -75,7 +75,7 @@ class Twins:
                 self.both(lambda graph: graph.branches.delete(branch))
             case "merge":
                 source = self.chance.choice(branches)
-                self.both(lambda graph: graph.branches.merge(source, branch, resolve="theirs"))
+                self.both(lambda graph: graph.merge(source, branch, resolve="theirs"))
             case "optimize":
                 self.both(lambda graph: graph.maintenance.optimize(branch, engine="local"))
             case "tag":

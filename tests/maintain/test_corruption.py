@@ -70,7 +70,7 @@ def cut(file: Path) -> None:
 
 def location_of(path: Path, key: str = PERSON) -> Path:
     with Graph.open(path, "r") as graph:
-        pin = graph._store.manifest(None).current().pin(key)
+        pin = graph._handle.store.manifest(None).current().pin(key)
     return path / pin.location
 
 

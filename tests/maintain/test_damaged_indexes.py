@@ -154,8 +154,8 @@ def test_a_large_file_is_looked_at_by_size_and_form(path, monkeypatch):
 def test_other_processes_are_sent_a_version_without_indexes(path):
     damage(path, "number_equality")
     with Graph.open(path, "r") as graph:
-        pin = graph._store.manifest(None).current().pins[DOC]
-        place = locate_table(graph._store.datasets, graph._store.table(pin))
+        pin = graph._handle.store.manifest(None).current().pins[DOC]
+        place = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
     assert place.has_damaged_index
     table = open_version(place)
     assert table.indexes() == {}

@@ -39,7 +39,7 @@ def people(*names):
 
 
 def location(graph, key):
-    return Path(graph.uri) / graph._store.manifest(None).current().pins[key].location
+    return Path(graph.uri) / graph._handle.store.manifest(None).current().pins[key].location
 
 
 def files_of(graph):
@@ -73,7 +73,7 @@ def commands(report):
 
 def died(graph, table_key, *, seconds, moved=False):
     """A write of so long ago, whose writer is gone, in its first or its last step."""
-    store = graph._store
+    store = graph._handle.store
     pin = store.manifest(None).current().pins[table_key]
     moment = (now_micros() // 1000 - seconds * 1000) << 80
     operation = encode_ulid(moment)
@@ -120,7 +120,7 @@ def test_what_it_says_is_what_lies_there(graph):
     assert person.uncovered_rows == 1
     versions = list((Path(graph.uri) / "__manifest" / "_versions").glob("*.manifest"))
     assert report.manifests[0].versions == len(versions)
-    assert report.manifests[0].fragments == len(graph._store.manifest(None).fragments())
+    assert report.manifests[0].fragments == len(graph._handle.store.manifest(None).fragments())
 
 
 # -- an unhealthy one -------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def test_a_recovery_file_that_cannot_be_read_is_named(graph):
 
 
 def test_writes_that_stage_are_told(graph):
-    snapshot = graph._store.manifest(None).current()
-    operation = mark(graph._store, None, snapshot)
+    snapshot = graph._handle.store.manifest(None).current()
+    operation = mark(graph._handle.store, None, snapshot)
     report, page = examined(graph)
     assert [each.operation for each in report.staging] == [operation]
     assert report.is_healthy

@@ -429,8 +429,8 @@ def test_a_manifest_row_with_a_path_that_leads_out_is_refused(table, tmp_path):
 def test_nothing_is_done_by_a_manifest_that_leads_out(top, outside, location, branch):
     lance.write_dataset(pa.table({"id": ["x"], "name": ["x"]}), top / "outside/t")
     with reopened(top) as graph:
-        graph._store.publisher.publish(
-            graph._store.manifest(None),
+        graph._handle.store.publisher.publish(
+            graph._handle.store.manifest(None),
             Publication(
                 {},
                 [VersionRow("node:Q", 1, branch, 1)],
@@ -490,9 +490,9 @@ def test_a_table_without_branches_names_no_other_place_either(top, outside, tabl
     outside.touched()
     with reopened(top, "r") as graph:
         version = lance.dataset(top / f"g.omni/nodes/{table}").version
-        pin = graph._store.manifest(None).current().pins["node:P"]
+        pin = graph._handle.store.manifest(None).current().pins["node:P"]
         with pytest.raises(StorageCorrupt):
-            graph._store.datasets.open(pin.ref, version)
+            graph._handle.store.datasets.open(pin.ref, version)
     outside.must_be_untouched()
 
 
@@ -533,7 +533,7 @@ def test_a_branch_that_a_user_names_leads_nowhere(top, outside, branch):
             lambda: graph.load(row("x"), branch=branch),
             lambda: graph.branches.delete(branch),
             lambda: graph.branches.create("new", from_branch=branch),
-            lambda: graph.branches.merge(branch),
+            lambda: graph.merge(branch),
         ):
             with pytest.raises((BranchNotFound, InputError)):
                 call()

@@ -57,7 +57,7 @@ def test_size_and_time_of_an_index_are_those_of_its_files(graph):
     started = datetime.now(UTC) - timedelta(seconds=1)
     graph.indexes.ensure()
     found = states(graph)
-    place = Path(graph.uri) / graph._store.manifest(None).current().pins["node:Doc"].location
+    place = Path(graph.uri) / graph._handle.store.manifest(None).current().pins["node:Doc"].location
     files = [file for file in place.glob("_indices/*/*") if file.is_file()]
     assert sum(state.size for state in found.values()) == sum(f.stat().st_size for f in files)
     for state in found.values():

@@ -57,7 +57,9 @@ def cites(*pairs):
 
 def on_disk(graph, table_key, branch="main"):
     """The indexes that plain Lance sees, as (column, type)."""
-    pin = graph._store.manifest(None if branch == "main" else branch).current().pins[table_key]
+    pin = (
+        graph._handle.store.manifest(None if branch == "main" else branch).current().pins[table_key]
+    )
     dataset = lance.dataset(f"{graph.uri}/{pin.ref.path}", version=pin.version)
     return sorted((index.field_names[0], index.index_type) for index in dataset.describe_indices())
 

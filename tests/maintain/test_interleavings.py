@@ -62,7 +62,9 @@ WORDS = ("red stone", "green stone", "blue green")
 
 
 def answers(graph, **where):
-    return {name: graph.query(QUERIES, name, params, **where).rows() for name, params in ASKED}
+    return {
+        name: graph.snapshot(**where).query(QUERIES, name, params).rows() for name, params in ASKED
+    }
 
 
 def scanned(snapshot):
@@ -146,7 +148,7 @@ class Case:
         # An edge that lost an end on the other side is refused, whoever is right.
         if source != target:
             with suppress(MergeConflicts):
-                self.graph.branches.merge(source, target, resolve="theirs")
+                self.graph.merge(source, target, resolve="theirs")
 
     def unfork(self):
         leaves = self.graph.branches.list()[1:]

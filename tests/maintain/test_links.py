@@ -152,7 +152,7 @@ def test_an_interrupted_restore_with_a_link_in_it_is_not_gone_on_with(top):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        restore(top / "b", top / "r.omni", progress=stop)
+        restore(top / "b", top / "r.omni", on_progress=stop)
     beside = top / "r.omni.incomplete"
     for name in ("nodes", "other"):
         shutil.rmtree(beside / name, ignore_errors=True)

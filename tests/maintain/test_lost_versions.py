@@ -36,7 +36,7 @@ def write(graph: Graph, *names: str, branch: str = "main") -> None:
 
 def person(graph: Graph, branch: str | None = None) -> str:
     """The directory of the copy of a table that a branch shows."""
-    return graph._store.manifest(branch).current().pins[PERSON].ref.path
+    return graph._handle.store.manifest(branch).current().pins[PERSON].ref.path
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_folded_checksums_still_know_the_newest(path, folders):
         hint.unlink()
     file = lose(path, MANIFEST, versions(path, MANIFEST)[-1])
     with Graph.open(path, "r") as graph:
-        fold_checksums(graph._store.objects)
+        fold_checksums(graph._handle.store.objects)
     assert missing(path) == [file]
 
 
@@ -277,7 +277,7 @@ def test_a_version_that_was_set_aside_is_not_missing(path):
     hint = path / MANIFEST / "_versions" / HINT
     with Graph.open(path, "r") as graph:
         (path / MANIFEST / "_versions" / manifest_name(newest + 1)).write_bytes(b"")
-        set_aside(graph._store.datasets, TableRef(MANIFEST), newest + 1)
+        set_aside(graph._handle.store.datasets, TableRef(MANIFEST), newest + 1)
     hint.write_text(f'{{"version":{newest + 1}}}')
     assert errors(path) == []
 

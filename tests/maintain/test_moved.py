@@ -65,7 +65,7 @@ def test_a_copy_and_its_original_go_separate_ways(original, tmp_path):
     with Graph.open(copy) as graph:
         for branch in ("dev", "team/x", "same", "main"):
             graph.append(people("Niklaus"), branch=branch)
-        graph.branches.merge("team/x", "dev")
+        graph.merge("team/x", "dev")
         graph.branches.create("new", from_branch="team/x")
         graph.maintenance.optimize("dev")
         graph.branches.delete("done")
@@ -94,7 +94,7 @@ def test_other_processes_are_not_sent_to_the_original(original, tmp_path):
     place.rename(moved)
     for mode, is_right in (("r", False), ("rw", True)):
         with Graph.open(moved, mode) as graph:
-            store = graph._store
+            store = graph._handle.store
             table = store.table(store.manifest("dev").current().pins["node:Person"])
             if is_right:
                 assert locate_table(store.datasets, table).uri.startswith(str(moved))
@@ -122,7 +122,7 @@ def test_all_versions_are_put_right_once_and_only_what_they_name_changes(origina
     place.rename(moved)
     before = version_files(moved)
     with Graph.open(moved) as graph:
-        assert misplaced(graph._store) == 0
+        assert misplaced(graph._handle.store) == 0
     after = version_files(moved)
     old, new = str(place), str(moved)
     assert before.keys() == after.keys()
@@ -190,7 +190,7 @@ def test_what_a_crash_interrupted_is_gone_on_with(original, tmp_path):
     told_by = max(last.iterdir(), key=lambda path: (path.suffix == ".manifest", path.name))
     told_by.write_bytes(before[told_by.relative_to(moved)])
     with Graph.open(moved) as graph:
-        assert misplaced(graph._store) == 0
+        assert misplaced(graph._handle.store) == 0
         assert story(graph) == told
 
 
@@ -206,7 +206,7 @@ def test_repair_finds_and_settles_what_opening_did_not_see(original, tmp_path):
                 (moved / path).write_bytes(old[path])
         many = sum(path.parts[0] == "nodes" for path in changed)
         assert graph.maintenance.repair().misplaced == many
-        assert misplaced(graph._store) == many
+        assert misplaced(graph._handle.store) == many
         assert graph.maintenance.repair(confirm=True).misplaced == many
         assert graph.maintenance.repair().misplaced == 0
         assert story(graph) == told
@@ -237,7 +237,7 @@ def test_two_processes_may_open_a_moved_graph_at_once(original, tmp_path):
         process.join(60)
         assert process.exitcode == 0
     with Graph.open(moved) as graph:
-        assert misplaced(graph._store) == 0
+        assert misplaced(graph._handle.store) == 0
         assert graph.snapshot("dev").count("Person") == 5
 
 
@@ -246,9 +246,9 @@ def test_a_graph_without_branches_is_not_looked_at(tmp_path):
         pass
     (tmp_path / "g.omni").rename(tmp_path / "h.omni")
     with Graph.open(tmp_path / "h.omni") as graph:
-        before = graph._store.objects.traffic.reads
+        before = graph._handle.store.objects.traffic.reads
         graph.snapshot().count("P")
-        assert graph._store.objects.traffic.reads - before < 10
+        assert graph._handle.store.objects.traffic.reads - before < 10
 
 
 def test_addresses_are_taken_apart_by_the_table_they_belong_to():

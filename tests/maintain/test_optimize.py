@@ -95,7 +95,7 @@ def filled(template, tmp_path):
 
 
 def dataset(graph, key=DOC, branch="main"):
-    pin = graph._store.manifest(None if branch == "main" else branch).current().pins[key]
+    pin = graph._handle.store.manifest(None if branch == "main" else branch).current().pins[key]
     return lance.dataset(f"{graph.uri}/{pin.ref.path}", version=pin.version)
 
 
@@ -140,7 +140,7 @@ def answers(graph, branch="main"):
         "near": [ask("near", v=[float(n), 1.0, 2.0, 3.0]) for n in (1, 21, 51)],
         "cited": ask("cited"),
         "blobs": {
-            row["d.slug"]: graph.read_blob("Doc", row["d.slug"], "body", branch=branch)
+            row["d.slug"]: graph.snapshot(branch).read_blob("Doc", row["d.slug"], "body")
             for row in ask("all")
         },
     }
@@ -222,14 +222,14 @@ def test_new_rows_without_a_vector_are_folded_in_too(filled, monkeypatch):
 
 
 def table(graph, key=DOC):
-    return graph._store.table(graph._store.manifest(None).current().pins[key])
+    return graph._handle.store.table(graph._handle.store.manifest(None).current().pins[key])
 
 
 def test_an_index_that_is_declared_and_missing_is_built(filled):
     """403: alone, without anything to put together."""
     filled.maintenance.optimize()
-    pin = filled._store.manifest(None).current().pins[DOC]
-    assert set(segments_of(filled._store.table(pin))) == {
+    pin = filled._handle.store.manifest(None).current().pins[DOC]
+    assert set(segments_of(filled._handle.store.table(pin))) == {
         "id_equality",
         "slug_equality",
         "slug_text",
@@ -258,15 +258,15 @@ def test_earlier_versions_stay_what_they_were(filled):
     filled.mutate("query q() { delete Doc where year < 25 }")
     filled.maintenance.optimize()
     for how in ({"version": version}, {"tag": "before"}):
-        old = filled.query(QUERIES, "all", {}, **how).rows()
+        old = filled.snapshot(**how).query(QUERIES, "all", {}).rows()
         assert old == before["all"]
 
 
 def test_writing_goes_on(filled):
     """401"""
     filled.maintenance.optimize()
-    pins = filled._store.manifest(None).current().pins
-    assert all(filled._store.tables.head(pin.ref) == pin.version for pin in pins.values())
+    pins = filled._handle.store.manifest(None).current().pins
+    assert all(filled._handle.store.tables.head(pin.ref) == pin.version for pin in pins.values())
     filled.mutate('query q() { update Doc set { title: "new" } where slug = "d11" }')
     filled.append(docs(99))
     with Graph.open(filled.uri) as again:
@@ -338,7 +338,7 @@ def cleanup_at(dataset, version):
 
 def test_stored_cleanup_settings_go_first_and_no_version_is_lost(filled):
     """398"""
-    pin = filled._store.manifest(None).current().pins[DOC]
+    pin = filled._handle.store.manifest(None).current().pins[DOC]
     cleanup_at(dataset(filled), pin.version + 2)
     publish_head(filled, DOC)
     manifest = manifest_of(filled.uri)
@@ -352,7 +352,7 @@ def test_stored_cleanup_settings_go_first_and_no_version_is_lost(filled):
 
 def publish_head(graph, key):
     """Take over what somebody else did to a table, as a repair would."""
-    store = graph._store
+    store = graph._handle.store
     pin = store.manifest(None).current().pins[key]
     head = store.tables.head(pin.ref)
     made = CommittedTable(pin.ref, head, pin.row_count, store.tables.info(pin.ref, head))
@@ -429,10 +429,10 @@ def test_what_a_dead_writer_left_is_settled_first(filled):
 def test_a_sidecar_that_cannot_be_settled_refuses_it(filled):
     """404: the reference's own, whose roll-back is for an open."""
     drift(filled)
-    pin = filled._store.manifest(None).current().pins[DOC]
+    pin = filled._handle.store.manifest(None).current().pins[DOC]
     entry = {
         "table_key": DOC,
-        "table_path": filled._store.root.path(pin.location),
+        "table_path": filled._handle.store.root.path(pin.location),
         "expected_version": pin.version - 1,
         "post_commit_pin": pin.version,
     }
@@ -482,7 +482,7 @@ def test_and_not_for_ever(filled):
     with hooked(stop):
         writer.start()
         inside.wait()
-        filled._store.timeouts = Timeouts(lease=0.0)
+        filled._handle.store.timeouts = Timeouts(lease=0.0)
         with pytest.raises(RecoveryRequired, match="by its writer"):
             filled.maintenance.optimize()
         finish.set()
@@ -604,20 +604,24 @@ def test_readers_are_not_disturbed(filled):
 
 def test_progress_is_told_and_may_not_write(filled):
     seen = []
-    filled.maintenance.optimize(progress=seen.append)
+    filled.maintenance.optimize(on_progress=seen.append)
     assert {at.phase for at in seen} == {"rewriting", "indexing"}
     assert (seen[-1].done, seen[-1].total) == (10, 10)
     filled.append(docs(99))
     with pytest.raises(InputError, match="progress"):
-        filled.maintenance.optimize(progress=lambda at: filled.append(docs(100)))
+        filled.maintenance.optimize(on_progress=lambda at: filled.append(docs(100)))
 
 
 def test_how_much_is_done_at_once_is_a_setting(filled, monkeypatch):
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
-    assert filled.maintenance.optimize().table(DOC).fragments_added == 1
+    with Graph.open(filled.uri) as graph:
+        assert graph.maintenance.optimize().table(DOC).fragments_added == 1
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "many")
-    with pytest.raises(InputError, match="MAINTENANCE_CONCURRENCY"):
-        filled.maintenance.optimize()
+    with (
+        Graph.open(filled.uri) as graph,
+        pytest.raises(InputError, match="MAINTENANCE_CONCURRENCY"),
+    ):
+        graph.maintenance.optimize()
 
 
 def test_an_engine_that_is_none_is_refused(filled):
@@ -631,7 +635,7 @@ def test_who_may_only_read_cannot(filled):
 
 
 def test_auto_says_why_it_takes_spark(filled, monkeypatch, caplog):
-    monkeypatch.setattr("omnigraph.api.maintenance.SPARK_BYTES", 1)
+    monkeypatch.setattr("omnigraph.api.maintenance.OPTIMIZE_BYTES", 1)
     monkeypatch.setattr("omnigraph.spark.session.resolve.is_installed", lambda: False)
     report = filled.maintenance.optimize()
     assert report.commit_id is not None

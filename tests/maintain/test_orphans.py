@@ -41,7 +41,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
     """Write rows beside a table as a task does, and forget them."""
-    store = graph._store
+    store = graph._handle.store
     place = fragment_targets(store, graph.catalog, store.manifest(branch).current(), branch)
     schema = graph.catalog.node_types["Person"].arrow_schema()
     photos = pa.array([b"x" * 200_000], pa.large_binary())
@@ -53,13 +53,13 @@ def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
 
 
 def test_a_graph_that_nobody_died_of_has_none(graph):
-    assert orphans(graph._store) == []
+    assert orphans(graph._handle.store) == []
 
 
 @pytest.mark.parametrize("branch", [None, "review/x"])
 def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph, tmp_path):
     (written,) = leave_rows(graph, branch)
-    found = orphans(graph._store)
+    found = orphans(graph._handle.store)
     assert written in {orphan.path for orphan in found}
     assert len(found) == 2
     assert all(orphan.path.startswith(written.removesuffix(".lance")) for orphan in found)
@@ -71,13 +71,13 @@ def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph
 
 def test_a_write_that_stages_holds_what_it_wrote(graph):
     leave_rows(graph)
-    store = graph._store
+    store = graph._handle.store
     with marked(store, None, store.manifest(None).current()) as operation:
         assert {orphan.held_by for orphan in orphans(store)} == {(operation,)}
     assert {orphan.held_by for orphan in orphans(store)} == {()}
 
 
 def test_a_damaged_marker_is_not_passed_over(graph):
-    graph._store.objects.write("__recovery/01H.staging", "{}")
+    graph._handle.store.objects.write("__recovery/01H.staging", "{}")
     with pytest.raises(StorageCorrupt, match="which write it marks"):
-        orphans(graph._store)
+        orphans(graph._handle.store)

@@ -173,7 +173,7 @@ def test_in_embedded_use_nothing_but_the_manifest_is_kept_small(graph):
     for number in range(count):
         graph.append(people(f"p{number}"))
         graph.query("query q() { match { $p: Person } return { $p.name } }").rows()
-    pin = graph._store.manifest(None).current().pins["node:Person"]
-    table = graph._store.table(pin)
+    pin = graph._handle.store.manifest(None).current().pins["node:Person"]
+    table = graph._handle.store.table(pin)
     assert (len(table.fragments()), table.indexes(), pin.version) == (count, {}, count + 1)
-    assert len(graph._store.manifest(None).fragments()) <= _MAX_FRAGMENTS
+    assert len(graph._handle.store.manifest(None).fragments()) <= _MAX_FRAGMENTS

@@ -43,7 +43,9 @@ def made(tmp_path_factory):
                 graph.branches.delete("dev")
                 graph.maintenance.cleanup(1, min_age=0)
             point = graph.maintenance.backup(top / "b").point
-            told[point] = {branch: list(graph.export(branch=branch)) for branch in branches(graph)}
+            told[point] = {
+                branch: list(graph.snapshot(branch).export()) for branch in branches(graph)
+            }
     return top, told
 
 
@@ -70,9 +72,9 @@ def must_be_sound(place: Path, told: dict, expected: list[str] | None = None) ->
         new = place.parent / f"{point}.omni"
         restore(place, new, point=point, durability="os")
         with Graph.open(new, "r") as graph:
-            assert {branch: list(graph.export(branch=branch)) for branch in branches(graph)} == (
-                told[point]
-            )
+            assert {
+                branch: list(graph.snapshot(branch).export()) for branch in branches(graph)
+            } == (told[point])
         shutil.rmtree(new)
 
 
@@ -262,7 +264,7 @@ def test_a_backup_beside_a_prune_waits_and_loses_nothing(made, place, told, tmp_
     with Graph.open(tmp_path / "g.omni", durability="os") as graph:
         waiting.set()
         point = graph.maintenance.backup(place).point
-        now = {branch: list(graph.export(branch=branch)) for branch in branches(graph)}
+        now = {branch: list(graph.snapshot(branch).export()) for branch in branches(graph)}
     pruning.join()
     assert failures == []
     must_be_sound(place, {**told, point: now}, [*list(told)[:3], point])
@@ -284,7 +286,7 @@ def test_only_one_changes_a_backup_at_a_time(place, made, tmp_path):
         assert len(backup_points(place)) == 4
         assert prune_backup(place, keep=1, dry_run=True).files > 0
         restore(place, tmp_path / "r.omni")
-        graph._store.timeouts = Timeouts(lease=0.0)
+        graph._handle.store.timeouts = Timeouts(lease=0.0)
         with pytest.raises(Conflict):
             graph.maintenance.backup(place)
     assert files(place) == before

@@ -88,7 +88,7 @@ READS = {
     "scan": lambda r: list(r.snapshot.scan("Knows")),
     "entity": lambda r: r.snapshot.entity("Person", "p1"),
     "blob": lambda r: r.snapshot.read_blob("Person", "p1", "photo"),
-    "blob facts": lambda r: r.snapshot.blob_facts("Person", "p1", "photo"),
+    "blob facts": lambda r: r.snapshot.blob_info("Person", "p1", "photo"),
     "export": lambda r: list(r.lines.lines()),
     "worker": lambda r: open_version(r.place).read(["name"]),
     "data source": scan_on_spark,

@@ -25,8 +25,8 @@ def graph(tmp_path):
 
 def table(graph, key="node:P"):
     """The dataset of a table, opened past the graph."""
-    pin = graph._store.manifest(None).current().pin(key)
-    return lance.dataset(graph._store.root.path(pin.location))
+    pin = graph._handle.store.manifest(None).current().pin(key)
+    return lance.dataset(graph._handle.store.root.path(pin.location))
 
 
 def found(graph, **options):

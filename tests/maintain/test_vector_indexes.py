@@ -263,7 +263,7 @@ def test_what_the_schema_asks_for_finds_nearly_all(tmp_path, annotation):
 
 
 def graph_method(graph):
-    pin = graph._store.manifest(None).current().pins["node:Doc"]
+    pin = graph._handle.store.manifest(None).current().pins["node:Doc"]
     dataset = lance.dataset(f"{graph.uri}/{pin.ref.path}", version=pin.version)
     return next(i.index_type for i in dataset.describe_indices() if i.name == "vec_vector")
 
@@ -336,7 +336,7 @@ def test_an_index_built_in_shares_finds_what_one_built_at_once_finds(tmp_path, a
             shares.extend(given)
             return [work(each) for each in given]
 
-        work = Optimizing(graph._store, graph.catalog, None)
+        work = Optimizing(graph._handle.store, graph.catalog, None)
         found = work.look()
         # Three parts that are not put together, as if they were large.
         plans = [replace(each, plan=replace(each.plan, groups=())) for each in found]
@@ -430,7 +430,9 @@ def test_a_damaged_index_is_mended_by_building_it_again(tmp_path):
     with make(tmp_path, count=500) as graph:
         truth = asked_few(graph)
         graph.indexes.ensure()
-        folder = Path(graph.uri) / graph._store.manifest(None).current().pins["node:Doc"].location
+        folder = (
+            Path(graph.uri) / graph._handle.store.manifest(None).current().pins["node:Doc"].location
+        )
         for file in sorted(folder.glob("_indices/*/*.*")):
             file.write_bytes(b"\0" * file.stat().st_size)
         graph.refresh()
@@ -497,6 +499,6 @@ def test_a_branch_rebuilds_what_it_owns(tmp_path):
 def test_recall_is_asked_for_without_vectors(tmp_path):
     with Graph.init(tmp_path / "g.omni", schema(), durability="os") as graph:
         graph.append({"Doc": pa.table({"slug": ["a"]})})
-        pin = graph._store.manifest(None).current().pins["node:Doc"]
+        pin = graph._handle.store.manifest(None).current().pins["node:Doc"]
         spec = declared_index(graph.catalog.node("Doc").properties["vec"])
-        assert recall(graph._store.table(pin), spec) is None
+        assert recall(graph._handle.store.table(pin), spec) is None

@@ -80,8 +80,8 @@ def files_of(root):
 
 def table_of(graph, key, branch=None):
     """A table, opened past the graph."""
-    pin = graph._store.manifest(branch).current().pin(key)
-    return lance.dataset(graph._store.root.path(pin.ref.path))
+    pin = graph._handle.store.manifest(branch).current().pin(key)
+    return lance.dataset(graph._handle.store.root.path(pin.ref.path))
 
 
 def codes(report):
@@ -104,7 +104,7 @@ def branch_and_merge(graph):
     graph.branches.create("review/x")
     graph.load([person("a", age=9), person("c")], branch="review/x")
     graph.load([person("d")])
-    graph.branches.merge("review/x")
+    graph.merge("review/x")
 
 
 def a_branch_that_comes_back(graph):
@@ -146,7 +146,7 @@ def tag(graph):
 
 def load_in_parts(graph):
     """As many processes do, which write their shares and give back what they wrote."""
-    store = graph._store
+    store = graph._handle.store
     place = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)[
         "node:Place"
     ]
@@ -256,7 +256,7 @@ def test_a_handle_that_only_reads_verifies_and_changes_nothing(graph, path):
     before = files_of(path)
     phases = []
     with Graph.open(path, "r") as reader:
-        report = reader.maintenance.verify(progress=lambda at: phases.append(at.phase))
+        report = reader.maintenance.verify(on_progress=lambda at: phases.append(at.phase))
     assert files_of(path) == before
     assert report.is_sound
     assert list(dict.fromkeys(phases)) == ["manifest", "files", "tables"]
@@ -398,7 +398,7 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     graph.tags.create("old")
     graph.load([person("c")])
     pin = graph.snapshot(tag="old")._snapshot.pin("node:Person")
-    os.unlink(Path(graph.uri, graph._store.datasets.version_path(pin.ref, pin.version)))
+    os.unlink(Path(graph.uri, graph._handle.store.datasets.version_path(pin.ref, pin.version)))
     found = codes(graph.maintenance.verify(checksums=False))
     assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
@@ -409,7 +409,7 @@ def test_a_tag_whose_manifest_nobody_of_ours_removed_is_an_error(graph, path):
     version = graph.snapshot(tag="old").version
     graph.load([person("c")])
     (path / "__history/removed.json").unlink()
-    (path / graph._store.datasets.version_path(TableRef(MANIFEST), version)).unlink()
+    (path / graph._handle.store.datasets.version_path(TableRef(MANIFEST), version)).unlink()
     report = verify_graph(path, checksums=False)
     (found,) = [each for each in report.problems if each.code is ProblemCode.TAG_UNREADABLE]
     assert found.weight is Weight.ERROR
@@ -468,13 +468,13 @@ def test_records_are_folded_into_one_and_forget_files_that_are_gone(graph, path)
     graph.branches.create("gone")
     graph.load([person("x")], branch="gone")
     graph.branches.delete("gone")
-    before = read_records(graph._store.objects)
+    before = read_records(graph._handle.store.objects)
     assert len(before.names) > 5
-    assert fold_checksums(graph._store.objects) == len(before.names)
-    after = read_records(graph._store.objects)
+    assert fold_checksums(graph._handle.store.objects) == len(before.names)
+    after = read_records(graph._handle.store.objects)
     assert len(after.names) == 1
     assert {name for name in before.sums if (path / name).exists()} == set(after.sums)
-    assert fold_checksums(graph._store.objects) == 0
+    assert fold_checksums(graph._handle.store.objects) == 0
     report = verify_graph(path)
     assert (report.problems, report.unverified) == ((), 0)
 
@@ -505,7 +505,7 @@ def test_a_write_succeeds_when_its_checksums_cannot_be_recorded(graph, path):
     assert graph.snapshot().count("Person") == 3
     (path / FOLDER).unlink()
     graph.load([person("d")])
-    recorded = read_records(graph._store.objects).sums
+    recorded = read_records(graph._handle.store.objects).sums
     assert sum(name.endswith(".lance") for name in recorded) >= 4
 
 

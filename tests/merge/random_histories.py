@@ -211,7 +211,7 @@ class RandomHistory:
         if self.random.random() < 0.5:
             fresh = [self.row(n, k) for n, k in self.types.items() if not k.ends]
             self.graph.load(fresh, mode="append")
-        self.graph.branches.merge(branch)
+        self.graph.merge(branch)
         self.graph.branches.delete(branch)
 
     def revert(self) -> None:
@@ -220,7 +220,7 @@ class RandomHistory:
         done = self.graph.load(fresh, mode="append")
         for record in fresh:
             self.types[record["type"]].ids.pop()
-        self.graph.branches.revert(done.commit_id)
+        self.graph.revert(done.commit_id)
 
     def optimize(self) -> None:
         self.graph.maintenance.optimize()

@@ -59,7 +59,7 @@ def whole(graph, pin, schema):
     """Every row of a state by its id."""
     if pin is None:
         return {}
-    batches = graph._store.table(pin).whole_rows(schema.names)
+    batches = graph._handle.store.table(pin).whole_rows(schema.names)
     rows = [row for batch in batches for row in batch.to_pylist()]
     return {row["id"]: {key: repr(value) for key, value in row.items()} for row in rows}
 
@@ -84,13 +84,13 @@ def test_changes_are_what_two_whole_readings_differ_in(seed, tmp_path):
                 branches.append(name)
             branch = random.choice(branches)
             change(random, graph, branch)
-            snapshot = graph._store.manifest(None if branch == "main" else branch).current()
+            snapshot = graph._handle.store.manifest(None if branch == "main" else branch).current()
             states.append(snapshot.pin("node:P"))
         kind = graph.catalog.node_types["P"]
         schema = kind.arrow_schema()
         for _ in range(25):
             one, other = random.choice([None, *states]), random.choice(states)
-            found = find_changes(graph._store, kind, one, other)
+            found = find_changes(graph._handle.store, kind, one, other)
             before, after = whole(graph, one, schema), whole(graph, other, schema)
             same = {key for key in before if before[key] == after.get(key)}
             assert shown(found.before) == {k: v for k, v in before.items() if k not in same}
@@ -109,4 +109,4 @@ def test_a_diff_with_a_state_that_a_hard_drop_emptied_is_history_gone(tmp_path, 
         old = graph.load(rows).commit_id
         graph.schema.apply(schema, allow_data_loss=True)
         with pytest.raises(HistoryGone):
-            graph.changes.diff("main", old, summary=summary)
+            graph.snapshot().diff(graph.snapshot(at=old), summary=summary)

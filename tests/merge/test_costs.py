@@ -41,8 +41,10 @@ def built(place: Path, size: tuple[int, int]) -> Path:
 
 def states(graph: Graph):
     """The pins of the table where the branches parted, on the branch and on main."""
-    pins = [graph._store.manifest(branch).current().pin("node:P") for branch in ("work", None)]
-    report = graph.branches.merge("work", dry_run=True)
+    pins = [
+        graph._handle.store.manifest(branch).current().pin("node:P") for branch in ("work", None)
+    ]
+    report = graph.merge("work", dry_run=True)
     base = graph.snapshot(commit=report.base)._snapshot.pin("node:P")
     return base, *pins
 
@@ -59,7 +61,7 @@ def find(root: Path) -> Iterator[None]:
     base, work, main = states(Graph.open(root))
     graph = Graph.open(root)
     graph.snapshot()
-    store = graph._store
+    store = graph._handle.store
     before, opened = asdict(store.objects.traffic), store.datasets.opened
     yield
     kind = graph.catalog.node_types["P"]
@@ -73,7 +75,7 @@ def find(root: Path) -> Iterator[None]:
 def merge(root: Path) -> Iterator[None]:
     graph = Graph.open(root)
     yield
-    print(graph.branches.merge("work").outcome.value)
+    print(graph.merge("work").outcome.value)
 
 
 class Opened(CallCounter):
@@ -107,7 +109,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
 def parts(graph: Graph, pin) -> dict[str, str]:
     """The signatures of the parts of a state, by their files."""
     return {
-        each.signature.split("-")[0]: each.signature for each in graph._store.table(pin).fragments()
+        each.signature.split("-")[0]: each.signature
+        for each in graph._handle.store.table(pin).fragments()
     }
 
 
@@ -136,6 +139,6 @@ def test_a_large_table_is_asked_for_no_more_than_a_small_one(runs):
 def test_a_merge_looks_at_no_table_that_the_branch_did_not_change(runs):
     root, *_, calls = runs[SMALL]
     with Graph.open(root, "r") as graph:
-        pins = graph._store.manifest(None).current().pins
+        pins = graph._handle.store.manifest(None).current().pins
     touched = {key for key, pin in pins.items() if any(pin.location in call for call in calls)}
     assert touched == {"node:P"}

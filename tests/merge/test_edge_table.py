@@ -83,11 +83,11 @@ def test_every_pair_of_changes_to_edges(source, target, tmp_path):
         conflict = CONFLICTS.get((source, target))
         if conflict is not None:
             with pytest.raises(MergeConflicts) as caught:
-                graph.branches.merge("work")
+                graph.merge("work")
             (found,) = caught.value.details["conflicts"]
             assert (found["kind"], found["row_id"]) == conflict
             assert state(graph) == before
             return
-        report = graph.branches.merge("work")
+        report = graph.merge("work")
         assert state(graph) == expected(source, target)
         assert (report.outcome is Outcome.UP_TO_DATE) == (source is noop)

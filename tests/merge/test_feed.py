@@ -45,7 +45,7 @@ def told(events):
 
 
 def test_nothing_changed(graph):
-    found = graph.changes.diff("main", "main")
+    found = graph.snapshot().diff(graph.snapshot())
     assert (found.changes, found.stats["types_affected"]) == ((), [])
     assert found.to_arrow().num_rows == 0
 
@@ -54,7 +54,7 @@ def test_inserts_updates_and_deletes_have_both_images(graph):
     before = graph.snapshot()
     graph.load([person("ana", age=31, photo="base64:aGk="), person("dee"), knows("dee", "cy")])
     graph.mutate('query q() { delete P where name = "ben" }')
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     changes = {(c.type_name, c.id if c.type_name == "P" else c.op.value): c for c in found.changes}
     assert shown(found.changes)[:3] == [
         ("P", "ana", "update"),
@@ -81,7 +81,9 @@ def test_inserts_updates_and_deletes_have_both_images(graph):
 def test_the_other_way_round_it_is_reversed(graph):
     before = graph.snapshot()
     graph.load([person("dee")])
-    assert shown(graph.changes.diff("main", before).changes) == [("P", "dee", "delete")]
+    assert shown(graph.snapshot().diff(graph.snapshot(at=before)).changes) == [
+        ("P", "dee", "delete")
+    ]
 
 
 def test_filters_and_summaries(graph):
@@ -106,7 +108,7 @@ def test_filters_and_summaries(graph):
 )
 def test_filters_that_mean_nothing_are_refused(graph, options, error, message):
     with pytest.raises(error, match=message):
-        graph.changes.diff("main", **options)
+        graph.snapshot().diff(graph.snapshot(), **options)
 
 
 def test_states_are_found_by_branch_tag_and_commit(graph):
@@ -115,9 +117,11 @@ def test_states_are_found_by_branch_tag_and_commit(graph):
     graph.branches.create("work")
     graph.load([person("ana", age=99)], branch="work")
     for before in ("main", "v1", first):
-        assert shown(graph.changes.diff(before, "work").changes) == [("P", "ana", "update")]
+        assert shown(graph.snapshot(at=before).diff(graph.snapshot("work")).changes) == [
+            ("P", "ana", "update")
+        ]
     with pytest.raises(NotFound, match="no branch, tag or commit 'none'"):
-        graph.changes.diff("none")
+        graph.snapshot("none").diff(graph.snapshot())
 
 
 def test_after_a_merge_only_what_really_changed_is_told(graph):
@@ -125,9 +129,11 @@ def test_after_a_merge_only_what_really_changed_is_told(graph):
     graph.load([person("dee")], branch="work")
     graph.load([person("ben", age=1)])
     before = graph.snapshot()
-    graph.branches.merge("work")
-    assert shown(graph.changes.diff(before).changes) == [("P", "dee", "insert")]
-    assert shown(graph.changes.diff("main", "work").changes) == [("P", "ben", "update")]
+    graph.merge("work")
+    assert shown(graph.snapshot(at=before).diff(graph.snapshot()).changes) == [
+        ("P", "dee", "insert")
+    ]
+    assert shown(graph.snapshot().diff(graph.snapshot("work")).changes) == [("P", "ben", "update")]
 
 
 # -- the feed -------------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ def test_the_feed_of_a_branch_has_what_it_inherited_and_what_it_merged(graph):
     graph.branches.create("work")
     graph.load([person("dee")])
     graph.load([person("eve")], branch="work")
-    graph.branches.merge("main", "work")
+    graph.merge("main", "work")
     (page,) = follow(graph, branch="work", ops=["insert", "update", "delete"])
     assert [shown(block.changes)[-1][:2] for block in page.blocks][1:] == [
         ("P", "eve"),
@@ -296,7 +302,7 @@ def test_blame_sees_through_a_merge(graph):
     graph.load([person("ana", age=31)], branch="work", actor="writer")
     graph.load([person("ben", age=31)], branch="work", actor="another")
     graph.load([person("cy", age=5)])
-    graph.branches.merge("work", actor="reviewer")
+    graph.merge("work", actor="reviewer")
     found = graph.changes.blame("P", "ana")
     assert (found.commit.actor, found.origin.actor) == ("reviewer", "writer")
     graph.maintenance.optimize()
@@ -322,7 +328,7 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     before = graph.snapshot()
     graph.schema.apply(RENAMED)
     graph.load([{"type": "Human", "data": {"name": "ana", "years": 31}}])
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     renames = ["rename node type 'P' -> 'Human'"]
     renames += ["rename property 'Human.age' -> 'Human.years' on node 'Human'"]
     assert told(found.schema_events) == renames
@@ -336,7 +342,7 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     assert graph.changes.blame("Human", "ben").commit.actor == "first"
     first = graph.commits()[-2].commit_id
     with pytest.raises(InputError, match="schema has changed"):
-        graph.branches.revert(first)
+        graph.revert(first)
     only = graph.changes.poll(types=["Human"])
     assert [change.id for change in only.changes] == ["ana", "ben", "cy", "ana"]
 
@@ -346,13 +352,13 @@ def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
     before = graph.snapshot()
     start = graph.changes.poll(start="now").cursor
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert (told(found.schema_events), found.changes) == (["drop node type 'Q'"], ())
     (block,) = graph.changes.poll(cursor=start).blocks
     assert told(block.schema_events) == ["drop node type 'Q' (soft mode)"]
     assert block.changes == ()
     # The other way round they come back.
-    back = graph.changes.diff("main", before)
+    back = graph.snapshot().diff(graph.snapshot(at=before))
     assert told(back.schema_events) == ["add node type 'Q'"]
     assert shown(back.changes) == [("Q", "q1", "insert")]
 
@@ -360,7 +366,7 @@ def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
 def test_wider_values_are_the_same_values(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?"))
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert found.changes == ()
     assert told(found.schema_events) == ["widen property 'P.age' of node 'P' from I32? to I64?"]
 
@@ -369,7 +375,7 @@ def test_back_to_narrower_values_a_value_that_does_not_fit_is_shown_as_it_is(gra
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: F64?"))
     graph.load([person("ana", age=2.5), person("ben", age=2**40)])
-    found = graph.changes.diff("main", before)
+    found = graph.snapshot().diff(graph.snapshot(at=before))
     assert [event.kind for event in found.schema_events] == ["narrow_property"]
     assert [(c.id, c.before["age"], c.after["age"]) for c in found.changes] == [
         ("ana", 2.5, 30),
@@ -391,7 +397,7 @@ def test_values_for_existing_rows_are_told_by_the_event_and_differ_in_a_diff(gra
         "add_property": "Bern",
         "change_nullability": 7,
     }
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert [event.step.get("value") for event in found.schema_events] == [None, None]
     assert [(c.id, c.op, c.properties) for c in found.changes] == [
         ("ana", "update", ("city",)),
@@ -502,7 +508,7 @@ def test_a_type_that_came_back_is_another_one(graph):
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
     graph.schema.apply(SCHEMA)
     graph.load([{"type": "Q", "data": {"id": "q1", "note": "old"}}, {"type": "Q"}])
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert told(found.schema_events) == ["drop node type 'Q'", "add node type 'Q'"]
     assert [change.op for change in found.changes] == ["insert", "insert"]
     assert graph.changes.blame("Q", "q1").commit.actor is None
@@ -516,10 +522,10 @@ def test_a_property_that_came_back_is_another_one(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?  ", ""))
     graph.schema.apply(SCHEMA)
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert [event.kind for event in found.schema_events] == ["drop_property", "add_property"]
     assert found.changes == ()
-    back = graph.changes.diff("main", before)
+    back = graph.snapshot().diff(graph.snapshot(at=before))
     assert [(c.id, c.before["age"], c.after["age"]) for c in back.changes] == [
         (name, None, 30) for name in ("ana", "ben", "cy")
     ]
@@ -536,7 +542,7 @@ def test_two_properties_that_exchanged_their_names(graph):
             for name in fields
         )
         graph.schema.apply(SCHEMA.replace("w: I32?", body))
-    found = graph.changes.diff(before)
+    found = graph.snapshot(at=before).diff(graph.snapshot())
     assert sorted((event.step["from"], event.step["to"]) for event in found.schema_events) == [
         ("v", "w"),
         ("w", "v"),

@@ -147,7 +147,7 @@ class World:
                 (KEYS[kind], row) for kind, row in lost
             }
             return "orphans"
-        report = self.graph.branches.merge(source, target, resolve=side)
+        report = self.graph.merge(source, target, resolve=side)
         assert report.outcome is (Outcome.FAST_FORWARD if bases == [ours] else Outcome.MERGED)
         assert set(report.resolved) == {f"{KEYS[kind]}/{row}" for kind, row in conflicts}
         assert self.read(target) == merged
@@ -160,7 +160,7 @@ class World:
 
     def must_be_up_to_date(self, source, target):
         before = self.graph.snapshot(target).commit_id
-        assert self.graph.branches.merge(source, target).outcome is Outcome.UP_TO_DATE
+        assert self.graph.merge(source, target).outcome is Outcome.UP_TO_DATE
         assert self.graph.snapshot(target).commit_id == before
 
     def must_have_conflicts(self, source, target, conflicts):
@@ -171,7 +171,7 @@ class World:
     def refused(self, source, target, side):
         before = self.graph.snapshot(target).commit_id
         with pytest.raises(MergeConflicts) as caught:
-            self.graph.branches.merge(source, target, resolve=side)
+            self.graph.merge(source, target, resolve=side)
         assert self.graph.snapshot(target).commit_id == before
         assert self.read(target) == self.state(target)
         told = caught.value.details["conflicts"]
@@ -206,7 +206,7 @@ class Forgetful(World):
             return self.merge_again(source, target)
         base = self.commits.state(self.commits.common([theirs], [ours]))
         expected, real = three_way(base, self.state(target), self.state(source))
-        preview = self.graph.branches.merge(source, target, dry_run=True)
+        preview = self.graph.merge(source, target, dry_run=True)
         names = {key: kind for kind, key in KEYS.items()}
         found = {
             (names[each.table_key], each.row_id)
@@ -217,7 +217,7 @@ class Forgetful(World):
         side = self.random.choice(["ours", "theirs"]) if found else None
         chosen = self.state(target if side == "ours" else source)
         try:
-            report = self.graph.branches.merge(source, target, resolve=side)
+            report = self.graph.merge(source, target, resolve=side)
         except MergeConflicts as error:
             kinds = {each["kind"] for each in error.details["conflicts"]}
             if kinds != {"orphan_edge"}:
@@ -240,7 +240,7 @@ class Forgetful(World):
 
     def merge_again(self, source, target):
         before = self.read(target)
-        self.graph.branches.merge(source, target, resolve="ours")
+        self.graph.merge(source, target, resolve="ours")
         assert self.read(target) == before
         return Outcome.UP_TO_DATE
 

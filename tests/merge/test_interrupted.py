@@ -80,7 +80,7 @@ def interrupted(path, into, point, occurrence):
 
     with Graph.open(path, durability="os") as graph:
         with hooked(count), pytest.raises(Died):
-            graph.branches.merge("work", into)
+            graph.merge("work", into)
         return graph.snapshot("work").commit_id
 
 
@@ -93,8 +93,8 @@ def test_after_all_tables_it_is_finished_with_both_parents(path, into):
         people = graph.snapshot(into).read("Person", ["name", "age"]).to_pylist()
         assert {row["name"]: row["age"] for row in people} == {"Ada": 9, "Carl": 3, "Dora": 4}
         assert graph.snapshot(into).count("Knows") == 0
-        assert graph.branches.merge("work", into).outcome is Outcome.UP_TO_DATE
-        assert graph.branches.merge(into, "work").outcome is Outcome.FAST_FORWARD
+        assert graph.merge("work", into).outcome is Outcome.UP_TO_DATE
+        assert graph.merge(into, "work").outcome is Outcome.FAST_FORWARD
 
 
 @pytest.mark.parametrize("occurrence", [1, 2, 3])
@@ -105,7 +105,7 @@ def test_between_tables_it_is_taken_back_and_can_be_repeated(path, into, occurre
     with Graph.open(path) as graph:
         assert state(graph, into) == before
         assert graph.commits(into)[0].merged_parent is None
-        assert graph.branches.merge("work", into).outcome is Outcome.MERGED
+        assert graph.merge("work", into).outcome is Outcome.MERGED
         assert graph.snapshot(into).count("Company") == 2
 
 
@@ -115,7 +115,7 @@ def test_before_any_table_it_leaves_nothing(path, into):
     interrupted(path, into, Failpoint.WRITE_AFTER_SIDECAR, 1)
     with Graph.open(path) as graph:
         assert state(graph, into) == before
-        assert graph.branches.merge("work", into).outcome is Outcome.MERGED
+        assert graph.merge("work", into).outcome is Outcome.MERGED
 
 
 def test_what_it_leaves_names_the_branch_that_it_merges_into(path, into):
@@ -137,7 +137,7 @@ def test_a_merge_that_changes_nothing_leaves_nothing_to_finish(tmp_path):
         before = graph.snapshot().commit_id
         point = Failpoint.WRITE_AFTER_SIDECAR
         with at(point, raising(Died())), pytest.raises(Died):
-            graph.branches.merge("work")
+            graph.merge("work")
         assert list((path / "__recovery").glob("*.json")) == []
         assert graph.snapshot().commit_id == before
-        assert graph.branches.merge("work").outcome is Outcome.MERGED
+        assert graph.merge("work").outcome is Outcome.MERGED

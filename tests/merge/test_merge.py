@@ -49,7 +49,7 @@ def graph(tmp_path):
 
 
 def row(graph, name, branch="main"):
-    return graph.entity_at("P", name, branch)
+    return graph.snapshot(branch).entity("P", name)
 
 
 def edit(graph, branch, name, **values):
@@ -62,7 +62,7 @@ def edit(graph, branch, name, **values):
 
 def conflicts(graph, **options):
     with pytest.raises(MergeConflicts) as caught:
-        graph.branches.merge("work", **options)
+        graph.merge("work", **options)
     return caught.value.details["conflicts"]
 
 
@@ -72,7 +72,7 @@ def conflicts(graph, **options):
 def test_changes_of_different_properties_are_both_kept(graph):
     edit(graph, "work", "ana", city="Rome", tags=["x"])
     edit(graph, "main", "ana", age=31)
-    assert graph.branches.merge("work").outcome is M
+    assert graph.merge("work").outcome is M
     found = row(graph, "ana")
     assert (found["age"], found["city"], found["tags"]) == (31, "Rome", ["x"])
 
@@ -103,14 +103,14 @@ def test_moments_days_vectors_and_blobs_arrive_as_they_are(graph):
     }
     graph.load([person("ana", age=30, city="Bern", **values)], branch="work")
     edit(graph, "main", "ben", age=1)
-    assert graph.branches.merge("work").outcome is M
+    assert graph.merge("work").outcome is M
     assert row(graph, "ana") == row(graph, "ana", "work")
     assert (
         row(graph, "ana")["seen"]
         .isoformat(timespec="milliseconds")
         .startswith("2024-05-01T10:11:12.345")
     )
-    assert graph.read_blob("P", "ana", "photo") == b"hi"
+    assert graph.snapshot().read_blob("P", "ana", "photo") == b"hi"
 
 
 def test_rows_that_a_merge_does_not_touch_keep_their_stamps(graph):
@@ -118,15 +118,15 @@ def test_rows_that_a_merge_does_not_touch_keep_their_stamps(graph):
     edit(graph, "main", "ben", age=31)
     stamps = "_row_last_updated_at_version"
     before = dict(_stamps(graph, stamps))
-    graph.branches.merge("work")
+    graph.merge("work")
     after = dict(_stamps(graph, stamps))
     assert after.pop("ana") > before.pop("ana")
     assert after == before
 
 
 def _stamps(graph, name):
-    pin = graph._store.manifest(None).current().pin("node:P")
-    table = graph._store.table(pin).read(["id", name])
+    pin = graph._handle.store.manifest(None).current().pin("node:P")
+    table = graph._handle.store.table(pin).read(["id", name])
     return zip(table["id"].to_pylist(), table[name].to_pylist(), strict=True)
 
 
@@ -136,7 +136,7 @@ def _stamps(graph, name):
 def test_the_same_edge_from_both_sides_is_one_where_only_one_may_be(graph):
     for branch in ("main", "work"):
         graph.load([edge("Once", "ana", "ben", w=1), edge("K", "ana", "ben")], branch=branch)
-    graph.branches.merge("work")
+    graph.merge("work")
     snapshot = graph.snapshot()
     assert snapshot.read("Once").num_rows == 1
     assert snapshot.read("K").num_rows == 2
@@ -165,7 +165,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_in_order(graph):
         ("node:P", "divergent_update"),
         ("node:P", "unique_violation"),
     ]
-    preview = graph.branches.merge("work", dry_run=True)
+    preview = graph.merge("work", dry_run=True)
     assert [(each.table_key, each.kind) for each in preview.conflicts] == found
     assert preview.conflicts.to_arrow().num_rows == 3
 
@@ -192,7 +192,7 @@ def clash(graph):
 )
 def test_one_side_for_all_conflicts(graph, choice, age, ben):
     clash(graph)
-    report = graph.branches.merge("work", resolve=choice)
+    report = graph.merge("work", resolve=choice)
     assert set(report.resolved.values()) == {choice}
     # What only one side changed is kept whoever wins.
     assert (row(graph, "ana")["age"], row(graph, "ana")["city"]) == (age, "Rome")
@@ -202,24 +202,24 @@ def test_one_side_for_all_conflicts(graph, choice, age, ben):
 def test_a_choice_for_each_conflict_or_values(graph):
     clash(graph)
     choices = {"node:P/ana": {"age": 40, "tags": ["both"]}, "node:P/ben": "theirs"}
-    report = graph.branches.merge("work", resolve=choices)
+    report = graph.merge("work", resolve=choices)
     found = row(graph, "ana")
     assert (found["age"], found["city"], found["tags"]) == (40, "Rome", ["both"])
     assert row(graph, "ben")["age"] == 77
     assert report.resolved == choices
-    extra = graph._store.manifest(None).current().head.extra
+    extra = graph._handle.store.manifest(None).current().head.extra
     assert extra["merge"]["resolved"] == choices
 
 
 def test_choices_come_from_a_file_that_a_preview_wrote(graph, tmp_path):
     clash(graph)
-    preview = graph.branches.merge("work", dry_run=True)
+    preview = graph.merge("work", dry_run=True)
     path = tmp_path / "conflicts.jsonl"
     preview.conflicts.write(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["conflict_id"] for line in lines] == ["node:P/ana", "node:P/ben"]
     path.write_text("\n".join(json.dumps({**line, "choice": "theirs"}) for line in lines))
-    graph.branches.merge("work", resolve=path)
+    graph.merge("work", resolve=path)
     assert row(graph, "ana")["age"] == 31
 
 
@@ -239,7 +239,7 @@ def test_a_choice_that_makes_no_sense_is_refused(graph, resolve, message):
     before = graph.commits()
     choices = {"node:P/ben": "ours", **resolve} if isinstance(resolve, dict) else resolve
     with pytest.raises(Exception, match=message):
-        graph.branches.merge("work", resolve=choices)
+        graph.merge("work", resolve=choices)
     assert graph.commits() == before
 
 
@@ -250,21 +250,21 @@ def test_merges_that_cross_find_what_both_have_in_common(graph):
     edit(graph, "work", "ana", age=31)
     edit(graph, "main", "ben", age=31)
     graph.branches.create("kept", "work")
-    graph.branches.merge("main", "work")
-    graph.branches.merge("kept", "main")
+    graph.merge("main", "work")
+    graph.merge("kept", "main")
     edit(graph, "work", "cy", age=33)
     edit(graph, "main", "cy", city="Oslo")
-    assert graph.branches.merge("work", "main").outcome is M
+    assert graph.merge("work", "main").outcome is M
     assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [31, 31, 33]
     assert row(graph, "cy")["city"] == "Oslo"
-    assert graph.branches.merge("main", "work").outcome is FF
+    assert graph.merge("main", "work").outcome is FF
 
 
 def cross(graph):
     """Each side merges what the other was before: two states that both have, neither newer."""
     graph.branches.create("kept", "work")
-    graph.branches.merge("main", "work")
-    graph.branches.merge("kept", "main")
+    graph.merge("main", "work")
+    graph.merge("kept", "main")
 
 
 @pytest.mark.parametrize(("source", "target"), [("work", "main"), ("main", "work")])
@@ -276,7 +276,7 @@ def test_what_is_taken_back_after_merges_that_crossed_stays_so(graph, branch, so
     cross(graph)
     edit(graph, branch, "ana", age=30)
     edit(graph, branch, "ben", age=30)
-    graph.branches.merge(source, target)
+    graph.merge(source, target)
     assert [row(graph, name, target)["age"] for name in ("ana", "ben")] == [30, 30]
 
 
@@ -285,9 +285,9 @@ def test_what_was_deleted_after_merges_that_crossed_does_not_come_back(graph):
     edit(graph, "work", "ben", age=31)
     cross(graph)
     graph.mutate('query q() { delete P where name = "eve" }')
-    graph.branches.merge("work")
+    graph.merge("work")
     assert row(graph, "eve") is None
-    graph.branches.merge("main", "work")
+    graph.merge("main", "work")
     assert row(graph, "eve", "work") is None
 
 
@@ -295,8 +295,8 @@ def test_two_sides_that_settled_a_conflict_differently_have_one_again(graph):
     edit(graph, "main", "ana", age=31)
     edit(graph, "work", "ana", age=32)
     graph.branches.create("kept", "work")
-    graph.branches.merge("main", "work", resolve="ours")
-    graph.branches.merge("kept", "main", resolve="ours")
+    graph.merge("main", "work", resolve="ours")
+    graph.merge("kept", "main", resolve="ours")
     (found,) = conflicts(graph)
     assert (found["kind"], found["properties"], found["base"]) == (
         "divergent_update",
@@ -304,7 +304,7 @@ def test_two_sides_that_settled_a_conflict_differently_have_one_again(graph):
         None,
     )
     assert (found["ours"]["age"], found["theirs"]["age"]) == (31, 32)
-    graph.branches.merge("work", resolve="theirs")
+    graph.merge("work", resolve="theirs")
     assert row(graph, "ana")["age"] == 32
 
 
@@ -318,10 +318,10 @@ def test_the_newest_common_state_counts_not_the_one_that_is_fewest_steps_away(gr
     for age in range(40, 45):
         edit(graph, "main", "ben", age=age)
         edit(graph, "late", "cy", age=age)
-    graph.branches.merge("one", "main")
-    graph.branches.merge("other", "late")
+    graph.merge("one", "main")
+    graph.merge("other", "late")
     edit(graph, "late", "ana", age=30)
-    graph.branches.merge("late")
+    graph.merge("late")
     assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [30, 44, 44]
 
 
@@ -329,11 +329,11 @@ def test_two_branches_that_merged_the_same_third_one(graph):
     graph.branches.create("other")
     graph.branches.create("third")
     graph.load([person("dee", age=1)], branch="third")
-    graph.branches.merge("third", "work")
-    graph.branches.merge("third", "other")
+    graph.merge("third", "work")
+    graph.merge("third", "other")
     edit(graph, "work", "dee", age=2)
     edit(graph, "other", "dee", city="Oslo")
-    graph.branches.merge("work", "other")
+    graph.merge("work", "other")
     assert (row(graph, "dee", "other")["age"], row(graph, "dee", "other")["city"]) == (2, "Oslo")
 
 
@@ -342,7 +342,7 @@ def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
     graph.branches.create("third")
     graph.load([person("dee", age=1)], branch="third")
     for branch in ("work", "other"):
-        graph.branches.merge("third", branch)
+        graph.merge("third", branch)
     graph.branches.delete("third")
     edit(graph, "work", "dee", age=2)
     edit(graph, "other", "dee", city="Oslo")
@@ -363,25 +363,25 @@ def third(graph):
     edit(graph, "third", "ana", age=31)
     graph.mutate('query q() { delete P where name = "cy" }', branch="third")
     graph.load([person("dee", age=1)], branch="third")
-    graph.branches.merge("third", "work")
+    graph.merge("third", "work")
     edit(graph, "third", "ana", age=30)
     graph.load([person("cy", age=30, city="Bern")], branch="third")
     graph.mutate('query q() { delete P where name = "dee" }', branch="third")
     edit(graph, "third", "ben", age=77)
-    graph.branches.merge("third", "other")
+    graph.merge("third", "other")
     graph.branches.delete("third")
     return graph
 
 
 def conflict_ids(graph, source, target):
-    return [each.row_id for each in graph.branches.merge(source, target, dry_run=True).conflicts]
+    return [each.row_id for each in graph.merge(source, target, dry_run=True).conflicts]
 
 
 @each_way
 def test_a_row_that_a_branch_set_back_before_it_was_deleted_is_not_lost(third, source, target):
     assert conflict_ids(third, source, target) == ["ana", "cy", "dee"]
     side = "theirs" if source == "other" else "ours"
-    third.branches.merge(source, target, resolve=side)
+    third.merge(source, target, resolve=side)
     assert row(third, "ana", target)["age"] == 30
     assert row(third, "cy", target)["age"] == 30
     assert row(third, "dee", target) is None
@@ -394,7 +394,7 @@ def test_what_was_written_after_the_early_merge_is_no_conflict(third, source, ta
     third.load([person("eve", age=5)], branch="work")
     edit(third, "work", "ben", city="Rome")
     assert conflict_ids(third, source, target) == ["ana", "cy", "dee"]
-    third.branches.merge(source, target, resolve="theirs" if source == "other" else "ours")
+    third.merge(source, target, resolve="theirs" if source == "other" else "ours")
     assert row(third, "eve", target)["age"] == 5
     assert (row(third, "ben", target)["city"], row(third, "ben", target)["age"]) == ("Rome", 77)
 
@@ -404,12 +404,12 @@ def test_a_table_that_only_the_target_has_changed_is_looked_at_too(graph):
     graph.branches.create("other")
     graph.branches.create("third")
     edit(graph, "third", "ana", age=31)
-    graph.branches.merge("third", "work")
+    graph.merge("third", "work")
     edit(graph, "third", "ana", age=30)
-    graph.branches.merge("third", "other")
+    graph.merge("third", "other")
     graph.branches.delete("third")
     assert conflict_ids(graph, "other", "work") == ["ana"]
-    graph.branches.merge("other", "work", resolve="theirs")
+    graph.merge("other", "work", resolve="theirs")
     assert row(graph, "ana", "work")["age"] == 30
 
 
@@ -418,11 +418,11 @@ def test_a_deleted_branch_is_seen_through_another_that_had_merged_it(graph, sour
     for name in ("other", "third", "between"):
         graph.branches.create(name)
     edit(graph, "third", "ana", age=31)
-    graph.branches.merge("third", "work")
+    graph.merge("third", "work")
     edit(graph, "third", "ana", age=30)
-    graph.branches.merge("third", "between")
+    graph.merge("third", "between")
     graph.load([person("dee")], branch="between")
-    graph.branches.merge("between", "other")
+    graph.merge("between", "other")
     graph.branches.delete("third")
     graph.branches.delete("between")
     assert conflict_ids(graph, source, target) == ["ana"]
@@ -432,13 +432,13 @@ def test_a_living_branch_is_found_behind_a_deleted_one(graph):
     """What main had when the deleted branch merged it is known: nothing is in doubt."""
     graph.branches.create("third")
     edit(graph, "main", "ana", age=31)
-    graph.branches.merge("main", "third")
+    graph.merge("main", "third")
     graph.load([person("dee")], branch="third")
-    graph.branches.merge("third", "work")
+    graph.merge("third", "work")
     graph.branches.delete("third")
     edit(graph, "work", "ana", age=30)
     edit(graph, "main", "ben", age=44)
-    report = graph.branches.merge("work")
+    report = graph.merge("work")
     assert report.outcome is M
     assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (30, 44)
 
@@ -448,9 +448,9 @@ def test_deleted_branches_that_had_nothing_to_do_with_each_other_leave_no_doubt(
         graph.branches.create(name)
     edit(graph, "left", "ana", age=31)
     edit(graph, "right", "ben", age=32)
-    graph.branches.merge("left", "work", delete_branch=True)
-    graph.branches.merge("right", "other", delete_branch=True)
-    assert graph.branches.merge("work", "other").outcome is M
+    graph.merge("left", "work", delete_branch=True)
+    graph.merge("right", "other", delete_branch=True)
+    assert graph.merge("work", "other").outcome is M
     assert [row(graph, name, "other")["age"] for name in ("ana", "ben")] == [31, 32]
 
 
@@ -459,8 +459,8 @@ def test_a_name_that_was_used_again_is_another_branch(graph):
     for name, into in (("ana", "work"), ("ben", "other")):
         graph.branches.create("third")
         edit(graph, "third", name, age=33)
-        graph.branches.merge("third", into, delete_branch=True)
-    assert graph.branches.merge("work", "other").outcome is M
+        graph.merge("third", into, delete_branch=True)
+    assert graph.merge("work", "other").outcome is M
     assert [row(graph, name, "other")["age"] for name in ("ana", "ben")] == [33, 33]
 
 
@@ -472,9 +472,9 @@ def test_merges_that_do_not_say_what_they_brought_are_doubted(graph, monkeypatch
     graph.branches.create("other")
     graph.branches.create("third")
     edit(graph, "third", "ana", age=31)
-    graph.branches.merge("third", "work")
+    graph.merge("third", "work")
     edit(graph, "third", "ana", age=30)
-    graph.branches.merge("third", "other")
+    graph.merge("third", "other")
     graph.branches.delete("third")
     assert conflict_ids(graph, "other", "work") == conflict_ids(graph, "work", "other") == ["ana"]
 
@@ -487,17 +487,17 @@ def test_what_was_taken_back_to_an_earlier_state_is_a_conflict_then(graph, sourc
     edit(graph, "third", "ana", age=31)
     graph.mutate('query q() { delete P where name = "cy" }', branch="third")
     for branch in ("work", "other"):
-        graph.branches.merge("third", branch)
+        graph.merge("third", branch)
     graph.branches.delete("third")
     edit(graph, "work", "ana", age=30)
     graph.load([person("cy", age=30, city="Bern")], branch="work")
     edit(graph, "other", "ben", age=33)
     with pytest.raises(MergeConflicts) as caught:
-        graph.branches.merge(source, target)
+        graph.merge(source, target)
     found = [(each["row_id"], each["kind"]) for each in caught.value.details["conflicts"]]
     assert found == [("ana", "divergent_update"), ("cy", "delete_vs_update")]
     side = "theirs" if source == "work" else "ours"
-    graph.branches.merge(source, target, resolve=side)
+    graph.merge(source, target, resolve=side)
     assert [row(graph, name, target)["age"] for name in ("ana", "cy")] == [30, 30]
 
 
@@ -505,7 +505,7 @@ def test_changes_since_the_last_merge_are_merged_again(graph):
     for age in (31, 32, 33):
         edit(graph, "work", "ana", age=age)
         edit(graph, "main", "ben", age=age)
-        assert graph.branches.merge("work").outcome is M
+        assert graph.merge("work").outcome is M
         assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (age, age)
 
 
@@ -513,7 +513,7 @@ def test_the_same_change_on_both_sides_is_a_merge_that_changes_nothing(graph):
     edit(graph, "work", "ana", age=31)
     edit(graph, "main", "ana", age=31)
     before = graph.snapshot()
-    report = graph.branches.merge("work")
+    report = graph.merge("work")
     assert (report.outcome, report.tables) == (M, {})
     commit = graph.commits()[0]
     assert (commit.commit_id, commit.merged_parent) == (
@@ -527,10 +527,10 @@ def test_a_merge_after_the_table_was_compacted(graph):
     edit(graph, "work", "ana", age=31)
     edit(graph, "main", "ben", age=31)
     for branch in (None, "work"):
-        pin = graph._store.manifest(branch).current().pin("node:P")
+        pin = graph._handle.store.manifest(branch).current().pin("node:P")
         assert pin is not None
     graph.maintenance.optimize()
-    graph.branches.merge("work")
+    graph.merge("work")
     assert [row(graph, name)["age"] for name in ("ana", "ben")] == [31, 31]
 
 
@@ -539,7 +539,7 @@ def test_a_row_that_the_target_made_again_is_replaced_all_the_same(graph):
     edit(graph, "work", "ana", age=31)
     graph.mutate('query q() { delete P where name = "ana" }')
     graph.load([person("ana", age=30, city="Bern")])
-    assert graph.branches.merge("work").outcome is M
+    assert graph.merge("work").outcome is M
     assert graph.snapshot().read("P")["age"].to_pylist().count(31) == 1
     assert graph.snapshot().count("P") == 3
 
@@ -552,7 +552,7 @@ def test_many_rows_are_merged_by_their_keys(graph, monkeypatch):
     graph.mutate('query q() { delete P where name = "cy" }', branch="work")
     edit(graph, "main", "ben", age=31)
     monkeypatch.setattr(stage, "_MOST_ROWS", 1)
-    graph.branches.merge("work")
+    graph.merge("work")
     ages = {each["name"]: each["age"] for each in graph.snapshot().read("P").to_pylist()}
     assert ages == {"ana": 31, "ben": 31, "eve": None}
 
@@ -562,7 +562,7 @@ def test_only_branches_that_count_are_looked_at(graph, monkeypatch):
     from omnigraph.commit.manifest import Manifest
 
     edit(graph, "work", "ana", age=31)
-    graph.branches.merge("work", delete_branch=True)
+    graph.merge("work", delete_branch=True)
     for name in ("one", "two", "other"):
         graph.branches.create(name)
     edit(graph, "one", "ben", age=31)
@@ -572,13 +572,13 @@ def test_only_branches_that_count_are_looked_at(graph, monkeypatch):
     monkeypatch.setattr(
         Manifest, "commits", lambda self: (read.append(self.branch), commits(self))[1]
     )
-    graph.branches.merge("one")
+    graph.merge("one")
     assert read == ["one", None]
 
 
 def test_the_merged_branch_goes_when_asked(graph):
     edit(graph, "work", "ana", age=31)
-    report = graph.branches.merge("work", delete_branch=True, actor="rev")
+    report = graph.merge("work", delete_branch=True, actor="rev")
     assert graph.branches.list() == ["main"]
     commit = graph.commit(report.commit_id)
     assert (commit.actor, commit.merged_parent is not None) == ("rev", True)
@@ -597,11 +597,11 @@ def test_a_branch_that_got_a_commit_after_the_merge_is_not_deleted(graph, monkey
         delete(self, name, **given)
 
     monkeypatch.setattr(Branches, "delete", late)
-    report = graph.branches.merge("work", delete_branch=True)
+    report = graph.merge("work", delete_branch=True)
     assert report.branch_deleted is False
     monkeypatch.undo()
     assert graph.snapshot("work").entity("P", "eve") is not None
-    assert graph.branches.merge("work", delete_branch=True).branch_deleted
+    assert graph.merge("work", delete_branch=True).branch_deleted
     assert graph.snapshot().entity("P", "eve") is not None
 
 
@@ -609,7 +609,7 @@ def test_a_preview_writes_nothing(graph, tmp_path):
     edit(graph, "work", "ana", age=31)
     graph.load([person("eve")], branch="work")
     files = {path for path in tmp_path.rglob("*") if path.is_file()}
-    report = graph.branches.merge("work", dry_run=True)
+    report = graph.merge("work", dry_run=True)
     assert (report.outcome, report.commit_id, report.is_clean) == (FF, None, True)
     counts = report.tables["node:P"]
     assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 0)
@@ -628,7 +628,7 @@ def test_a_preview_writes_nothing(graph, tmp_path):
 )
 def test_branches_that_cannot_be_merged(graph, source, target, error, message):
     with pytest.raises(error, match=message):
-        graph.branches.merge(source, target)
+        graph.merge(source, target)
 
 
 @pytest.fixture
@@ -655,7 +655,7 @@ def meanwhile(monkeypatch):
 def test_a_target_that_moved_meanwhile_is_merged_as_it_is_then(graph, meanwhile):
     edit(graph, "work", "ana", age=31)
     plans = meanwhile(lambda: edit(graph, "main", "ben", age=44))
-    assert graph.branches.merge("work").outcome is M
+    assert graph.merge("work").outcome is M
     assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (31, 44)
     assert len(plans) == 2
 
@@ -664,7 +664,7 @@ def test_a_row_that_the_target_changed_meanwhile_is_a_conflict(graph, meanwhile)
     edit(graph, "work", "ana", age=31)
     meanwhile(lambda: edit(graph, "main", "ana", age=32))
     with pytest.raises(MergeConflicts) as caught:
-        graph.branches.merge("work")
+        graph.merge("work")
     (conflict,) = caught.value.details["conflicts"]
     assert (conflict["kind"], conflict["ours"]["age"]) == ("divergent_update", 32)
     assert row(graph, "ana")["age"] == 32
@@ -674,15 +674,17 @@ def test_what_was_settled_before_the_target_moved_is_not_recorded(graph, meanwhi
     edit(graph, "work", "ana", age=31)
     edit(graph, "main", "ana", age=32)
     meanwhile(lambda: edit(graph, "main", "ana", age=31))
-    report = graph.branches.merge("work", resolve="theirs")
+    report = graph.merge("work", resolve="theirs")
     assert (report.outcome, report.resolved) == (M, {})
-    assert "resolved" not in graph._store.manifest(None).current().head.extra.get("merge", {})
+    assert "resolved" not in graph._handle.store.manifest(None).current().head.extra.get(
+        "merge", {}
+    )
 
 
 def test_a_revert_beside_a_writer_keeps_what_that_one_wrote(graph, meanwhile):
     wrong = edit(graph, "main", "ana", age=31).commit_id
     meanwhile(lambda: edit(graph, "main", "ben", age=44))
-    assert graph.branches.revert(wrong).outcome is M
+    assert graph.revert(wrong).outcome is M
     assert (row(graph, "ana")["age"], row(graph, "ben")["age"]) == (30, 44)
 
 
@@ -700,7 +702,7 @@ def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(g
         return commit(store, request)
 
     monkeypatch.setattr(run, "commit_write", after_somebody)
-    newest = graph.branches.merge("work")
+    newest = graph.merge("work")
     assert (newest.outcome, newest.commit_id) == (UTD, None)
     assert row(graph, "ana")["age"] == 30
 
@@ -714,14 +716,12 @@ def test_merges_of_two_graphs_in_one_process_do_not_wait_for_each_other(tmp_path
     outcomes = []
 
     def merge_the_other():
-        thread = threading.Thread(
-            target=lambda: outcomes.append(graphs[1].branches.merge("work").outcome)
-        )
+        thread = threading.Thread(target=lambda: outcomes.append(graphs[1].merge("work").outcome))
         thread.start()
         thread.join(30)
 
     meanwhile(merge_the_other)
-    assert graphs[0].branches.merge("work").outcome is FF
+    assert graphs[0].merge("work").outcome is FF
     assert outcomes == [FF]
     for each in graphs:
         each.close()
@@ -734,35 +734,35 @@ def test_a_commit_is_taken_back_and_what_came_after_stays(graph):
     edit(graph, "main", "ana", age=31)
     wrong = graph.load([person("eve"), person("ben", age=99, city="Bern")]).commit_id
     edit(graph, "main", "cy", age=33)
-    report = graph.branches.revert(wrong)
+    report = graph.revert(wrong)
     assert report.outcome is M
     assert row(graph, "eve") is None
     assert [row(graph, name)["age"] for name in ("ana", "ben", "cy")] == [31, 30, 33]
-    assert graph._store.manifest(None).current().head.extra["reverts"] == wrong
-    assert graph.branches.revert(wrong).outcome is UTD
+    assert graph._handle.store.manifest(None).current().head.extra["reverts"] == wrong
+    assert graph.revert(wrong).outcome is UTD
 
 
 def test_what_was_changed_again_is_a_conflict_of_a_revert(graph):
     wrong = graph.load([person("ben", age=99, city="Bern")]).commit_id
     edit(graph, "main", "ben", age=50)
     with pytest.raises(MergeConflicts):
-        graph.branches.revert(wrong)
-    graph.branches.revert(wrong, resolve="theirs")
+        graph.revert(wrong)
+    graph.revert(wrong, resolve="theirs")
     assert row(graph, "ben")["age"] == 30
 
 
 def test_a_commit_of_another_branch_is_taken_over(graph):
     first = graph.load([person("eve", age=1)], branch="work").commit_id
     graph.load([person("fay", age=2)], branch="work")
-    report = graph.branches.cherry_pick(first)
+    report = graph.cherry_pick(first)
     assert report.tables["node:P"].inserted == 1
     assert row(graph, "eve")["age"] == 1
     assert row(graph, "fay") is None
     # A later merge of the branch brings the rest.
-    graph.branches.merge("work")
+    graph.merge("work")
     assert row(graph, "fay")["age"] == 2
 
 
 def test_the_first_commit_cannot_be_taken_back(graph):
     with pytest.raises(InputError, match="first of the graph"):
-        graph.branches.revert(graph.commits()[-1].commit_id)
+        graph.revert(graph.commits()[-1].commit_id)

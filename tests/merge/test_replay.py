@@ -25,7 +25,7 @@ SEEDS = list(range(60))
 
 def whole(graph: Graph, **at: Any) -> Copy:
     """What a graph has, by an export and the schema of a baseline."""
-    return Copy(dict(graph.changes.baseline().schema), graph.export(**at))
+    return Copy(dict(graph.changes.baseline().schema), graph.snapshot(**at).export())
 
 
 class Follower:
@@ -122,7 +122,7 @@ def test_the_diff_of_two_states_leads_from_one_to_the_other(seed: int, tmp_path:
             states.append((graph.commits()[0].commit_id, whole(graph)))
         for _ in range(8):
             (one, before), (other, after) = random.choice(states), random.choice(states)
-            found = graph.changes.diff(one, other)
+            found = graph.snapshot(at=one).diff(graph.snapshot(at=other))
             copy = before.copied()
             copy.apply_events([event.to_json() for event in found.schema_events])
             copy.apply_changes([change.to_json() for change in found.changes])

@@ -146,7 +146,7 @@ def test_the_events_of_another_program_are_derived_at_its_commit(graph, path, la
             # No id that was ever given out stands for something else now.
             assert more.type_id == type_id
             assert more.property_id > max(event.property_id or 0 for event in events)
-        found = again.changes.diff(before.snapshot)
+        found = before.snapshot.diff(again.snapshot())
         assert found.schema_events[0].to_json() == events[0].to_json()
         assert {change.op for change in found.changes} == {"insert"}
 

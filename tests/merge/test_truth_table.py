@@ -134,19 +134,19 @@ def test_every_pair_of_changes(source, target, shape, schema, copy, tmp_path):
         conflict = CONFLICTS.get((source, target))
         if conflict is not None:
             with pytest.raises(MergeConflicts) as caught:
-                graph.branches.merge(work, into)
+                graph.merge(work, into)
             (found,) = caught.value.details["conflicts"]
             row_id = found["row_id"] if conflict[2] is not None else None
             assert (found["kind"], found["table_key"], row_id) == conflict
             assert state(graph, into) == before
             assert graph.commits(into) == commits
             return
-        report = graph.branches.merge(work, into)
+        report = graph.merge(work, into)
         assert report.outcome is (UTD if source is noop else FF if target is noop else M)
         assert state(graph, into) == expected(source, target)
         assert (report.commit_id is None) == (source is noop)
-        assert graph.branches.merge(work, into).outcome is UTD
+        assert graph.merge(work, into).outcome is UTD
         # And back: the other side has nothing of its own any more.
-        back = graph.branches.merge(into, work)
+        back = graph.merge(into, work)
         assert back.outcome in (UTD, FF)
         assert state(graph, work) == state(graph, into)

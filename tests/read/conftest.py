@@ -46,7 +46,8 @@ def ask(graph, text, params=None, **how):
     """The rows of a query without parameters, or with some that are declared."""
     declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in (params or {}).items())
     values = {name: value for name, (_, value) in (params or {}).items()}
-    return graph.query(f"query q({declared}) {{ {text} }}", None, values, **how).rows()
+    source = f"query q({declared}) {{ {text} }}"
+    return graph.query(source, None, values, **how).rows()
 
 
 def column(graph, text, params=None, **how):

@@ -162,7 +162,7 @@ def _compacted(graph: Graph, world: World, random: Random) -> None:
 
 def compact(graph: Graph) -> None:
     """Let Lance rewrite all tables, and show the graph what came of it."""
-    store = graph._store
+    store = graph._handle.store
     pins = store.manifest(None).current().pins
     versions, seen = [], {}
     for key, pin in pins.items():

@@ -65,15 +65,16 @@ def graph(place):
         yield graph
 
 
-def notes_of(graph, match, tail="return { $a.name }", **how):
-    return graph.explain(f"query q() {{ match {{ {match} }} {tail} }}", **how).data["expected"]
+def notes_of(graph, match, tail="return { $a.name }", branch="main"):
+    source = f"query q() {{ match {{ {match} }} {tail} }}"
+    return graph.snapshot(branch).explain(source).data["expected"]
 
 
 # -- explain --------------------------------------------------------------------------------------
 
 
 def test_explain_names_the_strategies_with_their_numbers(graph):
-    scan, walk, without = graph.explain(FRIENDS).data["expected"]
+    scan, walk, without = graph.snapshot().explain(FRIENDS).data["expected"]
     assert scan == {"step": "scan $a", "by": "key", "table_rows": COUNT, "rows": 1}
     assert walk["step"] == "expand $a to $b"
     assert (walk["strategy"], walk["reason"]) == ("indexed", "cheaper")
@@ -85,7 +86,7 @@ def test_explain_names_the_strategies_with_their_numbers(graph):
 
 
 def test_explain_shows_the_plan_and_what_is_expected_as_text(graph):
-    text = str(graph.explain(FRIENDS))
+    text = str(graph.snapshot().explain(FRIENDS))
     assert text.startswith("read friends($name: String)\n  scan $a: Person\n")
     assert "  expand $a -[Knows 1..2]-> $b: Person\n    where $b.age > 3\n" in text
     assert "expected:\n  scan $a: by key, table_rows 40, rows 1\n" in text
@@ -93,16 +94,16 @@ def test_explain_shows_the_plan_and_what_is_expected_as_text(graph):
 
 
 def test_explain_is_data_that_json_can_spell(graph):
-    found = json.loads(json.dumps(graph.explain(FRIENDS).to_json()))
+    found = json.loads(json.dumps(graph.snapshot().explain(FRIENDS).to_json()))
     assert (found["kind"], found["name"]) == ("read", "friends")
     assert [step["op"] for step in found["pipeline"]] == ["node_scan", "expand", "anti_join"]
     assert len(found["expected"]) == 3
 
 
 def test_explain_needs_no_parameters_and_runs_nothing(graph):
-    graph.explain(FRIENDS)
+    graph.snapshot().explain(FRIENDS)
     with pytest.raises(ParameterError):
-        graph.explain(FRIENDS, profile=True)
+        graph.snapshot().explain(FRIENDS, profile=True)
     (scan,) = notes_of(graph, "$a: Person")
     assert scan == {"step": "scan $a", "by": "storage", "table_rows": COUNT, "rows": COUNT}
 
@@ -173,7 +174,7 @@ def test_explain_of_a_branch(place):
 
 
 def test_explain_of_a_mutation_is_its_plan(graph):
-    found = graph.explain('query q() { insert Person { name: "x" } }')
+    found = graph.snapshot().explain('query q() { insert Person { name: "x" } }')
     assert found.data["kind"] == "mutation"
     assert str(found).startswith("mutation q()")
 
@@ -182,7 +183,7 @@ def test_explain_of_a_mutation_is_its_plan(graph):
 
 
 def test_a_profile_reports_every_step(graph):
-    found = graph.explain(FRIENDS, None, {"name": "p03"}, profile=True)
+    found = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
     steps = found.data["profile"]
     assert [step["step"] for step in steps] == ["scan $a", "expand $a to $b", "without", "return"]
     # p03 reaches p04 to p07; p04 works, and two of the others are returned.
@@ -202,7 +203,7 @@ def test_a_profile_reports_every_step(graph):
 
 
 def test_a_profile_as_text(graph):
-    text = str(graph.explain(FRIENDS, None, {"name": "p03"}, profile=True))
+    text = str(graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True))
     assert '    where $a.name = "p03"\n' in text
     assert "profile: 2 rows in " in text
     assert "\n  scan $a: 1 rows, " in text
@@ -211,13 +212,13 @@ def test_a_profile_as_text(graph):
 
 def test_a_warm_query_asks_the_storage_for_nothing(graph):
     for _ in range(3):
-        found = graph.explain(FRIENDS, None, {"name": "p03"}, profile=True)
+        found = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
     assert sum(step["storage_operations"] for step in found.data["profile"]) == 0
     assert found.data["profile"][1]["notes"][0]["reason"] == "built already"
 
 
 def test_a_profile_without_rows_still_names_its_steps(graph):
-    found = graph.explain(FRIENDS, None, {"name": "nobody"}, profile=True)
+    found = graph.snapshot().explain(FRIENDS, None, {"name": "nobody"}, profile=True)
     assert [(step["step"], step["rows"]) for step in found.data["profile"]] == [
         ("scan $a", 0), ("expand $a to $b", 0), ("without", 0), ("return", 0)
     ]  # fmt: skip
@@ -229,7 +230,7 @@ def test_a_profile_reports_searches(place):
         names = [f"q{n:03}" for n in range(100)]
         graph.append({"Person": pa.table({"name": names, "bio": ["fox"] * 100})}, branch="many")
         text = 'query q() { match { $a: Person search($a.bio, "fox") } return { $a.name } }'
-        found = graph.explain(text, branch="many", profile=True)
+        found = graph.snapshot("many").explain(text, profile=True)
         assert {"search": "search($a.bio)", "hits": 120} in found.data["profile"][0]["notes"]
         assert found.data["rows"] == 120
 
@@ -238,6 +239,6 @@ def test_a_profile_keeps_the_limits(graph):
     cancel = Cancel()
     cancel.set()
     with pytest.raises(Cancelled):
-        graph.explain(FRIENDS, None, {"name": "p03"}, profile=True, cancel=cancel)
+        graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True, cancel=cancel)
     with pytest.raises(QueryTimeout):
-        graph.explain(FRIENDS, None, {"name": "p03"}, profile=True, timeout=0)
+        graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True, timeout=0)

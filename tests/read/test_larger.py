@@ -113,7 +113,7 @@ def test_a_pin_without_a_tag_is_told_apart_by_the_life_of_its_branch(ring):
     """As other programs write them: a branch of the same name may come again."""
     ring.branches.create("b")
     ring.append({"P": pa.table({"name": ["new"]})}, branch="b")
-    pin = replace(ring._store.manifest("b").current().pins["node:P"], metadata={})
+    pin = replace(ring._handle.store.manifest("b").current().pins["node:P"], metadata={})
     assert pin.e_tag is None
     later = replace(pin, life=("b", "another"))
     assert sources.table_id(pin) != sources.table_id(later)
@@ -149,7 +149,7 @@ def test_a_column_that_is_too_wide_is_not_held(ring, monkeypatch):
 
 
 def _pin(graph):
-    return graph._store.manifest(None).current().pins["node:P"]
+    return graph._handle.store.manifest(None).current().pins["node:P"]
 
 
 @pytest.mark.parametrize("snapshot", ["x", 5, "other"])

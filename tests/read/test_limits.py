@@ -91,7 +91,7 @@ def test_a_query_that_is_cancelled_before_it_starts_does_not_start(people):
         ({"max_rows": 1.5}, "max_rows must be a whole number"),
         ({"max_memory": -1}, "max_memory cannot be negative"),
         ({"cancel": True}, "cancel must be a Cancel"),
-        ({"engine": "warp"}, "'warp' is no query engine"),
+        ({"engine": "warp"}, "invalid engine 'warp'"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(people, how, text):

@@ -484,7 +484,7 @@ def test_searches_follow_what_is_written(tmp_path, coverage):
             assert [row["d.slug"] for row in rows] == ["goat", "zeal", "bees"]
             assert found(graph, NEAREST) == ["ants", "bees", "crow"]
             assert found(graph, RANKED) == ["fish", "ants", "bees"]
-            earlier = ask(graph, ROADS, commit=before.commit_id)
+            earlier = ask(graph, ROADS, at=before.commit_id)
             assert len(earlier) == 3
             if coverage == "full" and not again:
                 graph.indexes.ensure(branch="b")

@@ -78,17 +78,17 @@ def test_states_that_there_are_none_of(people, how, error):
 
 
 def test_one_entity_as_it_was(people, moved):
-    found = people.entity_at("Person", "Diana", version=moved.version)
+    found = people.snapshot(version=moved.version).entity("Person", "Diana")
     assert found == {"id": "Diana", "age": None, "city": None, "name": "Diana"}
-    assert people.entity_at("Person", "Diana") is None
+    assert people.snapshot().entity("Person", "Diana") is None
     edge = people.snapshot().read("Knows", ["id"])["id"][0].as_py()
-    found = people.entity_at("Knows", edge)
+    found = people.snapshot().entity("Knows", edge)
     assert (found["src"], found["since"]) == ("Alice", 2010)
     with pytest.raises(InputError):
-        people.entity_at("Nobody", "x")
+        people.snapshot().entity("Nobody", "x")
 
 
 def test_the_result_says_what_was_read(people, moved):
     text = f"query q() {{ {NAMES} }}"
     assert people.query(text).target == {"branch": "main"}
-    assert people.query(text, tag="before").target == {"snapshot": "before"}
+    assert people.query(text, at="before").target == {"snapshot": "before"}

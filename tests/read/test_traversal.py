@@ -533,14 +533,16 @@ def expected(graph, text, params=None):
     """What ``explain`` says about the walk of a query."""
     declared = ", ".join(f"${name}: String" for name in params or {})
     with opened(graph) as fresh:
-        notes = fresh.explain(f"query q({declared}) {{ {text} }}").data["expected"]
+        notes = fresh.snapshot().explain(f"query q({declared}) {{ {text} }}").data["expected"]
     return next(note for note in notes if "strategy" in note)
 
 
 def walked(graph, text, params=None):
     """What ``profile`` says that the walk of a query did."""
     declared = ", ".join(f"${name}: String" for name in params or {})
-    found = graph.explain(f"query q({declared}) {{ {text} }}", None, params, profile=True)
+    found = graph.snapshot().explain(
+        f"query q({declared}) {{ {text} }}", None, params, profile=True
+    )
     notes = [note for step in found.data["profile"] for note in step["notes"]]
     return next(note for note in notes if "strategy" in note)
 
@@ -646,5 +648,5 @@ def test_only_the_edges_that_a_query_names_are_built(crowd, monkeypatch):
 
 
 def _is_held(graph, key):
-    pin = graph._store.manifest(None).current().pin(key)
-    return graph._topology.get(table_id(pin), EdgeIndex) is not None
+    pin = graph._handle.store.manifest(None).current().pin(key)
+    return graph._handle.topology.get(table_id(pin), EdgeIndex) is not None

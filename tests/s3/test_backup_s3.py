@@ -48,7 +48,7 @@ def test_a_graph_goes_from_disk_to_s3_and_back(s3, s3_root, tmp_path):
     with Graph.open(s3_root("other.omni").uri, **options) as graph:
         assert story(graph) == now
         assert graph.maintenance.verify().problems == ()
-        graph.branches.merge("team/x", "dev")
+        graph.merge("team/x", "dev")
 
 
 def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
@@ -59,7 +59,7 @@ def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
         graph.branches.create("dev")
         graph.load([{"type": "P", "data": {"name": "b"}}], branch="dev")
         graph.maintenance.backup(backup.uri, **options)
-        shown = list(graph.export(branch="dev"))
+        shown = list(graph.snapshot("dev").export())
     # Restored, interrupted before its end: what makes it a graph is not there.
     told: list[int] = []
 
@@ -70,7 +70,7 @@ def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
 
     target = s3_root("r.omni")
     with pytest.raises(KeyboardInterrupt):
-        restore(backup.uri, target.uri, progress=stop, **options)
+        restore(backup.uri, target.uri, on_progress=stop, **options)
     restore(backup.uri, target.uri, **options)
     assert not [path for path in ObjectStore(target).sizes_below() if "unfinished" in path]
     # Copied by somebody else's tool: the branch names the place it came from.
@@ -79,8 +79,8 @@ def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
         copy_file(ObjectStore(target), path, ObjectStore(copy), path)
     for root, mode in ((target, "rw"), (copy, "r"), (copy, "rw")):
         with Graph.open(root.uri, mode, **options) as graph:
-            assert list(graph.export(branch="dev")) == shown
-            assert misplaced(graph._store) == (2 * 2 if mode == "r" else 0)
+            assert list(graph.snapshot("dev").export()) == shown
+            assert misplaced(graph._handle.store) == (2 * 2 if mode == "r" else 0)
 
 
 def test_damage_and_foreign_files_on_s3_are_refused(s3, s3_root, tmp_path):

@@ -35,7 +35,7 @@ def test_a_graph_on_s3_is_cleaned_like_any_other(s3, s3_root):
         graph.load([doc("x")], branch="feat")
         graph.load([doc("y")], branch="feat")
         graph.mutate('query q() { delete Doc where slug = "a" }')
-        location = graph._store.manifest(None).current().pins["node:Doc"].location
+        location = graph._handle.store.manifest(None).current().pins["node:Doc"].location
         objects.write_bytes(f"{location}/data/nobody.lance", b"x" * 500)
         objects.write_bytes(f"{location}/tree/gone/data/nobody.lance", b"x" * 700)
         told = graph.maintenance.cleanup(1, min_age=0, dry_run=True)
@@ -52,6 +52,6 @@ def test_a_graph_on_s3_is_cleaned_like_any_other(s3, s3_root):
         with pytest.raises(HistoryGone):
             graph.snapshot(commit=first)
         with Graph.open(root.uri, storage_options=s3.options) as other:
-            other.branches.merge("feat")
+            other.merge("feat")
             assert slugs(other.snapshot()) == ["b", "x", "y"]
         assert slugs(graph.snapshot()) == ["b", "x", "y"]

@@ -63,7 +63,7 @@ def place(s3_root, proxy):
 def test_lists_on_s3_that_lead_out_are_refused(place):
     objects, backup = ObjectStore(place.graph), ObjectStore(place.backup)
     with Graph.open(place.graph.uri, "r", **place.options) as graph:
-        location = graph._store.manifest(None).current().pins["node:P"].location
+        location = graph._handle.store.manifest(None).current().pins["node:P"].location
     table = location.partition("/")[2]
     forms = sample([form for form in HOSTILE_PATHS if "\ud800" not in form], 6, "paths on S3")
     paths = [form.replace("{t}", table).replace("{outside}", "/outside") for form in forms]
@@ -104,8 +104,8 @@ LOCATIONS = ("../outside", "nodes/../../outside", "s3://bucket/outside")
 @pytest.mark.parametrize("location", rotating(LOCATIONS, 1, "locations on S3"))
 def test_a_manifest_on_s3_that_leads_out_is_refused(place, location):
     with Graph.open(place.graph.uri, **place.options) as graph:
-        graph._store.publisher.publish(
-            graph._store.manifest(None),
+        graph._handle.store.publisher.publish(
+            graph._handle.store.manifest(None),
             Publication({}, [VersionRow("node:Q", 1, None, 1)], [TableRow("node:Q", location)]),
         )
     for call in (
@@ -193,7 +193,7 @@ def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(place, monkey
 def test_only_one_changes_a_backup_on_s3_at_a_time(place):
     before = ObjectStore(place.backup).sizes_below()
     with Graph.open(place.graph.uri, **place.options) as graph:
-        graph._store.timeouts = Timeouts(lease=0.0)
+        graph._handle.store.timeouts = Timeouts(lease=0.0)
         with (
             lock_backup(ObjectStore(place.backup), Timeouts()),
             pytest.raises(Conflict, match="another backup"),

@@ -22,7 +22,7 @@ def test_a_merge_in_shares_replaces_rows_and_leaves_nothing(s3_root, tmp_path):
             rows = [{"type": "P", "data": {"name": f"p{n}", "age": start}} for n in range(50)]
             path.write_text("".join(json.dumps(row) + "\n" for row in rows[start:]))
             load_into(
-                graph._store,
+                graph._handle.store,
                 graph.catalog,
                 LoadJob([str(path)], LoadMode.MERGE),
                 LoadDestination("main"),
@@ -30,4 +30,4 @@ def test_a_merge_in_shares_replaces_rows_and_leaves_nothing(s3_root, tmp_path):
             )
         ages = graph.snapshot().read("P", ["age"])["age"].to_pylist()
         assert sorted(ages) == [0] * 25 + [25] * 25
-        assert orphans(graph._store) == []
+        assert orphans(graph._handle.store) == []

@@ -124,7 +124,7 @@ class Act:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             # In this order: what is settled between the two looks is seen by the second.
-            is_settled = commit_id not in self.graph._store.sidecars.list()
+            is_settled = commit_id not in self.graph._handle.store.sidecars.list()
             try:
                 return self.graph.commit(commit_id).commit_id
             except CommitNotFound:

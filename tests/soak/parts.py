@@ -57,7 +57,7 @@ class Writer:
     def mutate(self, name: str, **params: Any) -> tuple[str | None, Any]:
         graph, actor = self.act.graph, self.act.name
         return self.act.acknowledged(
-            lambda: graph.mutate(QUERIES, name, params, self.branch, actor)
+            lambda: graph.mutate(QUERIES, name, params, self.branch, actor=actor)
         )
 
     def done(self, commit: str | None, **facts: Any) -> None:
@@ -321,7 +321,7 @@ class Brancher:
     def mutate(self, branch: str, name: str, **params: Any) -> str:
         graph = self.act.graph
         commit, _ = self.act.acknowledged(
-            lambda: graph.mutate(QUERIES, name, params, branch, BRANCHER)
+            lambda: graph.mutate(QUERIES, name, params, branch, actor=BRANCHER)
         )
         assert commit is not None
         return commit
@@ -345,7 +345,7 @@ class Brancher:
         self.note = here
         self.act.log(commits=[commit], note=here)
         try:
-            self.act.acknowledged(lambda: self.act.graph.branches.merge(branch, actor=BRANCHER))
+            self.act.acknowledged(lambda: self.act.graph.merge(branch, actor=BRANCHER))
         except MergeConflicts:
             return here if kind == "ours" else there
         raise AssertionError("a conflict was merged without a decision")
@@ -355,7 +355,7 @@ class Brancher:
     ) -> None:
         graph = self.act.graph
         commit, _ = self.act.acknowledged(
-            lambda: graph.branches.merge(branch, resolve=resolve, actor=BRANCHER), most=MERGES
+            lambda: graph.merge(branch, resolve=resolve, actor=BRANCHER), most=MERGES
         )
         assert commit is not None, "a merge of changes made no commit"
         self.number = changes.get("number", self.number)

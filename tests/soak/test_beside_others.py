@@ -96,9 +96,9 @@ def test_maintenance_waits_for_no_writer_that_came_later(graph):
             on.wait()
 
     with hooked(hook):
-        refuse_unsettled(graph._store)
+        refuse_unsettled(graph._handle.store)
         assert graph.snapshot().count("Person") == 2
-        assert len(graph._store.sidecars.list()) == 1
+        assert len(graph._handle.store.sidecars.list()) == 1
         on.set()
         writer.join()
     assert graph.snapshot().count("City") == 1
@@ -126,14 +126,16 @@ def test_a_branch_that_goes_while_cleanup_looks_is_no_failure(graph):
             graph.branches.delete("b")
         return found
 
-    report = clean_up(graph._store, policy_of(1, None, 0, None), run)
+    report = clean_up(graph._handle.store, policy_of(1, None, 0, None), run)
     assert (report.skipped, {table.error for table in report.tables}) == ((), {None})
     assert graph.snapshot("c").count("Person") == 2
     assert graph.maintenance.verify().problems == ()
 
 
 def test_a_column_that_comes_while_memory_is_counted_is_no_failure(graph):
-    held = TableCache(graph._store.table(graph._store.manifest(None).current().pins["node:Person"]))
+    held = TableCache(
+        graph._handle.store.table(graph._handle.store.manifest(None).current().pins["node:Person"])
+    )
 
     class Counted:
         """A column during the count of which another query reads one."""

@@ -135,8 +135,8 @@ def nobody_read_what_never_was(stories: dict[str, Story], logs: Path) -> None:
 
 
 def nothing_is_left_over(graph: Graph) -> None:
-    assert graph._store.sidecars.list() == []
-    assert list(markers(graph._store, ())) == []
+    assert graph._handle.store.sidecars.list() == []
+    assert list(markers(graph._handle.store, ())) == []
     assert graph.branches.list() == ["main"]
     for table in graph.maintenance.repair().tables:
         assert table.classification == "no_drift", table
@@ -172,18 +172,18 @@ def versions_are_bounded(graph: Graph, min_age: float) -> None:
     since = datetime.now(UTC) - timedelta(seconds=min_age)
     graph.maintenance.cleanup(keep_versions=KEEP, min_age=min_age)
     tags = len(graph.tags.list())
-    for key, pin in graph._store.manifest(None).current().pins.items():
-        stamps = versions_of(graph._store.datasets, TableRef(pin.location))
+    for key, pin in graph._handle.store.manifest(None).current().pins.items():
+        stamps = versions_of(graph._handle.store.datasets, TableRef(pin.location))
         old = [stamp for stamp in stamps[:-KEEP] if stamp.made < since]
         assert len(old) <= OLD + tags, (key, len(stamps), len(old))
     graph.maintenance.cleanup(keep_versions=KEEP, min_age=0)
-    pins = graph._store.manifest(None).current().pins
+    pins = graph._handle.store.manifest(None).current().pins
     for key, pin in pins.items():
-        count = len(versions_of(graph._store.datasets, TableRef(pin.location)))
+        count = len(versions_of(graph._handle.store.datasets, TableRef(pin.location)))
         assert count <= KEEP + tags, (key, count)
-        assert graph._store.inline.branches(pin.location) == {}
+        assert graph._handle.store.inline.branches(pin.location) == {}
     # A state stays when all that it shows does: each is one table further than the one before.
-    states = len(versions_of(graph._store.datasets, TableRef(MANIFEST)))
+    states = len(versions_of(graph._handle.store.datasets, TableRef(MANIFEST)))
     print("states", states)
     assert states <= 2 * len(pins) * (KEEP + tags), states
 
@@ -193,14 +193,14 @@ def bytes_are_bounded(graph: Graph, folder: Path) -> None:
     for tag in graph.tags.list():
         graph.tags.delete(tag.name)
     with Graph.init(folder / "fresh.omni", SCHEMA, durability="os") as fresh:
-        graph.export(folder / "all.jsonl")
+        graph.snapshot().export(folder / "all.jsonl")
         fresh.load(folder / "all.jsonl")
         for each in (graph, fresh):
             each.maintenance.optimize()
             each.maintenance.cleanup(keep_versions=1, min_age=0)
             # They are put together when there are enough of them, not every time.
-            assert len(each._store.objects.list(CHECKSUMS)) <= MOST_RECORDS + 2
-            fold_checksums(each._store.objects)
+            assert len(each._handle.store.objects.list(CHECKSUMS)) <= MOST_RECORDS + 2
+            fold_checksums(each._handle.store.objects)
     worn, new = size(folder / "g.omni"), size(folder / "fresh.omni")
     commits = len(graph.commits()) * BYTES_OF_A_COMMIT
     print("bytes", worn, new, len(graph.commits()))

@@ -104,7 +104,7 @@ def load_keyed(place: Any, files: Any, key: str) -> dict[str, int]:
 
 def export_to(place: Any, dest: Path, form: str) -> int:
     with small_shares(), opened(place) as graph:
-        rows = graph.export(dest, form, engine="spark", spark=running().session)
+        rows = graph.snapshot().export(dest, form, engine="spark", spark=running().session)
         assert isinstance(rows, int)
         return rows
 

@@ -112,7 +112,7 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
     job = LoadJob(files, mode, max_rejects=allowed, rejects=rejects if allowed else None)
     is_branched = random.random() < 0.3
     destination = LoadDestination("b", "main") if is_branched else LoadDestination("main")
-    args = (graph._store, graph.catalog, job, destination)
+    args = (graph._handle.store, graph.catalog, job, destination)
     try:
         receipt = load_into(*args) if reader is None else load_into(*args, reader)
     except OmniGraphError as error:
@@ -125,6 +125,6 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
 def content(graph: Graph) -> dict[str, list[str]]:
     """All rows of all branches as text, without the ids that were made up."""
     return {
-        branch: sorted(OWN_ID.sub("<id>", line) for line in graph.export(branch=branch))
+        branch: sorted(OWN_ID.sub("<id>", line) for line in graph.snapshot(branch).export())
         for branch in graph.branches.list()
     }

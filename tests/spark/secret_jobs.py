@@ -95,7 +95,7 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
             LoadDestination("main"),
             storage=options,
         )
-        store = graph._store
+        store = graph._handle.store
         pin = store.manifest(None).current().pin("node:Person")
         assert pin is not None
         version = locate_table(store.datasets, store.table(pin))

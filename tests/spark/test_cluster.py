@@ -118,7 +118,7 @@ def empty(tmp_path: Path) -> Path:
 
 def content(place: Path) -> list[str]:
     with Graph.open(place, mode="r") as graph:
-        return sorted(graph.export())
+        return sorted(graph.snapshot().export())
 
 
 def commits(place: Path) -> int:
@@ -130,7 +130,7 @@ def commits(place: Path) -> int:
 def left_over(place: Path) -> list[Orphan]:
     """Files that no version names; nobody holds them."""
     with Graph.open(place) as graph:
-        found = orphans(graph._store)
+        found = orphans(graph._handle.store)
     assert all(orphan.held_by == () for orphan in found)
     return found
 
@@ -147,7 +147,7 @@ def is_same(found: pa.Table, expected: pa.Table, text: str) -> bool:
 
 def test_a_load_is_the_load_of_one_process(driver, lines, loaded, empty):
     assert driver.do(jobs.load_files, empty, lines) == COUNTS
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
     assert commits(empty) == 1
 
 
@@ -160,8 +160,8 @@ def test_a_merge_replaces_what_is_there(driver, lines, empty, tmp_path):
     assert len(content(empty)) == sum(COUNTS.values())
     assert commits(empty) == 2
     with Graph.open(empty) as graph:
-        assert graph.entity_at("Person", "p0003")["age"] == 99
-        assert graph.entity_at("Person", "p0963")["age"] == 3
+        assert graph.snapshot().entity("Person", "p0003")["age"] == 99
+        assert graph.snapshot().entity("Person", "p0963")["age"] == 3
 
 
 def test_a_bad_line_in_the_last_share_is_named_and_nothing_is_left(driver, lines, empty, tmp_path):
@@ -180,7 +180,7 @@ def test_an_export_is_the_export_of_one_process(form, driver, loaded, empty, tmp
     assert len(list(tmp_path.glob("out/nodes/Person/part-*"))) > 1
     with Graph.open(empty) as graph:
         graph.load(tmp_path / "out")
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
 
 
 @pytest.mark.parametrize("text", [*jobs.QUERIES, jobs.LONG_QUERY])
@@ -194,7 +194,7 @@ def test_a_query_gives_the_rows_of_one_process(text, driver, loaded):
 def test_the_data_source_reads_and_writes_all_types(driver, loaded, empty):
     counts = driver.do(jobs.copy_by_source, loaded.uri, empty)
     assert counts == {key.partition(":")[2]: count for key, count in COUNTS.items()}
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
     assert commits(empty) == len(COUNTS)
 
 
@@ -207,10 +207,10 @@ def test_frames_of_several_types_are_one_commit(driver, empty):
 def test_compaction_keeps_what_the_graph_holds(driver, lines, loaded, empty):
     driver.do(jobs.load_files, empty, lines)
     assert "node:Person" in driver.do(jobs.optimize, empty)
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
     with Graph.open(empty) as graph:
-        pin = graph._store.manifest(None).current().pin("node:Person")
-        assert len(graph._store.table(pin).fragments()) == 1
+        pin = graph._handle.store.manifest(None).current().pin("node:Person")
+        assert len(graph._handle.store.table(pin).fragments()) == 1
 
 
 # -- a worker dies ---------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_worker_that_dies_in_a_load_changes_nothing(driver, cluster, gate, lin
     load = driver.start(jobs.load_held, gate, empty, lines)
     kill_held(cluster, gate, load)
     assert load.result() == COUNTS
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
     assert commits(empty) == 1
     # The share was written twice; who tidies up finds what the dead one wrote.
     assert left_over(empty)
@@ -256,7 +256,7 @@ def test_a_worker_that_dies_in_an_export_changes_nothing(
     assert not list(tmp_path.glob("out/**/.part-*"))
     with Graph.open(empty) as graph:
         graph.load(tmp_path / "out")
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
@@ -287,7 +287,7 @@ def test_a_share_that_two_tasks_work_on_is_loaded_once(drivers, gate, lines, loa
     assert counts == COUNTS
     assert (gate.folder / "held").exists()
     assert not (gate.folder / "go").exists()
-    assert content(empty) == sorted(loaded.export())
+    assert content(empty) == sorted(loaded.snapshot().export())
     assert commits(empty) == 1
     assert left_over(empty)
 

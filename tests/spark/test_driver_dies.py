@@ -64,7 +64,7 @@ def test_killed_while_tasks_read_nothing_has_happened(spark_config, lines, empty
     with Graph.open(empty) as graph:
         assert len(graph.commits()) == 1
         assert graph.snapshot().count("Person") == 0
-        left = orphans(graph._store)
+        left = orphans(graph._handle.store)
         assert left
         assert {orphan.held_by for orphan in left} == {(marker.removesuffix(".staging"),)}
     load_again(lines, empty)
@@ -107,6 +107,6 @@ def test_killed_in_the_commit_all_is_there_or_nothing(
         assert found == graph.snapshot().count("Knows")
         assert found in ((0, PEOPLE) if rows is None else (rows,))
         # The rows that were read are part of the graph, or of nothing.
-        assert bool(orphans(graph._store)) == (found == 0)
+        assert bool(orphans(graph._handle.store)) == (found == 0)
         assert not list(empty.glob("__recovery/*.json"))
     load_again(lines, empty)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Batching, Graph, RateLimit
 from omnigraph.embed.job.splits import Embedded, Setup, Share, embed_remote
 from omnigraph.embed.job.spool import opened_folder
 from omnigraph.embed.job.targets import all_targets
@@ -49,7 +49,7 @@ def filled(path: Path, **how: Any) -> tuple[list[dict[str, Any]], dict[str, int]
         graph.load(docs(8, start=12))
         report = graph.embeddings.fill(**how)
         assert len(report.commits) == 1
-        rows = [*graph.export()]
+        rows = [*graph.snapshot().export()]
         names = ("rows", "embedded", "reused", "skipped", "changed", "filled", "complete")
         return sorted(rows), {name: getattr(report, name) for name in names}
 
@@ -70,7 +70,7 @@ def test_a_session_that_is_handed_over_is_used(spark: SparkEngine, tmp_path: Pat
     with new_graph(tmp_path / "g.omni", docs(20)) as graph:
         graph.load(docs(20, start=20))
         report = graph.embeddings.fill(
-            spark=spark.session, progress=lambda at: seen.append((at.step, at.done, at.shares))
+            spark=spark.session, on_progress=lambda at: seen.append((at.step, at.done, at.shares))
         )
         assert report.filled == 40
     assert seen[-1] == ("writing", 2, 2)
@@ -141,8 +141,8 @@ def test_a_job_on_spark_is_cancelled(spark: SparkEngine, tmp_path: Path):
             engine="spark",
             spark=spark.session,
             cancel=cancel,
-            requests_per_minute=0.01,
-            batch_texts=2,
+            rate=RateLimit(requests_per_minute=0.01),
+            batching=Batching(texts=2),
         )
     assert spark.tasks(len, ["abc"], "counting") == [3]
 
@@ -160,7 +160,7 @@ def test_the_limits_are_divided_among_the_tasks(spark: SparkEngine, tmp_path: Pa
     monkeypatch.setattr(SparkEmbedExecutor, "embed", noted)
     with new_graph(tmp_path / "g.omni", docs(4)) as graph:
         graph.embeddings.fill(
-            spark=spark.session, requests_per_minute=6000, tokens_per_minute=10**6
+            spark=spark.session, rate=RateLimit(requests_per_minute=6000, tokens_per_minute=10**6)
         )
     assert {setup.rate.requests_per_minute for setup in setups} == {6000 / spark.slots}
     assert {setup.rate.tokens_per_minute for setup in setups} == {10**6 / spark.slots}
@@ -177,9 +177,9 @@ def test_a_folder_that_workers_do_not_see_is_said(tmp_path: Path):
 
 def share_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> Share:
     (target, *_) = all_targets(graph.catalog)
-    pin = graph._store.manifest(None).current().pin(target.table_key)
+    pin = graph._handle.store.manifest(None).current().pin(target.table_key)
     assert pin is not None
-    place = locate_table(graph._store.datasets, graph._store.table(pin))
+    place = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
     return Share(Setup(remote(url), folder), place, target, (0,))
 
 

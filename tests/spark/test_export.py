@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import InputError, OmniGraphError, StorageError
 from omnigraph.spark import SparkEngine, export
 from omnigraph.spark.export import Writing, export_files, write_file
@@ -47,14 +49,12 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def exported(graph: Graph, dest: Path, form: str, **options: Any) -> int:
     """An export whose files are written here, one after the other, as other processes would."""
-    job = Export(graph._store, graph.catalog, graph._find(**_moment(options)), options.get("types"))
+    job = Export(graph._handle.store, graph.catalog, _state(graph, **options), options.get("types"))
     return export_files(job, graph.catalog, dest, form, in_process)
 
 
-def _moment(options: dict[str, Any]) -> dict[str, Any]:
-    return {"branch": "main", "commit": None, "tag": None, "version": None} | {
-        name: value for name, value in options.items() if name != "types"
-    }
+def _state(graph: Graph, types: object = None, **ref: Any) -> Snapshot:
+    return SnapshotRef(**ref).resolve(graph._handle.store)
 
 
 def lines_of(dest: Path) -> list[str]:
@@ -66,17 +66,17 @@ def lines_of(dest: Path) -> list[str]:
 def test_spark_exports_what_one_process_exports(
     engine: SparkEngine, graph: Graph, tmp_path: Path, form: str
 ):
-    count = graph.export(tmp_path / "out", form, engine="spark", spark=engine.session)
+    count = graph.snapshot().export(tmp_path / "out", form, engine="spark", spark=engine.session)
     assert count == 33
     with Graph.init(tmp_path / "copy.omni", SCHEMA) as copy:
         assert copy.load(tmp_path / "out").records == 33
-        assert list(copy.export()) == list(graph.export())
+        assert list(copy.snapshot().export()) == list(graph.snapshot().export())
 
 
 @pytest.mark.usefixtures("_small_files")
 def test_lines_are_those_of_any_export(graph: Graph, tmp_path: Path):
     assert exported(graph, tmp_path / "out", "ndjson") == 33
-    assert sorted(lines_of(tmp_path / "out")) == sorted(graph.export())
+    assert sorted(lines_of(tmp_path / "out")) == sorted(graph.snapshot().export())
     names = sorted(str(path.relative_to(tmp_path / "out")) for path in _files(tmp_path / "out"))
     assert names == [
         "_SUCCESS",
@@ -96,7 +96,7 @@ def _files(folder: Path) -> list[Path]:
 @pytest.mark.usefixtures("_small_files")
 def test_parquet_files_are_those_of_any_export(graph: Graph, tmp_path: Path):
     exported(graph, tmp_path / "out", "parquet")
-    graph.export(tmp_path / "one", "parquet")
+    graph.snapshot().export(tmp_path / "one", "parquet")
     for part, name in (("nodes", "Person"), ("edges", "Knows"), ("edges", "Wrote")):
         many = pq.read_table(tmp_path / "out" / part / name)
         one = pq.read_table(tmp_path / "one" / part / f"{name}.parquet")
@@ -140,9 +140,9 @@ def test_a_task_that_is_repeated_leaves_one_whole_file(graph: Graph, tmp_path: P
         in_process(work, shares, label)
         return in_process(work, shares, label)
 
-    job = Export(graph._store, graph.catalog, graph._find("main", None, None, None))
+    job = Export(graph._handle.store, graph.catalog, _state(graph))
     assert export_files(job, graph.catalog, tmp_path / "out", "ndjson", twice) == 33
-    assert sorted(lines_of(tmp_path / "out")) == sorted(graph.export())
+    assert sorted(lines_of(tmp_path / "out")) == sorted(graph.snapshot().export())
     assert not [path for path in _files(tmp_path / "out") if path.name.startswith(".")]
 
 
@@ -160,14 +160,14 @@ def test_an_export_that_fails_leaves_nothing(
         return [failing(share) for share in shares]
 
     before = set(tmp_path.iterdir())
-    job = Export(graph._store, graph.catalog, graph._find("main", None, None, None))
+    job = Export(graph._handle.store, graph.catalog, _state(graph))
     with pytest.raises(StorageError, match="the disk is gone"):
         export_files(job, graph.catalog, tmp_path / "out", "ndjson", run)
     assert set(tmp_path.iterdir()) == before
 
 
 def test_a_file_that_cannot_be_finished_is_not_there(graph: Graph, tmp_path: Path):
-    job = Export(graph._store, graph.catalog, graph._find("main", None, None, None))
+    job = Export(graph._handle.store, graph.catalog, _state(graph))
     taken: list[Writing] = []
 
     def collect(work: Any, shares: Any, label: str) -> list[Any]:
@@ -193,17 +193,17 @@ def test_a_directory_that_holds_something_is_not_touched(graph: Graph, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"engine": "dask"}, "'dask' is no export engine"),
-        ({"engine": "spark"}, "Spark needs a directory to write to"),
+        ({"engine": "dask"}, "invalid engine 'dask'"),
+        ({"engine": "spark"}, "needs a directory"),
     ],
 )
 def test_what_cannot_be_asked_for(graph: Graph, arguments: Any, message: str):
     with pytest.raises(InputError, match=message):
-        graph.export(**arguments)
+        graph.snapshot().export(**arguments)
 
 
 def test_formats_are_two(graph: Graph, tmp_path: Path):
-    with pytest.raises(InputError, match="'csv' is no export format"):
+    with pytest.raises(InputError, match="invalid format 'csv'"):
         exported(graph, tmp_path / "out", "csv")
 
 

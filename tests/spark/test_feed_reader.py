@@ -42,7 +42,7 @@ def test_a_copy_that_reads_batches_has_what_the_graph_has(tmp_path: Path):
                 images = {s: row[s] and json.loads(row[s]) for s in ("before", "after")}
                 copy.apply_changes([{**row, **images}])
             place = json.loads(json.dumps(end))
-        whole = Copy(dict(graph.changes.baseline().schema), graph.export())
+        whole = Copy(dict(graph.changes.baseline().schema), graph.snapshot().export())
         assert copy.content() == whole.content()
 
 

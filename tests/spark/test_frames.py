@@ -185,7 +185,7 @@ def test_frames_and_tables_may_be_mixed(spark: SparkEngine, graph: Graph):
 def test_auto_reads_a_frame_with_its_own_session(spark: SparkEngine, graph: Graph):
     persons = spark.session.createDataFrame([("Ada",)], "name string")
     assert graph.load({"Person": persons}).affected_nodes == 1
-    with pytest.raises(InputError, match="is read by Spark"):
+    with pytest.raises(InputError, match="only Spark reads"):
         graph.load({"Person": persons}, engine="local")
 
 
@@ -203,7 +203,7 @@ def test_every_type_of_spark_finds_its_property(spark: SparkEngine, graph: Graph
         ("b", None, None, None, None, None, None, None),
     ]
     graph.load({"Person": spark.session.createDataFrame(rows, columns)})
-    first, second = (json.loads(line)["data"] for line in graph.export())
+    first, second = (json.loads(line)["data"] for line in graph.snapshot().export())
     assert first == {
         "id": "a",
         "age": 3,

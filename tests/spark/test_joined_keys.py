@@ -9,6 +9,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.settings import Settings
 from omnigraph.spark.load.joined_keys import KEY_BYTES, KeyJoins
 from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load.commit import load_into
@@ -81,7 +82,9 @@ def told(graph, path, mode, joins, rejects=None):
     job = LoadJob([str(path)], mode, rejects=rejects, max_rejects=2**63 if rejects else 0)
     reader = split_reader(in_process, 1_000, joins)
     try:
-        receipt = load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
+        receipt = load_into(
+            graph._handle.store, graph.catalog, job, LoadDestination("main"), reader
+        )
     except OmniGraphError as error:
         return type(error).__name__, plain(f"{error.message} {error.hint} {error.details}")
     return receipt.records, receipt.rejected, receipt.met
@@ -149,4 +152,4 @@ def test_few_keys_are_held(spark):
 
 def test_a_limit_that_is_no_number_is_refused(spark):
     with pytest.raises(InputError, match="OMNIGRAPH_SPARK_KEY_BYTES"):
-        KeyJoins.from_text(spark, "1 GB")
+        _ = Settings.from_environ({"OMNIGRAPH_SPARK_KEY_BYTES": "1 GB"}).spark_key_bytes

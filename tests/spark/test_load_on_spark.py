@@ -52,7 +52,7 @@ def test_files_go_through_the_handle(spark, tmp_path):
     seen = []
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
         receipt = graph.load(
-            path, engine="spark", spark=spark.session, progress=seen.append, idempotency_key="a"
+            path, engine="spark", spark=spark.session, on_progress=seen.append, idempotency_key="a"
         )
         assert (receipt.records, receipt.rejected) == (2 * PEOPLE - 1, 0)
         assert seen[-1].phase == "writing"
@@ -81,7 +81,7 @@ def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
         job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
         reader = split_reader(run, 4_000)
-        receipt = load_into(graph._store, graph.catalog, job, destination, reader)
+        receipt = load_into(graph._handle.store, graph.catalog, job, destination, reader)
         assert len(list(marks.iterdir())) == deaths
         counts = {key: each.inserted for key, each in receipt.tables.items()}
         assert counts == {"node:P": PEOPLE, "edge:K": PEOPLE - 1}
@@ -96,7 +96,7 @@ def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
         before = files_of(tmp_path / "g.omni")
         with pytest.raises(LoadError, match=f"people.ndjson:{2 * PEOPLE}: ") as caught:
             load_into(
-                graph._store,
+                graph._handle.store,
                 graph.catalog,
                 LoadJob([str(path)], LoadMode.MERGE),
                 LoadDestination("main"),
@@ -114,7 +114,7 @@ def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
         place = disk.top / "g.omni"
         with Graph.init(place, SCHEMA) as graph:
             job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
-            data = (graph._store, graph.catalog, job, destination)
+            data = (graph._handle.store, graph.catalog, job, destination)
             before = files_of(place)
             # TooManyRejects for the marker and the first shares.
             with disk.only(pages=6), pytest.raises(StorageFull):
@@ -133,5 +133,5 @@ def test_a_progress_callback_may_not_write(spark, tmp_path):
             graph.load([{"type": "Q", "data": {}}])
 
         with pytest.raises(OmniGraphError, match="progress"):
-            graph.load(path, engine="spark", spark=spark.session, progress=write)
+            graph.load(path, engine="spark", spark=spark.session, on_progress=write)
         assert len(graph.commits()) == 1

@@ -52,7 +52,7 @@ def test_load_export_and_query(spark: SparkEngine, place, lines, tmp_path, monke
     assert jobs.export_to(place, tmp_path / "out", "parquet") == sum(counts.values())
     with Graph.init(tmp_path / "g.omni", jobs.SCHEMA) as graph, jobs.opened(place) as remote:
         graph.load(tmp_path / "out")
-        assert sorted(graph.export()) == sorted(remote.export())
+        assert sorted(graph.snapshot().export()) == sorted(remote.snapshot().export())
 
 
 def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, place, lines, monkeypatch):
@@ -63,8 +63,8 @@ def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, place, lines, 
     with pytest.raises(LoadError, match=f"people.ndjson:{2 * PEOPLE + 2}: "):
         jobs.load_files(place, lines)
     with jobs.opened(place) as graph:
-        objects = graph._store.objects
-        location = graph._store.manifest(None).current().pin("node:Person").location
+        objects = graph._handle.store.objects
+        location = graph._handle.store.manifest(None).current().pin("node:Person").location
         assert objects.list(f"{location}/data") == []
         assert objects.list("__recovery") == []
         assert len(graph.commits()) == 1
@@ -79,12 +79,14 @@ def test_the_data_source_reads_and_writes(spark: SparkEngine, place, lines, s3, 
     Graph.init(other[0], jobs.SCHEMA, storage_options=place[1]).close()
     assert jobs.copy_by_source(place, other, ["Person"]) == {"Person": PEOPLE}
     with jobs.opened(place) as one, jobs.opened(other) as two:
-        assert sorted(one.export(types=["Person"])) == sorted(two.export())
+        assert sorted(one.snapshot().export(types=["Person"])) == sorted(two.snapshot().export())
 
 
 WORK = {
     "load": lambda graph, session, lines, dest: graph.load(lines, engine="spark", spark=session),
-    "export": lambda graph, session, lines, dest: graph.export(dest, engine="spark", spark=session),
+    "export": lambda graph, session, lines, dest: graph.snapshot().export(
+        dest, engine="spark", spark=session
+    ),
     "query": lambda graph, session, lines, dest: graph.query(
         f"query q() {{ {QUERY} }}", engine="spark", spark=session
     ),
@@ -98,7 +100,7 @@ def test_workers_that_are_refused_are_a_typed_error_without_the_key(
     wrong = "hush-wrong-9c1e"
     with jobs.opened(place) as graph:
         graph.load([{"type": "Person", "data": {"name": "a"}}])
-        graph._store.datasets.options = {**place[1], "aws_secret_access_key": wrong}
+        graph._handle.store.datasets.options = {**place[1], "aws_secret_access_key": wrong}
         with caplog.at_level(logging.DEBUG), pytest.raises(StorageDenied) as caught:
             WORK[what](graph, spark.session, lines, tmp_path / "out")
     told = "".join(traceback.format_exception(caught.value))

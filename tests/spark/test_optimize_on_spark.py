@@ -92,21 +92,21 @@ def answers(graph):
         "near": [ask("near", v=[float(n), 1.0, 2.0, 3.0]) for n in (1, 74, 31_000)],
         "near many": [ask("near_many", v=[float(n), 1.0, 2.0, 3.0]) for n in (1, 74, 31_000)],
         "cited": ask("cited"),
-        "blobs": [graph.read_blob("Doc", f"d{n}", "body") for n in (4, 41, 74)],
+        "blobs": [graph.snapshot().read_blob("Doc", f"d{n}", "body") for n in (4, 41, 74)],
     }
 
 
 def optimized(path, force):
     with Graph.open(path, durability="os") as graph:
         before = answers(graph)
-        work = Optimizing(graph._store, graph.catalog, None)
+        work = Optimizing(graph._handle.store, graph.catalog, None)
         report = work.run(work.look(), force)
         assert answers(graph) == before
         states = graph.indexes.status().indexes
         assert all(state.coverage.complete for state in states)
-        again = Optimizing(graph._store, graph.catalog, None)
+        again = Optimizing(graph._handle.store, graph.catalog, None)
         assert again.look() == []
-        table = graph._store.table(graph._store.manifest(None).current().pins[DOC])
+        table = graph._handle.store.table(graph._handle.store.manifest(None).current().pins[DOC])
         segments = {name: len(found) for name, found in segments_of(table).items()}
         return report.to_json()["tables"], before, segments
 
@@ -124,7 +124,7 @@ def test_it_goes_through_the_handle(spark, worn):
     with Graph.open(worn) as graph:
         before = answers(graph)
         report = graph.maintenance.optimize(
-            engine="spark", spark=spark.session, progress=seen.append, actor="ana"
+            engine="spark", spark=spark.session, on_progress=seen.append, actor="ana"
         )
         assert report.table(DOC).committed
         assert answers(graph) == before
@@ -146,7 +146,7 @@ def test_workers_that_die_of_it_change_nothing(how, spark, worn, tmp_path):
     force = type(force)(run, force.index_rows)
     with Graph.open(worn, durability="os") as graph:
         before = answers(graph)
-        work = Optimizing(graph._store, graph.catalog, None)
+        work = Optimizing(graph._handle.store, graph.catalog, None)
         report = work.run(work.look(), force)
         assert len(list(marks.iterdir())) == 2
         assert report.table(DOC).committed
@@ -160,7 +160,7 @@ def test_work_that_fails_for_good_leaves_the_graph_as_it_was(spark, worn):
     force = executors(spark)
     with Graph.open(worn, durability="os") as graph:
         before, commits = answers(graph), len(graph.commits())
-        work = Optimizing(graph._store, graph.catalog, None)
+        work = Optimizing(graph._handle.store, graph.catalog, None)
         with pytest.raises(OmniGraphError, match="no"):
             work.run(work.look(), type(force)(run, None))
         assert answers(graph) == before

@@ -201,7 +201,7 @@ def test_an_earlier_state_and_a_branch(tmp_path, session: Any):
         graph.mutate('query q() { insert Person { name: "bob" } }', branch="other")
         graph.mutate('query q() { update Person set { age: 4 } where name = "ann" }')
         assert same(graph, session, names) == [("ann", 4)]
-        assert same(graph, session, names, commit=first.commit_id) == [("ann", 3)]
+        assert same(graph, session, names, at=first.commit_id) == [("ann", 3)]
         assert same(graph, session, names, branch="other") == [("ann", 3), ("bob", None)]
 
 
@@ -215,7 +215,7 @@ def test_a_handle_starts_spark_for_its_queries(graph: Graph, spark: SparkEngine)
 
 
 def test_an_unknown_engine_is_refused(graph: Graph):
-    with pytest.raises(InputError, match="no query engine"):
+    with pytest.raises(InputError, match="invalid engine"):
         graph.query("query q() { match { $p: Person } return { $p } }", engine="flink")  # type: ignore[arg-type]
 
 
@@ -388,7 +388,7 @@ def test_no_plan_shows_how_storage_is_reached(
     graph: Graph, spark: SparkEngine, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        graph._store.datasets, "options", {"aws_secret_access_key": "hush-hush-hush"}
+        graph._handle.store.datasets, "options", {"aws_secret_access_key": "hush-hush-hush"}
     )
     plans = []
     real = Driver.kept

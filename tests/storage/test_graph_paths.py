@@ -103,7 +103,7 @@ def test_every_file_of_a_graph_has_a_known_form(tmp_path):
     with filled(tmp_path / "g.omni") as graph:
         graph.indexes.ensure("dev")
         graph.maintenance.optimize()
-        store = graph._store
+        store = graph._handle.store
         for top in ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance"):
             for path in store.objects.sizes_below(top):
                 assert is_table_file(path), path

@@ -30,5 +30,5 @@ def join(graph, *pairs, branch="main"):
 
 def table(graph, key, branch=None):
     """A table as the newest snapshot of a branch shows it."""
-    store = graph._store
+    store = graph._handle.store
     return store.table(store.manifest(branch).current().pins[key])

@@ -74,8 +74,8 @@ def table_of(records, schema):
 
 
 def judged(graph, *deltas, limit=None):
-    validator = Validator(graph._store, graph.catalog, {d.table_key: d for d in deltas})
-    return validator.judge(graph._store.manifest(None).current(), limit)
+    validator = Validator(graph._handle.store, graph.catalog, {d.table_key: d for d in deltas})
+    return validator.judge(graph._handle.store.manifest(None).current(), limit)
 
 
 def found(graph, *deltas):

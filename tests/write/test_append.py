@@ -77,7 +77,7 @@ def is_untouched(graph):
     """Nothing was published and no table moved."""
     return graph.snapshot().version == 1 and all(
         lance.dataset(f"{graph.uri}/{pin.location}").version == 1
-        for pin in graph._store.manifest(None).current().pins.values()
+        for pin in graph._handle.store.manifest(None).current().pins.values()
     )
 
 
@@ -439,7 +439,7 @@ def delete(graph, slug):
         return PreparedWrite({"node:Doc": (staged,)})
 
     touches = frozenset({"node:Doc"})
-    commit_write(graph._store, WriteRequest(WriterKind.MUTATION, None, touches, prepare))
+    commit_write(graph._handle.store, WriteRequest(WriterKind.MUTATION, None, touches, prepare))
 
 
 def test_an_append_is_staged_again_on_what_another_handle_wrote(graph, other):
@@ -473,7 +473,7 @@ def test_an_edge_whose_node_is_deleted_under_it_is_taken_back(graph, other):
         assert handle.snapshot().count("Cites") == 0
         assert handle.snapshot().read("Cites").num_rows == 0
         assert ids(handle, "Doc") == ["a"]
-    assert graph._store.sidecars.list() == []
+    assert graph._handle.store.sidecars.list() == []
     graph.append({"Cites": pa.table({"src": ["a"], "dst": ["a"]})})
     assert graph.snapshot().count("Cites") == 1
 
@@ -500,7 +500,7 @@ def test_blobs_come_back_byte_for_byte(graph):
     """160: small, large, empty and absent ones."""
     bodies = [b"small", b"x" * 300_000, b"", None]
     graph.append(docs("a", "b", "c", "d", body=pa.array(bodies, pa.binary())))
-    location = graph._store.manifest(None).current().pins["node:Doc"].location
+    location = graph._handle.store.manifest(None).current().pins["node:Doc"].location
     stored = lance.dataset(f"{graph.uri}/{location}").to_table(
         columns=["slug", "body"], blob_handling="all_binary"
     )

@@ -54,7 +54,7 @@ FORMS = {
 def test_what_stands_for_bytes(graph, form, data):
     """160"""
     graph.load([doc("a", form(data))])
-    assert graph.read_blob("Doc", "a", "body") == data
+    assert graph.snapshot().read_blob("Doc", "a", "body") == data
 
 
 @pytest.mark.parametrize("name", ["plain.bin", "with space.bin", "100%.bin", "#?.bin", "ü☃.bin"])
@@ -74,14 +74,14 @@ def test_the_content_of_a_file(graph, tmp_path, name):
     )
     path.unlink()
     for slug in ("path", "uri", "host", "case"):
-        assert graph.read_blob("Doc", slug, "body") == BYTES
+        assert graph.snapshot().read_blob("Doc", slug, "body") == BYTES
 
 
 def test_nulls(graph):
     """160: where they are allowed."""
     graph.load([doc("a", None), {"type": "Doc", "data": {"slug": "b"}}])
-    assert graph.read_blob("Doc", "a", "body") is None
-    assert graph.read_blob("Doc", "b", "body") is None
+    assert graph.snapshot().read_blob("Doc", "a", "body") is None
+    assert graph.snapshot().read_blob("Doc", "b", "body") is None
     with pytest.raises(LoadError, match="is required"):
         graph.load([doc("a", None, "Must")])
 
@@ -90,8 +90,8 @@ def test_arrow_tables_and_edges(graph):
     table = pa.table({"slug": ["a", "b"], "body": pa.array([b"x", None], pa.binary())})
     graph.load({"Doc": table})
     graph.load([{"edge": "Cites", "from": "a", "to": "b", "data": {"id": "e", "scan": text(b"s")}}])
-    assert graph.read_blob("Doc", "a", "body") == b"x"
-    assert graph.read_blob("Cites", "e", "scan") == b"s"
+    assert graph.snapshot().read_blob("Doc", "a", "body") == b"x"
+    assert graph.snapshot().read_blob("Cites", "e", "scan") == b"s"
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -100,16 +100,16 @@ def test_mutations_take_bytes_and_paths(graph, tmp_path, kind):
     query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""
     params = {"b": kind(b"hi"), "c": tmp_path / "ä b"}
     graph.mutate(query, None, params, allow_local_files=True)
-    assert graph.read_blob("Doc", "a", "body") == b"hi"
-    assert graph.read_blob("Doc", "a", "cover") == BYTES
+    assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
+    assert graph.snapshot().read_blob("Doc", "a", "cover") == BYTES
 
 
 def test_tables_take_bytes_and_base64(graph):
     graph.load({"Doc": pa.table({"slug": ["a", "b"], "body": [text(b"hi"), None]})})
     graph.load({"Doc": pa.table({"slug": ["c"], "body": [b"raw"]})})
-    assert graph.read_blob("Doc", "a", "body") == b"hi"
-    assert graph.read_blob("Doc", "b", "body") is None
-    assert graph.read_blob("Doc", "c", "body") == b"raw"
+    assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
+    assert graph.snapshot().read_blob("Doc", "b", "body") is None
+    assert graph.snapshot().read_blob("Doc", "c", "body") == b"raw"
     files = pa.table({"slug": ["d"], "body": ["file:///etc/hosts"]})
     with pytest.raises(InputError, match=r"String. do not fit Blob"):
         graph.load({"Doc": files})
@@ -120,21 +120,21 @@ def test_mutations_take_base64_and_files(graph, tmp_path):
     query = """query q($b: Blob, $c: Blob) { insert Doc { slug: "a", body: $b, cover: $c } }"""
     params = {"b": text(b"hi"), "c": (tmp_path / "x").as_uri()}
     graph.mutate(query, None, params, allow_local_files=True)
-    assert graph.read_blob("Doc", "a", "body") == b"hi"
-    assert graph.read_blob("Doc", "a", "cover") == BYTES
+    assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
+    assert graph.snapshot().read_blob("Doc", "a", "cover") == BYTES
 
 
 def test_an_update_of_something_else_leaves_a_blob(graph):
     graph.load([doc("a", b"hi")])
     graph.mutate('query q() { update Doc set { title: "t" } where slug = "a" }')
-    assert graph.read_blob("Doc", "a", "body") == b"hi"
+    assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
 
 
 def test_a_merge_replaces_a_blob(graph):
     graph.load([doc("a", b"one"), doc("b", b"two")])
     graph.load([doc("a", None)])
-    assert graph.read_blob("Doc", "a", "body") is None
-    assert graph.read_blob("Doc", "b", "body") == b"two"
+    assert graph.snapshot().read_blob("Doc", "a", "body") is None
+    assert graph.snapshot().read_blob("Doc", "b", "body") == b"two"
 
 
 ADDRESSES = [
@@ -235,14 +235,14 @@ def by_shares(graph, place, value, **how):
     (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
     reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
     job = LoadJob([str(place / "x.ndjson")], LoadMode.MERGE, **how)
-    load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
+    load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 
 
 def by_shared_csv(graph, place, value, **how):
     (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
     reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
     job = LoadJob([str(place / "Doc.csv")], LoadMode.MERGE, **how)
-    load_into(graph._store, graph.catalog, job, LoadDestination("main"), reader)
+    load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 
 
 def by_parameter(graph, place, value, **how):
@@ -268,7 +268,7 @@ def test_every_way_in_reads_a_local_file_only_by_its_flag(graph, tmp_path, way):
         assert caught.value.hint == HINT
         assert graph.snapshot().count("Doc") == 0
     way(graph, tmp_path, secret.as_uri(), allow_local_files=True)
-    assert graph.read_blob("Doc", "a", "body") == BYTES
+    assert graph.snapshot().read_blob("Doc", "a", "body") == BYTES
 
 
 def test_a_record_that_names_a_file_can_be_set_aside(graph, tmp_path):
@@ -285,10 +285,10 @@ def test_a_choice_in_a_merge_names_no_file(graph):
     graph.branches.create("side")
     graph.load([doc("a", b"two")], branch="side")
     graph.load([doc("a", b"three")])
-    (conflict,) = graph.branches.merge("side", dry_run=True).conflicts
+    (conflict,) = graph.merge("side", dry_run=True).conflicts
     choice = {conflict.conflict_id: {"body": "file:///etc/hosts"}}
     with pytest.raises(InputError, match="names a local file") as caught:
-        graph.branches.merge("side", resolve=choice)
+        graph.merge("side", resolve=choice)
     assert caught.value.hint is None
 
 
@@ -316,16 +316,16 @@ def stored(graph):
 )
 def test_a_piece_of_a_blob(stored, offset, length, expected):
     """Like a slice: what lies behind the end is not there."""
-    assert stored.read_blob("Doc", "a", "body", offset, length) == expected
+    assert stored.snapshot().read_blob("Doc", "a", "body", offset, length) == expected
 
 
 def test_without_a_length_a_read_is_bounded(graph):
     """4 MiB at once, so that nobody holds a blob of any size by accident."""
     data = os.urandom(5 << 20)
     graph.load([doc("a", data)])
-    assert graph.read_blob("Doc", "a", "body") == data[: 4 << 20]
-    assert graph.read_blob("Doc", "a", "body", 4 << 20) == data[4 << 20 :]
-    assert graph.read_blob("Doc", "a", "body", 0, len(data)) == data
+    assert graph.snapshot().read_blob("Doc", "a", "body") == data[: 4 << 20]
+    assert graph.snapshot().read_blob("Doc", "a", "body", 4 << 20) == data[4 << 20 :]
+    assert graph.snapshot().read_blob("Doc", "a", "body", 0, len(data)) == data
 
 
 @pytest.mark.parametrize("size", [64 << 10, 1 << 20, 12 << 20])
@@ -333,8 +333,8 @@ def test_large_blobs(graph, size):
     """Lance keeps them in the row, beside it or in a file of their own."""
     data = os.urandom(size)
     graph.load([doc("a", data), doc("b", data[::-1])])
-    assert graph.read_blob("Doc", "a", "body", size - 10, 10) == data[-10:]
-    assert graph.read_blob("Doc", "b", "body", 0, size) == data[::-1]
+    assert graph.snapshot().read_blob("Doc", "a", "body", size - 10, 10) == data[-10:]
+    assert graph.snapshot().read_blob("Doc", "b", "body", 0, size) == data[::-1]
 
 
 def test_many_blobs_of_a_load_arrive_each_in_its_row(graph):
@@ -342,20 +342,20 @@ def test_many_blobs_of_a_load_arrive_each_in_its_row(graph):
     size = 300 << 10
     graph.load([doc(f"d{n}", bytes([n]) * size) for n in range(80)])
     for n in (0, 26, 27, 28, 79):
-        assert graph.read_blob("Doc", f"d{n}", "body", 0, size) == bytes([n]) * size
+        assert graph.snapshot().read_blob("Doc", f"d{n}", "body", 0, size) == bytes([n]) * size
 
 
 def test_an_earlier_state_has_its_blob(stored):
     before = stored.snapshot()
     stored.load([doc("a", b"new")])
     assert before.read_blob("Doc", "a", "body") == BYTES
-    assert stored.read_blob("Doc", "a", "body") == b"new"
+    assert stored.snapshot().read_blob("Doc", "a", "body") == b"new"
 
 
 def test_a_branch_has_its_blob(stored):
     stored.load([doc("a", b"new")], branch="review", from_branch="main")
-    assert stored.read_blob("Doc", "a", "body", branch="review") == b"new"
-    assert stored.read_blob("Doc", "a", "body") == BYTES
+    assert stored.snapshot("review").read_blob("Doc", "a", "body") == b"new"
+    assert stored.snapshot().read_blob("Doc", "a", "body") == BYTES
 
 
 @pytest.mark.parametrize(
@@ -373,4 +373,4 @@ def test_a_branch_has_its_blob(stored):
 def test_what_cannot_be_read(stored, given, error, says):
     """Engine 10: unknown type, no Blob, missing id."""
     with pytest.raises(error, match=says):
-        stored.read_blob(*given)
+        stored.snapshot().read_blob(*given)

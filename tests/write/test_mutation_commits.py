@@ -173,7 +173,7 @@ def test_a_repeat_after_a_crash_gets_the_receipt_that_recovery_finished(people, 
     point = at(Failpoint.WRITE_AFTER_TABLES, raising(Died()))
     with point, pytest.raises(Died):
         run(people, statement, idempotency_key="k", actor="ann")
-    (operation,) = people._store.sidecars.list()
+    (operation,) = people._handle.store.sidecars.list()
     graph = Graph.open(people.uri, durability="os") if reopen else people
     receipt = run(graph, statement, idempotency_key="k")
     assert (receipt.commit_id, receipt.actor) == (operation.removesuffix(".json"), "ann")
@@ -218,7 +218,7 @@ def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other, m
         receipt = people.load([{"type": "Person", "data": {"name": "Eve"}}], idempotency_key="k")
     assert told == [receipt]
     assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
-    assert people._store.sidecars.list() == []
+    assert people._handle.store.sidecars.list() == []
     run(people, ADD)
 
 
@@ -232,7 +232,7 @@ def test_another_write_with_the_same_key_is_refused_at_the_publish(people, other
     ):
         run(people, ADD, idempotency_key="k")
     assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
-    assert people._store.sidecars.list() == []
+    assert people._handle.store.sidecars.list() == []
     run(people, ADD)
 
 
@@ -382,7 +382,7 @@ def test_an_interrupted_mutation_leaves_no_graph_state(people, statement):
     with point, pytest.raises(KeyboardInterrupt):
         run(people, statement)
     assert heads(people) == before
-    assert people._store.sidecars.list() == []
+    assert people._handle.store.sidecars.list() == []
     run(people, statement)
 
 
@@ -450,7 +450,7 @@ def test_branches_that_cannot_be_written(people):
 
 
 def blobs(graph, slug):
-    return tuple(graph.read_blob("Doc", slug, name) for name in ("body", "cover"))
+    return tuple(graph.snapshot().read_blob("Doc", slug, name) for name in ("body", "cover"))
 
 
 def test_blobs_are_inserted_changed_and_left_alone(people):
@@ -476,7 +476,7 @@ def test_blobs_of_edges_too(people):
     run(people, 'insert Doc { slug: "a" } insert Cites { from: "a", to: "a", scan: "base64:aGk=" }')
     run(people, 'update Cites set { page: 4 } where from = "a"')
     (edge,) = rows(people, "Cites", "id", "page")
-    assert (people.read_blob("Cites", edge[0], "scan"), edge[1]) == (b"hi", 4)
+    assert (people.snapshot().read_blob("Cites", edge[0], "scan"), edge[1]) == (b"hi", 4)
 
 
 def test_updates_of_the_same_blobs_go_together(people):

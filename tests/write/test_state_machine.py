@@ -231,7 +231,7 @@ class Writes(RuleBasedStateMachine):
                     assert shown(fresh.snapshot(branch)) == state
                 for commit, state in self.history.items():
                     assert shown(fresh.snapshot(commit=commit)) == state
-            assert self.graph._store.sidecars.list() == []
+            assert self.graph._handle.store.sidecars.list() == []
         finally:
             self.graph.close()
             self.other.close()

@@ -40,9 +40,9 @@ def test_all_violations_come_in_a_fixed_order(ruled):
 def test_a_write_reports_the_first_violation_only(ruled):
     deltas = {change.table_key: change for change in everything_wrong(ruled)}
     assert len(judged(ruled, *deltas.values(), limit=1).violations) == 1
-    validator = Validator(ruled._store, ruled.catalog, deltas)
+    validator = Validator(ruled._handle.store, ruled.catalog, deltas)
     with pytest.raises(ValueViolation) as caught:
-        validator.check(ruled._store.manifest(None).current())
+        validator.check(ruled._handle.store.manifest(None).current())
     details = {"table_key": "node:P", "id": "p", "property": "age", "value": "151"}
     assert caught.value.details == details
 

@@ -67,7 +67,7 @@ def foreign(tmp_path, monkeypatch, dimension):
 
 def write_null(graph, dimension):
     """A row whose vector is null, as another program that takes the memory for it writes it."""
-    store = graph._store
+    store = graph._handle.store
     pin = store.manifest(None).current().pins["node:Doc"]
     kind = pa.schema(graph.catalog.node_types["Doc"].arrow_schema())
     rows = {"id": ["a"], "slug": ["a"], "v": pa.nulls(1, kind.field("v").type), "x": [1]}
@@ -82,7 +82,7 @@ def test_a_graph_with_a_wider_vector_opens_and_is_read(tmp_path, monkeypatch):
         assert graph.snapshot().count("Doc") == 1
         (row,) = graph.query("query q() { match { $d: Doc } return { $d.slug, $d.v } }").rows()
         assert row["d.v"] is None
-        assert len(list(graph.export())) == 1
+        assert len(list(graph.snapshot().export())) == 1
         is_not_written(graph)
 
 

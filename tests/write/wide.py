@@ -46,8 +46,8 @@ def steps(folder: Path, rows: int) -> dict[str, Callable[[Graph], object]]:
         "table": lambda graph: graph.load({"Doc": frame}),
         "append": lambda graph: graph.append({"Doc": pa.table({"slug": [f"a{n}" for n in names]})}),
         "scan": lambda graph: [batch.num_rows for batch in graph.snapshot().scan("Doc")],
-        "export": lambda graph: sum(1 for _ in graph.export()),
-        "parquet": lambda graph: graph.export(folder / "out", "parquet"),
+        "export": lambda graph: sum(1 for _ in graph.snapshot().export()),
+        "parquet": lambda graph: graph.snapshot().export(folder / "out", "parquet"),
         "reload": lambda graph: graph.load(folder / "out", "overwrite"),
         "apply": lambda graph: graph.schema.apply(MORE),
         "optimize": lambda graph: graph.maintenance.optimize(),
@@ -65,7 +65,7 @@ def main(folder: str, rows: str, *names: str) -> None:
     known = steps(place, int(rows))
     with Graph.init(place / "g.omni", SCHEMA, durability="os") as graph:
         graph.load([{"type": "Doc", "data": {"slug": "first"}}])
-        list(graph.export())
+        list(graph.snapshot().export())
         for name in names:
             Path("/proc/self/clear_refs").write_text("5")
             before = peak()

@@ -1,188 +1,283 @@
-"""What users may pass, checked once by the name of the argument.
+"""Argument checks of the public surface, driven by its annotations.
 
-Everything that a user can call on a graph is marked ``public``; a wrong kind of value is then an
-``InputError`` that names the argument, instead of whatever the depths make of it.
+Every function that users call is marked ``public``; a value that does not fit the annotation of
+its parameter is an ``InputError`` that names the argument. What a plain type cannot say (an actor,
+a path that is not blank, a smallest number) is said by ``typing.Annotated``. The checks of a
+function are built at its first call, so importing it resolves no annotation.
 """
 
 from __future__ import annotations
 
+import collections.abc as abc
 import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Check: TypeAlias = Callable[[str, Any], None]
+"""Raises for the named argument when its value does not fit."""
+
 _LONGEST = 1_000
 
-ENGINES = ("auto", "local", "spark")
-"""Where work may run."""
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A further check of an annotated parameter; ``wanted`` replaces the words for its type."""
+
+    check: Check | None = None
+    wanted: str | None = None
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a call by their names before it starts.
+    """Check the arguments of each call against the annotations of the function.
 
-    None is fine where it is the default.
+    >>> @public
+    ... def half(number: int) -> float:
+    ...     return number / 2
+    >>> half("4")
+    Traceback (most recent call last):
+    ...
+    omnigraph.errors.InputError: number must be a whole number, not str
     """
-    parameters = inspect.signature(function).parameters
-    checked = {
-        name: (check, parameter.default is None)
-        for name, parameter in parameters.items()
-        if (check := _CHECKS.get(f"{function.__name__}.{name}", _CHECKS.get(name))) is not None
-    }
-    names = tuple(parameters)
+    names = tuple(inspect.signature(function).parameters)
+    checks: dict[str, Check] | None = None
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of(function)
         # Too many or unknown arguments are for Python to refuse, in the call itself.
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in checked:
-                check, may_be_none = checked[name]
-                if value is not None or not may_be_none:
-                    check(name, value)
+        for name, value in zip(names, args, strict=False):
+            if name in checks:
+                checks[name](name, value)
+        for name, value in kwargs.items():
+            if name in checks:
+                checks[name](name, value)
         return function(*args, **kwargs)
 
     return call
 
 
+def _checks_of(function: Callable[..., Any]) -> dict[str, Check]:
+    annotations = {k: v for k, v in inspect.get_annotations(function).items() if k != "return"}
+    hints = get_type_hints(
+        SimpleNamespace(__annotations__=annotations),
+        getattr(function, "__globals__", {}),
+        include_extras=True,
+    )
+    checks = {name: _check_of(hint) for name, hint in hints.items()}
+    return {name: check for name, check in checks.items() if check is not None}
+
+
+def _check_of(hint: Any) -> Check | None:
+    """The check of an annotation, none where every value fits."""
+    rule = _rule_of(hint)
+    if rule is None:
+        return None
+
+    def check(name: str, value: Any) -> None:
+        if not rule.fits(value):
+            raise rule.error(name, value)
+        for further in rule.further:
+            if value is not None:
+                further(name, value)
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    fits: Callable[[Any], bool]
+    wanted: str
+    further: tuple[Check, ...] = ()
+    choices: tuple[str, ...] = ()
+
+    def error(self, name: str, value: Any) -> InputError:
+        if self.choices and isinstance(value, str):
+            return InputError(f"invalid {name} {value!r}; expected {self.wanted}")
+        return InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
+
+
+def _rule_of(hint: Any) -> _Rule | None:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _annotated(_rule_of(arguments[0]), arguments[1:])
+    if origin in (Union, UnionType):
+        return _union(arguments)
+    if origin is Literal:
+        return _choice(arguments, arguments)
+    kind = origin or hint
+    if kind is abc.Callable:
+        return _Rule(callable, "a function")
+    if not isinstance(kind, type) or kind in (Any, object):
+        return None
+    if issubclass(kind, Mapping):
+        further = (_text_keys,) if arguments and arguments[0] is str else ()
+        return _Rule(lambda value: isinstance(value, Mapping), "a dict", further)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if issubclass(kind, Enum):
+        return _choice(tuple(kind), tuple(str(member.value) for member in kind))
+    if issubclass(kind, Iterable) and arguments and arguments[0] is str:
+        return _Rule(_is_names, "a list of names")
+    return _Rule(lambda value: isinstance(value, kind), f"a {kind.__name__}")
+
+
+def _choice(values: tuple[Any, ...], names: tuple[str, ...]) -> _Rule:
+    wanted = " or ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))
+    return _Rule(lambda value: value in values, wanted, (), names)
+
+
+def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
+    for marker in markers:
+        if isinstance(marker, Marker):
+            rule = rule or _Rule(lambda value: True, "")
+            further = rule.further if marker.check is None else (*rule.further, marker.check)
+            rule = _Rule(rule.fits, marker.wanted or rule.wanted, further, rule.choices)
+    return rule
+
+
+def _union(members: tuple[Any, ...]) -> _Rule | None:
+    rules = [_rule_of(member) for member in members if member is not NoneType]
+    known = [rule for rule in rules if rule is not None]
+    if len(known) < len(rules):
+        return None
+    may_be_none = NoneType in members
+
+    def fits(value: Any) -> bool:
+        return (may_be_none and value is None) or any(rule.fits(value) for rule in known)
+
+    def further(name: str, value: Any) -> None:
+        for rule in known:
+            if rule.fits(value):
+                for check in rule.further:
+                    check(name, value)
+                return
+
+    choices = tuple(dict.fromkeys(choice for rule in known for choice in rule.choices))
+    if any(rule.wanted == "text" for rule in known):
+        choices = ()
+    wanted = " or ".join(dict.fromkeys(rule.wanted for rule in known))
+    return _Rule(fits, wanted, (further,), choices)
+
+
+# -- what fits ------------------------------------------------------------------------------------
+
+
 def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise _wrong(name, value, "text")
-    if "\0" in value:
+    text = os.fspath(value)
+    if "\0" in text:
         raise InputError(f"{name} holds a NUL character")
     try:
-        value.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise InputError(f"{name} is not valid Unicode") from None
 
 
-def _label(name: str, value: Any) -> None:
-    _text(name, value)
+def _text_keys(name: str, value: Mapping[Any, Any]) -> None:
+    for key in value:
+        if not isinstance(key, str):
+            raise InputError(f"a key of {name} must be text, not {type(key).__name__}")
+        _text(f"a key of {name}", key)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, os.PathLike) and isinstance(os.fspath(value), str)
+
+
+_PLAIN: dict[type, _Rule] = {
+    str: _Rule(lambda value: isinstance(value, str), "text", (_text,)),
+    int: _Rule(_is_whole, "a whole number"),
+    float: _Rule(_is_number, "a number"),
+    bool: _Rule(lambda value: isinstance(value, bool), "True or False"),
+    datetime: _Rule(lambda value: isinstance(value, datetime), "a datetime"),
+    timedelta: _Rule(lambda value: isinstance(value, timedelta), "a timedelta"),
+    os.PathLike: _Rule(_is_path, "a path", (_text,)),
+}
+
+
+# -- annotations ----------------------------------------------------------------------------------
+
+
+def _label(name: str, value: str) -> None:
     if not value.strip() or len(value) > _LONGEST:
         raise InputError(f"{name} must have 1 to {_LONGEST} characters")
 
 
-def _actor(name: str, value: Any) -> None:
+def _actor(name: str, value: str) -> None:
     _label(name, value)
     check_actor(value)
 
 
-def _whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(name, value, "a whole number")
-
-
-def _whole_or_none(name: str, value: Any) -> None:
-    if value is not None:
-        _whole(name, value)
-
-
-def _number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(name, value, "a number")
-
-
-def _moment(name: str, value: Any) -> None:
-    if not isinstance(value, datetime):
-        raise _wrong(name, value, "a datetime")
-
-
-def _path(name: str, value: Any) -> None:
-    _spelled(name, value, "a path")
-    _not_blank(name, value)
-
-
-def _schema(name: str, value: Any) -> None:
-    _source(name, value)
-    _not_blank(name, value)
-
-
-def _source(name: str, value: Any) -> None:
-    """What a text of queries lacks, its reader says."""
-    _spelled(name, value, "text or a path")
-
-
-def _spelled(name: str, value: Any, wanted: str) -> None:
-    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise _wrong(name, value, wanted)
-    _text(name, os.fspath(value))
-
-
-def _not_blank(name: str, value: Any) -> None:
+def _not_blank(name: str, value: str | os.PathLike[str]) -> None:
     if not os.fspath(value).strip():
         raise InputError(f"{name} is empty")
 
 
-def _mapping(name: str, value: Any) -> None:
-    if not isinstance(value, Mapping):
-        raise _wrong(name, value, "a dict")
+def _path_keys(name: str, value: Mapping[Any, str]) -> None:
     for key in value:
-        _text(f"a key of {name}", key)
+        if not isinstance(key, str) and not _is_path(key):
+            raise InputError(f"a key of {name} must be a path, not {type(key).__name__}")
+        _not_blank(f"a key of {name}", key)
 
 
-def _names(name: str, value: Any) -> None:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise _wrong(name, value, "a list of names")
+def at_least(least: int) -> Marker:
+    """The smallest number that a parameter takes."""
+
+    def check(name: str, value: float) -> None:
+        if not value >= least:
+            raise InputError(f"{name} must be at least {least}")
+
+    return Marker(check)
 
 
-def _types_of_files(name: str, value: Any) -> None:
-    if not isinstance(value, Mapping):
-        raise _wrong(name, value, "a dict of types by file name")
-    for file in value:
-        _path(f"a key of {name}", file)
-
-
-def _function(name: str, value: Any) -> None:
-    if not callable(value):
-        raise _wrong(name, value, "a function")
-
-
-def _wrong(name: str, value: Any, wanted: str) -> InputError:
-    return InputError(f"{name} must be {wanted}, not {type(value).__name__}")
-
-
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "uri": _path,
-    "schema": _schema,
-    "source": _source,
-    "rejects": _path,
-    "dest": _path,
-    "branch": _text,
-    "from_branch": _text,
-    "name": _text,
-    "commit": _text,
-    "commit_id": _text,
-    "if_commit": _text,
-    "tag": _text,
-    "type_name": _text,
-    "entity_id": _text,
-    "property_name": _text,
-    "actor": _actor,
-    "idempotency_key": _label,
-    "version": _whole,
-    "max_rejects": _whole,
-    "max_rows": _whole,
-    "max_memory": _whole_or_none,
-    "timeout": _number,
-    "at": _moment,
-    "offset": _whole,
-    "length": _whole,
-    "rows": _mapping,
-    "storage_options": _mapping,
-    "values": _mapping,
-    "types": _names,
-    "load.types": _types_of_files,
-    "columns": _names,
-    "properties": _names,
-    "resume": _path,
-    "requests_per_minute": _number,
-    "tokens_per_minute": _number,
-    "progress": _function,
-    "points": _names,
-    "keep": _whole,
-}
+Actor = Annotated[str, Marker(_actor)]
+"""Who writes, as a commit records it."""
+Label = Annotated[str, Marker(_label)]
+"""A text of 1 to 1,000 characters that is not blank."""
+Location = Annotated[str | os.PathLike[str], Marker(_not_blank, "a path")]
+"""A path or an address."""
+SchemaSource = Annotated[str | os.PathLike[str], Marker(_not_blank, "text or a path")]
+"""A schema: its text, or the path of a ``.pg`` file."""
+QuerySource = Annotated[str | os.PathLike[str], Marker(None, "text or a path")]
+"""Queries: their text, or the path of a ``.gq`` file."""
+TypesByFile = Annotated[Mapping[Any, str], Marker(_path_keys, "a dict of types by file name")]
+"""The type of each file, by its path."""
+Natural = Annotated[int, at_least(0)]
+"""A whole number, zero or more."""
+Positive = Annotated[int, at_least(1)]
+"""A whole number, one or more."""

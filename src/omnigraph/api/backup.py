@@ -1,15 +1,13 @@
-"""Graphs made from backups and from other graphs: what users call without a graph at hand."""
+"""Restoring a backup, cloning a graph, and the points of a backup: called without a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from os import PathLike
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from omnigraph.api.addresses import durability_of, root_of
-from omnigraph.api.arguments import public
-from omnigraph.api.maintenance import concurrency
+from omnigraph.api.arguments import Location, Natural, public
+from omnigraph.api.handle import parse_location
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
@@ -28,51 +26,48 @@ Progress: TypeAlias = Callable[[CopyProgress], None]
 
 @public
 def restore(
-    backup: str | PathLike[str],
-    uri: str | PathLike[str],
+    backup: Location,
+    uri: Location,
     *,
     point: str | None = None,
     storage_options: Options = None,
     backup_options: Options = None,
-    durability: Durability | str = Durability.DISK,
-    progress: Progress | None = None,
+    durability: Durability | Literal["disk", "os"] = Durability.DISK,
+    on_progress: Progress | None = None,
 ) -> CopyReport:
     """Make a graph from a backup: its newest point, or one by its id.
 
     The graph has everything that the original had at that moment: branches, commits, tags,
-    receipts. There must be none at ``uri`` yet. A restore that was interrupted is gone on with by
-    the same call. ``backup_options`` are the storage options of the backup, where they are not
-    those of the graph.
+    receipts. There must be no graph at ``uri`` yet. The same call resumes an interrupted restore.
+    ``backup_options`` are the storage options of the backup, by default those of the graph.
     """
     store = _backup_at(backup, storage_options if backup_options is None else backup_options)
-    dest = _destination(uri, storage_options, durability, progress)
+    dest = _destination(uri, storage_options, durability, on_progress)
     return restore_point(store, find_point(store, point), dest)
 
 
 @public
 def clone(
-    uri: str | PathLike[str],
-    dest: str | PathLike[str],
+    uri: Location,
+    dest: Location,
     *,
     storage_options: Options = None,
     dest_options: Options = None,
-    durability: Durability | str = Durability.DISK,
-    progress: Progress | None = None,
+    durability: Durability | Literal["disk", "os"] = Durability.DISK,
+    on_progress: Progress | None = None,
 ) -> CopyReport:
     """Make an independent copy of a graph as it is now, with its history and branches.
 
-    ``dest_options`` are the storage options of the copy, where they are not those of the graph.
+    ``dest_options`` are the storage options of the copy, by default those of the graph.
     """
-    store = GraphStore(root_of(uri, storage_options))
+    store = GraphStore(parse_location(uri, storage_options, Settings.from_environ()))
     open_contract(store, writable=True)
     options = storage_options if dest_options is None else dest_options
-    return clone_graph(store, _destination(dest, options, durability, progress))
+    return clone_graph(store, _destination(dest, options, durability, on_progress))
 
 
 @public
-def backup_points(
-    backup: str | PathLike[str], *, storage_options: Options = None
-) -> list[BackupPoint]:
+def backup_points(backup: Location, *, storage_options: Options = None) -> list[BackupPoint]:
     """The points of a backup, oldest first."""
     store = _backup_at(backup, storage_options)
     return [read_point(store, point) for point in list_points(store)]
@@ -80,29 +75,29 @@ def backup_points(
 
 @public
 def prune_backup(
-    backup: str | PathLike[str],
+    backup: Location,
     *,
     points: Sequence[str] = (),
-    keep: int | None = None,
+    keep: Natural | None = None,
     older_than: timedelta | float | None = None,
     allow_empty: bool = False,
     dry_run: bool = False,
     storage_options: Options = None,
 ) -> PruneReport:
-    """Remove points of a backup, and the files that no other point needs.
+    """Remove points of a backup, and the files that only they need.
 
-    Points go by their ids, or those that are not among the newest ``keep`` and are older than
-    ``older_than`` (seconds, or a ``timedelta``); with both limits, a point has to be behind both.
-    The last point stays unless ``allow_empty``. ``dry_run`` removes nothing and says what would go.
-    A prune that was interrupted is finished by the next prune or backup.
+    Points are selected by their ids, or as not among the newest ``keep`` and older than
+    ``older_than`` (seconds, or a ``timedelta``); with both limits, a point has to exceed both.
+    The last point stays unless ``allow_empty``. ``dry_run`` removes nothing and reports what would
+    be removed. The next prune or backup completes an interrupted prune.
     """
     age = span("older_than", older_than)
     policy = PrunePolicy(tuple(points), keep, age, allow_empty)
     return prune(_backup_at(backup, storage_options), policy, dry_run=dry_run)
 
 
-def _backup_at(place: str | PathLike[str], options: Options) -> ObjectStore:
-    root = root_of(place, options)
+def _backup_at(backup: Location, options: Options) -> ObjectStore:
+    root = parse_location(backup, options, Settings.from_environ())
     if root.is_missing():
         # Opening the object store would make the directory.
         raise NotFound(f"there is no backup at '{root.uri}'", hint="check the location")
@@ -110,14 +105,12 @@ def _backup_at(place: str | PathLike[str], options: Options) -> ObjectStore:
 
 
 def _destination(
-    uri: str | PathLike[str],
+    uri: Location,
     options: Options,
-    durability: Durability | str,
-    progress: Progress | None,
+    durability: Durability | Literal["disk", "os"],
+    on_progress: Progress | None,
 ) -> CopyDestination:
-    return CopyDestination(
-        root_of(uri, options),
-        durability_of(durability),
-        concurrency(Settings.from_environ()),
-        progress or ignore_progress,
-    )
+    settings = Settings.from_environ()
+    root = parse_location(uri, options, settings)
+    many = settings.maintenance_concurrency
+    return CopyDestination(root, Durability(durability), many, on_progress or ignore_progress)

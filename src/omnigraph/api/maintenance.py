@@ -1,20 +1,19 @@
-"""``graph.maintenance``: keeping a graph quick, on this machine or on Spark."""
+"""``graph.maintenance``: upkeep of a graph; and verify for one that does not open any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TypeAlias
 
-from omnigraph.api.addresses import root_of
-from omnigraph.api.arguments import ENGINES, public
-from omnigraph.api.verify import VerifyProgress, run_verify
-from omnigraph.commit.names import normal_branch
-from omnigraph.commit.schema.history import schema_at
-from omnigraph.errors import InputError
-from omnigraph.logs import logger
+from omnigraph.api.arguments import Actor, Location, public
+from omnigraph.api.engines import OPTIMIZE_BYTES, Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Handle, parse_location
+from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import GraphNotFound
 from omnigraph.maintain.backup.copy import CopyProgress, ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
@@ -23,22 +22,11 @@ from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.run import OptimizeReport, Optimizing
-from omnigraph.maintain.optimize.upkeep import Survey, Tell, threads
+from omnigraph.maintain.optimize.upkeep import Tell, threads
 from omnigraph.maintain.repair import RepairReport, repair
-from omnigraph.maintain.units import format_bytes
-from omnigraph.maintain.verify import VerifyReport
+from omnigraph.maintain.verify import VerifyReport, verify
 from omnigraph.settings import Settings
 from omnigraph.write.reentrancy import guard_callback
-
-if TYPE_CHECKING:
-    from omnigraph.api.graph import Graph
-    from omnigraph.spark.session.resolve import SparkLike
-
-_LOG = logger("omnigraph")
-
-SPARK_BYTES = 4 << 30
-"""From so many bytes of tables on, an optimize that may choose runs on Spark."""
-CONCURRENCY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,92 +38,95 @@ class OptimizeProgress:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """How far a verify is: of its present phase, so many shares of so many."""
+
+    phase: str
+    done: int
+    total: int
+
+
 Progress: TypeAlias = Callable[[OptimizeProgress], None]
 
 
 class GraphMaintenance:
-    """``graph.maintenance``"""
+    """The upkeep of a graph, as ``graph.maintenance``."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
 
     @public
     def optimize(
         self,
         branch: str = "main",
         *,
-        engine: Literal["auto", "local", "spark"] = "auto",
+        engine: Engine = "auto",
         spark: SparkLike = None,
         if_needed: bool = False,
         policy: MaintenancePolicy | None = None,
-        progress: Progress | None = None,
-        actor: str | None = None,
+        on_progress: Progress | None = None,
+        actor: Actor | None = None,
     ) -> OptimizeReport:
-        """Put small parts of tables together, remove deleted rows from them, complete indexes.
+        """Compact small fragments, drop deleted rows from them, and complete indexes.
 
-        What the graph holds stays the same, and so do its earlier versions. All tables that a
-        branch owns are published in one commit; when there is nothing to do, there is none.
-        ``if_needed`` leaves alone what would gain little, by a ``policy``.
+        The content of the graph stays the same, and so do its earlier versions. All tables that a
+        branch owns are published in one commit; without anything to do there is none.
+        ``if_needed`` skips tables that would gain little, by a ``policy``.
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 4 GiB of tables
-        on. ``spark`` is a session to use, or how to start one.
+        on, or when ``spark``, a session or a way to start one, is passed.
         """
-        if engine not in ENGINES:
-            raise InputError(
-                f"'{engine}' is no engine for this", hint=f"use one of {', '.join(ENGINES)}"
-            )
-        graph = self._graph
-        contract = graph._writable()
-        settings = Settings.from_environ()
-        many = concurrency(settings)
-        tell = None if progress is None else _told(graph.uri, progress)
+        handle = self._handle
+        contract = handle.write()
+        tell = None if on_progress is None else _told(handle.uri, on_progress)
         work = Optimizing(
-            graph._store,
+            handle.store,
             contract.catalog,
             normal_branch(branch),
-            actor=actor or graph._actor,
+            actor=handle.writer(actor),
             if_needed=if_needed,
             policy=policy or DEFAULT_POLICY,
         )
-        found = work.look()
-        if engine == "auto":
-            engine = _chosen(found, has_spark=spark is not None)
-        if engine == "local" or not found:
-            return work.run(found, threads(many, tell))
+        surveys = work.look()
+        size = sum(survey.size for survey in surveys)
+        if not surveys or not runs_on_spark(engine, spark, size, OPTIMIZE_BYTES, "tables"):
+            return work.run(surveys, threads(handle.settings.maintenance_concurrency, tell))
         from omnigraph.spark.optimize import executors
-        from omnigraph.spark.session.resolve import resolve_spark
 
-        with resolve_spark(spark, settings.spark_options()) as running:
-            return work.run(found, executors(running, tell))
+        with handle.spark.start(spark) as running:
+            return work.run(surveys, executors(running, tell))
 
     @public
     def repair(
         self, branch: str = "main", *, confirm: bool = False, force: bool = False
     ) -> RepairReport:
-        """Find tables that were written past the graph; ``confirm`` takes over what changed no row.
+        """Find tables with versions that the manifest does not know; ``confirm`` adopts them.
 
-        What did change rows is refused, unless ``force`` is given too. Data is never rewritten.
+        Versions that changed rows are refused, unless ``force`` is given too. Data is never
+        rewritten.
         """
-        self._graph._writable()
-        return repair(self._graph._store, normal_branch(branch), confirm=confirm, force=force)
+        self._handle.write()
+        return repair(self._handle.store, normal_branch(branch), confirm=confirm, force=force)
 
     @public
     def backup(
         self,
-        dest: str | PathLike[str],
+        dest: Location,
         *,
         storage_options: Mapping[str, str] | None = None,
-        progress: Callable[[CopyProgress], None] | None = None,
+        on_progress: Callable[[CopyProgress], None] | None = None,
     ) -> BackupReport:
         """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
 
-        Readers and writers are not blocked. A further backup to the same location adds a point and
-        copies only new files; ``omnigraph.restore`` creates a graph from a point.
+        Readers and writers are not blocked. A further backup to the same destination adds a point
+        and copies only new files; ``omnigraph.restore`` makes a graph of a point.
         """
-        place = root_of(dest, storage_options)
-        self._graph._writable()
-        many = concurrency(Settings.from_environ())
-        return create_backup(self._graph._store, place, many, progress or ignore_progress)
+        settings = self._handle.settings
+        root = parse_location(dest, storage_options, settings)
+        self._handle.write()
+        many = settings.maintenance_concurrency
+        return create_backup(self._handle.store, root, many, on_progress or ignore_progress)
 
     @public
     def cleanup(
@@ -146,38 +137,36 @@ class GraphMaintenance:
         dry_run: bool = False,
         min_age: timedelta | float | None = None,
         feed_retention: timedelta | float | None = None,
-        progress: Progress | None = None,
+        on_progress: Progress | None = None,
     ) -> CleanupReport:
-        """Remove old versions of all tables on all branches, and what dead writers left.
+        """Remove old versions of all tables on all branches, and files of processes that died.
 
-        A version goes when it is not among the newest ``keep_versions`` of its table, is older
-        than ``older_than`` (seconds, or a ``timedelta``), and nobody needs it: no branch, tag,
-        merge, open snapshot, or running write. One of the two limits is enough; with both, it
-        has to be behind both. ``dry_run`` removes nothing and tells what would go.
+        A version is removed when it is not among the newest ``keep_versions`` of its table, is
+        older than ``older_than`` (seconds, or a ``timedelta``), and no branch, tag, merge, open
+        snapshot or running write needs it. One of the two limits is enough; with both, a version
+        has to exceed both. ``dry_run`` removes nothing and reports what would be removed.
 
-        Nothing goes that anybody may have read within ``min_age``: an hour, and a day for files
-        that no version names. Zero is for a graph that nobody else has open.
-        ``feed_retention`` keeps what a change feed tells of that time.
+        Versions that may have been read within ``min_age`` stay: an hour by default, and a day for
+        orphaned files. Zero is for a graph that nobody else has open. ``feed_retention`` keeps the
+        change feed of that time.
         """
         policy = policy_of(keep_versions, older_than, min_age, feed_retention)
-        self._graph._writable()
-        tell = None if progress is None else _told(self._graph.uri, progress)
-        force = threads(concurrency(Settings.from_environ()), tell)
-        return clean_up(self._graph._store, policy, force.run, dry_run=dry_run)
+        self._handle.write()
+        tell = None if on_progress is None else _told(self._handle.uri, on_progress)
+        force = threads(self._handle.settings.maintenance_concurrency, tell)
+        return clean_up(self._handle.store, policy, force.run, dry_run=dry_run)
 
     @public
     def doctor(
-        self, branch: str | None = None, *, policy: MaintenancePolicy | None = None
+        self, branch: str = "main", *, policy: MaintenancePolicy | None = None
     ) -> DoctorReport:
-        """How the graph is, on one page, and what to run; ``str()`` draws it.
+        """The health of the graph on one page, and the commands to run; ``str()`` draws it.
 
-        Changes nothing and reads no rows; for a graph that is open to read too.
+        Changes nothing and reads no rows; works on a graph that is open for reading too.
         """
-        graph = self._graph
-        contract, store = graph._checked(), graph._store
-        name = normal_branch(branch)
-        catalog = schema_at(store, contract, store.manifest(name).current())
-        return examine(store, catalog, name, policy or DEFAULT_POLICY)
+        catalog = self._handle.read(SnapshotRef(branch)).catalog
+        policy = policy or DEFAULT_POLICY
+        return examine(self._handle.store, catalog, normal_branch(branch), policy)
 
     @public
     def verify(
@@ -185,49 +174,53 @@ class GraphMaintenance:
         branch: str | None = None,
         *,
         checksums: bool = True,
-        progress: Callable[[VerifyProgress], None] | None = None,
+        on_progress: Callable[[VerifyProgress], None] | None = None,
     ) -> VerifyReport:
-        """Look whether the graph is what it says it is, down to its bytes; changes nothing.
+        """Check the integrity of one branch, or of all, down to the bytes; changes nothing.
 
-        Without a ``branch`` all of them. ``checksums=False`` leaves the bytes of files alone and
-        looks at tables, rows, indexes and history only.
+        ``checksums=False`` does not read whole files and checks tables, rows, indexes and history
+        only.
         """
-        self._graph._check_open()
-        return run_verify(self._graph._store, branch, checksums=checksums, progress=progress)
+        self._handle.check_open()
+        return _verify(self._handle.store, self._handle.settings, branch, checksums, on_progress)
 
 
-def concurrency(settings: Settings) -> int:
-    """How many shares of work this process does at once."""
-    text = settings.maintenance_concurrency
-    if not text:
-        return CONCURRENCY
-    if not text.isdecimal() or not int(text):
-        raise InputError(
-            f"OMNIGRAPH_MAINTENANCE_CONCURRENCY is '{text}'", hint="set it to a number above 0"
+@public
+def verify_graph(
+    uri: Location,
+    branch: str | None = None,
+    *,
+    checksums: bool = True,
+    storage_options: Mapping[str, str] | None = None,
+    on_progress: Callable[[VerifyProgress], None] | None = None,
+) -> VerifyReport:
+    """``graph.maintenance.verify`` for a graph that is too damaged to be opened."""
+    settings = Settings.from_environ()
+    store = GraphStore(parse_location(uri, storage_options, settings))
+    if not store.schema_files.present() and not store.objects.exists("__manifest"):
+        raise GraphNotFound(
+            f"there is no graph at '{store.root.uri}'", hint="create one with Graph.init"
         )
-    return int(text)
+    return _verify(store, settings, branch, checksums, on_progress)
+
+
+def _verify(
+    store: GraphStore,
+    settings: Settings,
+    branch: str | None,
+    checksums: bool,
+    on_progress: Callable[[VerifyProgress], None] | None,
+) -> VerifyReport:
+    def tell(phase: str, done: int, total: int) -> None:
+        if on_progress is not None:
+            on_progress(VerifyProgress(phase, done, total))
+
+    name = None if branch is None else branch_label(normal_branch(branch))
+    many = settings.maintenance_concurrency
+    return verify(store, name, checksums=checksums, many=many, tell=tell)
 
 
 def _told(uri: str, progress: Progress) -> Tell:
     """A callback that may not write to the graph while it runs."""
     told = guard_callback(uri, progress)
     return lambda phase, done, total: told(OptimizeProgress(phase, done, total))
-
-
-def _chosen(found: Sequence[Survey], *, has_spark: bool) -> Literal["local", "spark"]:
-    """Spark for many bytes of tables, if it is there; that it starts is said in one line."""
-    size = sum(each.size for each in found)
-    if size < SPARK_BYTES:
-        return "local"
-    from omnigraph.spark.session.resolve import is_installed
-
-    if not has_spark and not is_installed():
-        _LOG.warning(
-            f"{format_bytes(size)} of tables; Spark is not installed, so one process does the work"
-        )
-        return "local"
-    _LOG.warning(
-        f"{format_bytes(size)} of tables, so Spark does the work "
-        f"(from {format_bytes(SPARK_BYTES)} on)"
-    )
-    return "spark"

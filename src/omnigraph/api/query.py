@@ -1,29 +1,27 @@
-"""Running reads for the handle: a plan on a snapshot, as a ``Result``; explain and profile."""
+"""Running queries on a snapshot: their rows as a ``Result``, their plan, their profile."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.api.arguments import ENGINES
+from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.removed_snapshots import detect_removal
-from omnigraph.commit.snapshot_leases import SnapshotLease
-from omnigraph.errors import InputError
 from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
+from omnigraph.lang.query.params import convert_params
 from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
     Expand,
-    MutationPlan,
     NodeScan,
     PlanStep,
     ReadPlan,
@@ -36,79 +34,40 @@ from omnigraph.read.estimate import estimates
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run, StepReport
-from omnigraph.read.strategy import TraversalMode, TraversalSettings
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
-from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.resolve import SparkLike
-
-
-class BoundQuery(NamedTuple):
-    """A compiled read and the values of its parameters."""
-
-    prepared: PreparedQuery
-    values: Mapping[str, typed.Value]
-
-
-class WarmSpark:
-    """The Spark of a handle: what it started stays until the handle is closed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: SparkEngine | None = None
-
-    def open(self, spark: SparkLike) -> SparkEngine:
-        """A handle of Spark for one query."""
-        from omnigraph.spark.session.resolve import resolve_spark
-
-        usual = Settings.from_environ().spark_options()
-        with self._lock:
-            if self._kept is not None and not self._kept.is_alive:
-                self._kept.close()
-                self._kept = None
-            found = resolve_spark(spark, usual)
-            if self._kept is None and found.owns:
-                self._kept = resolve_spark(spark, usual)
-            return found
-
-    def close(self) -> None:
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.close()
-
-
-def check_engine(engine: str) -> None:
-    if engine not in ENGINES:
-        raise InputError(f"'{engine}' is no query engine", hint=f"use one of {', '.join(ENGINES)}")
 
 
 def run_query(
-    context: QueryContext,
-    query: BoundQuery,
+    handle: Handle,
+    context: SnapshotContext,
+    source: str | PathLike[str],
+    name: str | None,
+    params: Mapping[str, Any] | None,
     limits: Limits,
-    target: Mapping[str, str],
-    spark: SparkEngine | None = None,
+    spark: SparkEngine | None,
 ) -> Result:
-    """The rows of a plan. What is wrong with it shows now, not when rows are pulled.
+    """The rows of a query. An error shows now, not when rows are pulled.
 
-    With a handle of Spark it runs there; the handle is closed with the result.
+    With an engine of Spark it runs there; the engine is closed with the result.
     """
-    plan, info = query.prepared.bind(query.values), query.prepared.info
-    guard = ResourceGuard(limits)
-    lease = SnapshotLease(context.store.root.uri, context.snapshot)
     try:
+        prepared = handle.plans.read(context.catalog, source, name)
+        plan = prepared.bind(convert_params(prepared.plan.params, params))
+        guard = ResourceGuard(limits)
         guard.check()
+        inputs = handle.query_context(context)
         if spark is None:
-            batches = _lasting(context, execute(Run(context, guard, info), plan))
+            batches = _lasting(inputs, execute(Run(inputs, guard, prepared.info), plan))
             with GATE:
                 first = next(batches, None)
         else:
             from omnigraph.spark.query.run import execute_on_spark
 
-            batches = _lasting(context, execute_on_spark(spark, context, plan, info, guard))
+            rows = execute_on_spark(spark, inputs, plan, prepared.info, guard)
+            batches = _lasting(inputs, rows)
             first = next(batches, None)
     except BaseException:
         if spark is not None:
@@ -116,25 +75,25 @@ def run_query(
         raise
     return Result(
         columns_of(plan),
-        _again(first, batches, lease),
+        _again(first, batches, context),
         query_name=plan.name,
-        target=target,
+        target=context.target,
         links=links_of(plan),
         close=None if spark is None else spark.close,
-        schema=info.schema,
+        schema=prepared.info.schema,
     )
 
 
-def _lasting(context: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _lasting(inputs: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what cleanup removed under them is said as such."""
-    with detect_removal(context.store, context.snapshot):
+    with detect_removal(inputs.store, inputs.snapshot):
         yield from batches
 
 
 def _again(
-    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], lease: SnapshotLease
+    first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], context: SnapshotContext
 ) -> Iterator[pa.RecordBatch]:
-    """All batches; the snapshot that they come from is in use until the last."""
+    """All batches; the context keeps their snapshot in use until the last."""
     if first is not None:
         yield first
     yield from rest
@@ -168,29 +127,6 @@ def links_of(plan: ReadPlan) -> list[Link]:
     return found
 
 
-def traversal_settings(settings: Settings) -> TraversalSettings:
-    """From the environment; what makes no sense there is refused."""
-    mode = settings.traversal_mode.lower()
-    if mode not in ("", "auto", *TraversalMode):
-        raise InputError(
-            f"OMNIGRAPH_TRAVERSAL_MODE is '{settings.traversal_mode}'",
-            hint="set it to indexed, csr or auto",
-        )
-    return TraversalSettings(
-        TraversalMode(mode) if mode in tuple(TraversalMode) else None,
-        _count("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", settings.indexed_max_hops, 6),
-        _count("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", settings.indexed_max_frontier, 1024),
-    )
-
-
-def _count(variable: str, text: str, default: int) -> int:
-    if not text:
-        return default
-    if not text.isdecimal():
-        raise InputError(f"{variable} is '{text}'", hint="set it to a whole number")
-    return int(text)
-
-
 # -- explain and profile ----------------------------------------------------------------------
 
 
@@ -208,13 +144,19 @@ class Explanation:
         return dict(self.data)
 
 
-def explain_plan(context: QueryContext, compiled: PreparedQuery | MutationPlan) -> Explanation:
-    """A plan, and what it would do on a snapshot; nothing runs."""
+def explain_query(
+    handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
+) -> Explanation:
+    """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
+    compiled, inputs = (
+        handle.plans.any(context.catalog, source, name),
+        handle.query_context(context),
+    )
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
     plan = compiled.plan
-    with detect_removal(context.store, context.snapshot):
-        expected = estimates(Run(context, ResourceGuard(Limits()), compiled.info), compiled.ready)
+    with detect_removal(inputs.store, inputs.snapshot):
+        expected = estimates(Run(inputs, ResourceGuard(Limits()), compiled.info), compiled.ready)
     lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
     return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
 
@@ -228,14 +170,26 @@ def _facts(note: Mapping[str, Any]) -> str:
     return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 
 
-def profile_plan(context: QueryContext, query: BoundQuery, limits: Limits) -> Explanation:
-    """Run a plan to its end, and say what each step did."""
-    plan, shown = query.prepared.bind(query.values), bind(query.prepared.plan, query.values)
+def profile_query(
+    handle: Handle,
+    context: SnapshotContext,
+    source: str | PathLike[str],
+    name: str | None,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+) -> Explanation:
+    """Run a query to its end, and report the work of each step."""
+    prepared, inputs = (
+        handle.plans.read(context.catalog, source, name),
+        handle.query_context(context),
+    )
+    values = convert_params(prepared.plan.params, params)
+    plan, shown = prepared.bind(values), bind(prepared.plan, values)
     guard = ResourceGuard(limits)
-    run = Run(context, guard, query.prepared.info, profiled=True)
+    run = Run(inputs, guard, prepared.info, profiled=True)
     start = time.perf_counter()
     rows = size = 0
-    for batch in _lasting(context, execute(run, plan)):
+    for batch in _lasting(inputs, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
     steps = _in_order(plan.pipeline, run.reports)

@@ -1,75 +1,88 @@
-"""The graph at one moment, as users read it."""
+"""The graph at one moment: everything that reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.api.arguments import public
+import omnigraph
+from omnigraph.api.arguments import Location, Natural, QuerySource, public
+from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Handle, SnapshotContext
+from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.removed_snapshots import detect_removal
-from omnigraph.commit.snapshot import Pin, Snapshot
-from omnigraph.commit.snapshot_leases import SnapshotLease
-from omnigraph.commit.store import GraphStore
+from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import python_values
+from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.result.result import Result
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
-
-if TYPE_CHECKING:
-    from omnigraph.lang.schema.catalog import Catalog
 
 BLOB_PIECE = 4 << 20
 """How much of a Blob is read at once unless the caller says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlobFacts:
-    """What is known of a Blob without reading it."""
+class BlobInfo:
+    """A Blob without its bytes."""
 
     size: int
     uri: str | None = None
-    """Where it lies, when it is not kept with the graph."""
+    """The address of a Blob that is not stored with the graph."""
 
 
 class GraphSnapshot:
-    """The graph at one moment. Reading it never sees anything newer."""
+    """The graph at one moment, from ``graph.snapshot``. It never shows anything newer."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, snapshot: Snapshot) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._snapshot = snapshot
-        self._lease = SnapshotLease(store.root.uri, snapshot)
+    def __init__(self, handle: Handle, context: SnapshotContext) -> None:
+        self._handle = handle
+        self._context = context
+        self._store = handle.store
+
+    # -- which one -----------------------------------------------------------------------
 
     @property
     def branch(self) -> str:
-        return branch_label(self._snapshot.branch)
+        """The branch that the snapshot was taken of."""
+        return branch_label(self._context.snapshot.branch)
 
     @property
     def version(self) -> int:
-        return self._snapshot.manifest_version
+        """The version of the manifest of that branch."""
+        return self._context.snapshot.manifest_version
 
     @property
     def commit_id(self) -> str | None:
-        head = self._snapshot.head
+        """The newest commit that the snapshot shows."""
+        head = self._context.snapshot.head
         return None if head is None else head.commit_id
 
     @property
     def snapshot_id(self) -> str:
-        """A name for exactly this state of this life of the branch."""
-        tag = f":etag:{self._snapshot.e_tag}" if self._snapshot.e_tag else ""
-        return f"manifest:{self.branch}:v{self.version}{tag}"
+        """An id of exactly this state; a branch that is deleted and made again gets others."""
+        e_tag = self._context.snapshot.e_tag
+        return f"manifest:{self.branch}:v{self.version}{f':etag:{e_tag}' if e_tag else ''}"
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types of the schema at this moment."""
+        return self._context.catalog
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
-        """For each table its place, its version, the branch that owns that version, its rows."""
+        """For each table its path, its version, the branch that owns that version, its rows."""
         return {
             key: {
                 "path": pin.location,
@@ -77,12 +90,151 @@ class GraphSnapshot:
                 "branch": branch_label(pin.branch),
                 "rows": pin.row_count,
             }
-            for key, pin in self._snapshot.pins.items()
+            for key, pin in self._context.snapshot.pins.items()
         }
+
+    # -- queries -------------------------------------------------------------------------
+
+    @public
+    def query(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        max_memory: int | None = MEMORY,
+        cancel: Cancel | None = None,
+    ) -> Result:
+        """Run a query that reads; see ``Graph.query`` for the parameters."""
+        limits = Limits(timeout, max_rows, max_memory, cancel)
+        on_spark = runs_on_spark(engine, spark)
+        self._handle.check()
+        with self._handle.turn(on_spark=on_spark):
+            started = self._handle.spark.open(spark) if on_spark else None
+            return run_query(self._handle, self._context, source, name, params, limits, started)
+
+    @public
+    def explain(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        profile: bool = False,
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
+    ) -> Explanation:
+        """The plan of a query or a mutation, which does not run.
+
+        With ``profile`` a query does run, and the plan has the rows, the time and the storage
+        operations of each step.
+        """
+        self._handle.check()
+        if not profile:
+            return explain_query(self._handle, self._context, source, name)
+        limits = Limits(timeout, cancel=cancel)
+        return profile_query(self._handle, self._context, source, name, params, limits)
+
+    @public
+    def diff(
+        self,
+        other: GraphSnapshot,
+        *,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+        summary: bool = False,
+    ) -> omnigraph.Diff:
+        """The net changes from this snapshot to another one of the same graph.
+
+        Changed types and properties first, then every row before and after; only numbers of rows
+        with ``summary``. ``kinds`` (node, edge), ``types`` and ``ops`` (insert, update, delete,
+        schema) restrict what is compared.
+        """
+        from omnigraph.commit.schema.history import identified
+        from omnigraph.merge.change_filter import ChangeFilter
+        from omnigraph.merge.diff import State, find_diff
+
+        self._handle.check()
+        before, after = self._context, context_of(other, self._handle)
+        store = self._store
+
+        def state(context: SnapshotContext) -> State:
+            snapshot = context.snapshot
+            return State(snapshot, identified(store, snapshot, context.catalog))
+
+        wanted = ChangeFilter.of(kinds, types, ops)
+        with (
+            detect_removal(self._store, before.snapshot),
+            detect_removal(self._store, after.snapshot),
+        ):
+            return find_diff(store, state(before), state(after), wanted, summary=summary)
+
+    # -- all rows ------------------------------------------------------------------------
+
+    @overload
+    def export(
+        self,
+        dest: None = None,
+        format: Literal["ndjson"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+    ) -> Iterator[str]: ...
+    @overload
+    def export(
+        self,
+        dest: str | PathLike[str],
+        format: Literal["ndjson", "parquet"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+    ) -> int: ...
+    @public
+    def export(
+        self,
+        dest: Location | None = None,
+        format: Literal["ndjson", "parquet"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+    ) -> Iterator[str] | int:
+        """Write all rows out, in a form that ``Graph.load`` reads back exactly.
+
+        Without ``dest`` an iterator over JSON lines is returned; with it, a file of them or a
+        directory of Parquet files is written, and the number of rows returned. On Spark a
+        directory is written in either format, several files for each type.
+        """
+        from omnigraph.write.export import Export
+
+        self._handle.check()
+        context = self._context
+        job = Export(self._store, context.catalog, context.snapshot, types)
+        if runs_on_spark(engine, spark):
+            if dest is None:
+                raise InputError("an export on Spark needs a directory", hint="pass dest")
+            from omnigraph.spark.export import export_files
+            from omnigraph.spark.load.run import task_executor
+
+            with self._handle.spark.start(spark) as running:
+                run = task_executor(running)
+                return export_files(job, context.catalog, Path(dest), format, run)
+        if format == "parquet":
+            if dest is None:
+                raise InputError("a Parquet export needs a directory", hint="pass dest")
+            return job.write_parquet(Path(dest))
+        return job.lines() if dest is None else job.write_lines(Path(dest))
+
+    # -- rows of a type ------------------------------------------------------------------
 
     @public
     def count(self, type_name: str) -> int:
-        """How many nodes or edges of a type there are."""
+        """The number of nodes or edges of a type."""
         return self._pin(type_name).row_count
 
     @public
@@ -90,76 +242,53 @@ class GraphSnapshot:
         self,
         type_name: str,
         columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
+        filter: pc.Expression | None = None,
     ) -> pa.Table:
-        """The rows of a type as an Arrow table, in no promised order."""
-        with self._lasting():
-            return self._table(type_name, columns, condition).read(columns, condition)
+        """The rows of a type as an Arrow table, in no particular order."""
+        with self._reading():
+            return self._table(type_name, columns, filter).read(columns, filter)
 
     @public
     def scan(
         self,
         type_name: str,
         columns: Sequence[str] | None = None,
-        condition: pc.Expression | None = None,
+        filter: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As ``read``, batch by batch."""
-        with self._lasting():
-            table = self._table(type_name, columns, condition)
+        """The rows of a type batch by batch, in no particular order."""
+        with self._reading():
+            table = self._table(type_name, columns, filter)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with self._lasting():
-                yield from table.scan(columns, condition)
+            with self._reading():
+                yield from table.scan(columns, filter)
 
         return batches()
 
     @public
-    def read_blob(
-        self,
-        type_name: str,
-        entity_id: str,
-        property_name: str,
-        offset: int = 0,
-        length: int | None = None,
-    ) -> bytes | None:
-        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
-        if offset < 0 or (length is not None and length < 0):
-            raise InputError("offset and length cannot be negative")
-        with self._lasting():
-            table, row = self._blob_row(type_name, entity_id, property_name)
-            size = table.blob_size(property_name, row)
-            if size is None:
-                return None
-            wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
-            return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+    def dataset(self, type_name: str) -> omnigraph.ReadOnlyDataset:
+        """The table of a type as a Lance dataset at this version, for DuckDB, Polars, Daft or Ray.
 
-    @public
-    def blob_facts(self, type_name: str, entity_id: str, property_name: str) -> BlobFacts | None:
-        """How large a Blob is and where it lies; none when it is null."""
-        with self._lasting():
-            table, row = self._blob_row(type_name, entity_id, property_name)
-            found = table.blob_place(property_name, row)
-        return None if found is None else BlobFacts(*found)
+        It is read only: every method that writes raises ``ReadOnly``.
+        """
+        from omnigraph.storage.tables.read_only import open_read_only
 
-    def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:
-        """The table of a type, and the row that has a Blob."""
-        prop = find_type(self._catalog, type_name).properties.get(property_name)
-        if prop is None or prop.type.scalar is not Scalar.BLOB:
-            raise InputError(f"{type_name}.{property_name} is not a Blob")
-        table = self._store.table(self._pin(type_name))
-        rows = table.read(["id"], pc.field("id") == entity_id, row_ids=True)
-        if not rows.num_rows:
-            raise EntityNotFound(f"there is no {type_name} '{entity_id}'")
-        return table, rows["_rowid"][0].as_py()
+        pin = self._pin(type_name)
+        with self._reading():
+            dataset = open_read_only(
+                self._store.datasets, pin.ref, pin.version, keep=self._context.lease
+            )
+            self._store.check_life(pin)
+        return dataset
 
     @public
     def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
-        """One node or edge with all of its columns; none when it is not there. Blobs are null."""
-        kind = find_type(self._catalog, type_name)
+        """One node or edge with all its columns, none if it does not exist. Blobs are null."""
+        kind = find_type(self._context.catalog, type_name)
         schema = kind.arrow_schema()
         blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
         plain = [name for name in schema.names if name not in blobs]
-        with self._lasting():
+        with self._reading():
             rows = self._store.table(self._pin(type_name)).read(plain, pc.field("id") == entity_id)
         if not rows.num_rows:
             return None
@@ -171,39 +300,85 @@ class GraphSnapshot:
             for name in schema.names
         }
 
+    # -- Blobs ---------------------------------------------------------------------------
+
+    @public
+    def read_blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        offset: Natural = 0,
+        length: Natural | None = None,
+    ) -> bytes | None:
+        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
+        with self._reading():
+            table, row = self._blob_row(type_name, entity_id, property_name)
+            size = table.blob_size(property_name, row)
+            if size is None:
+                return None
+            wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
+            return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+
+    @public
+    def blob_info(self, type_name: str, entity_id: str, property_name: str) -> BlobInfo | None:
+        """The size and the address of a Blob, none when it is null."""
+        with self._reading():
+            table, row = self._blob_row(type_name, entity_id, property_name)
+            location = table.blob_place(property_name, row)
+        return None if location is None else BlobInfo(*location)
+
+    def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:
+        """The table of a type, and the row that has a Blob."""
+        prop = find_type(self._context.catalog, type_name).properties.get(property_name)
+        if prop is None or prop.type.scalar is not Scalar.BLOB:
+            raise InputError(f"{type_name}.{property_name} is not a Blob")
+        table = self._store.table(self._pin(type_name))
+        rows = table.read(["id"], pc.field("id") == entity_id, row_ids=True)
+        if not rows.num_rows:
+            raise EntityNotFound(f"there is no {type_name} '{entity_id}'")
+        return table, rows["_rowid"][0].as_py()
+
+    # -- inside --------------------------------------------------------------------------
+
     def _table(
-        self, type_name: str, columns: Sequence[str] | None, condition: pc.Expression | None
+        self, type_name: str, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Table:
-        """A table, once it is clear that it has what is asked for."""
-        schema = find_type(self._catalog, type_name).arrow_schema()
+        """The table of a type, once its columns fit the request."""
+        schema = find_type(self._context.catalog, type_name).arrow_schema()
         for column in columns or ():
             if column not in schema.names:
                 raise InputError(
                     f"{type_name} has no column '{column}'",
                     hint=f"it has {', '.join(schema.names)}",
                 )
-        if condition is not None:
-            if not isinstance(condition, pc.Expression):
-                raise InputError("condition must be a pyarrow.compute expression")
+        if filter is not None:
             try:
-                schema.empty_table().filter(condition)
+                schema.empty_table().filter(filter)
             except (pa.ArrowException, TypeError):
                 raise InputError(
-                    f"the condition does not fit the columns of {type_name}",
+                    f"the filter does not fit the columns of {type_name}",
                     hint=f"it has {', '.join(schema.names)}",
                 ) from None
         return self._store.table(self._pin(type_name))
 
-    def _lasting(self) -> AbstractContextManager[None]:
-        """Rows that are not there any more were removed with the state, most likely."""
-        return detect_removal(self._store, self._snapshot)
+    def _reading(self) -> AbstractContextManager[None]:
+        """Rows that cleanup removed meanwhile are ``HistoryGone``."""
+        return detect_removal(self._store, self._context.snapshot)
 
     def _pin(self, type_name: str) -> Pin:
-        kind = find_type(self._catalog, type_name)
-        pin = self._snapshot.pin(kind.table_key)
+        kind = find_type(self._context.catalog, type_name)
+        pin = self._context.snapshot.pin(kind.table_key)
         if pin is None:
             raise InputError(f"'{type_name}' did not exist at version {self.version}")
         return pin
 
     def __repr__(self) -> str:
         return f"<GraphSnapshot {self.snapshot_id}>"
+
+
+def context_of(snapshot: GraphSnapshot, handle: Handle) -> SnapshotContext:
+    """The context of a snapshot that a caller passes, which has to be one of the same graph."""
+    if snapshot._handle.uri != handle.uri:
+        raise InputError("the snapshot belongs to another graph")
+    return snapshot._context

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omnigraph.api.addresses import root_of
+from omnigraph.api.handle import parse_location
 from omnigraph.cli.operator_config import Operator
 from omnigraph.cli.scopes import is_local
 from omnigraph.errors import InputError, StorageMissing
+from omnigraph.settings import Settings
 from omnigraph.storage.objects.graph_paths import escaped, is_branch
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -77,7 +78,7 @@ def applied_graphs(target: str, root: str) -> list[str]:
 
 def refuse_inside_cluster(uri: str) -> None:
     """A graph that a cluster manages is made and changed by the cluster."""
-    parent, _, name = root_of(uri, None).uri.rpartition("/")
+    parent, _, name = parse_location(uri, None, Settings.from_environ()).uri.rpartition("/")
     above, _, folder = parent.rpartition("/")
     root = above or "/"
     if name.endswith(".omni") and folder == "graphs" and _ledger(root) is not None:
@@ -88,7 +89,7 @@ def refuse_inside_cluster(uri: str) -> None:
 
 def _ledger(address: str) -> str | None:
     """The text of a ledger, if there is one; a store that cannot be asked is loud."""
-    root = root_of(address, None)
+    root = parse_location(address, None, Settings.from_environ())
     if root.is_missing():
         return None
     try:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from omnigraph.cli.operator_config import Operator, load_operator
 from omnigraph.cli.output import terminal
 from omnigraph.cli.scopes import Server, is_local, storage_of
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFound
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
+    from omnigraph.api.snapshot import GraphSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,17 @@ def opened(
         for each in graph.recovered:
             terminal.note(f"note: an interrupted write was settled first ({each.kind})")
         yield graph, found
+
+
+def snapshot_named(graph: Graph, name: str) -> GraphSnapshot:
+    """The snapshot of a branch, a tag or a commit, in this order."""
+    if name in graph.branches.list():
+        return graph.snapshot(name)
+    try:
+        return graph.snapshot(at=name)
+    except NotFound:
+        message = f"there is no branch, tag or commit '{name}'"
+        raise NotFound(message, details={"ref": name}) from None
 
 
 @contextmanager

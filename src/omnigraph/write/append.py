@@ -20,7 +20,7 @@ from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
-Rows: TypeAlias = "pa.Table | pa.RecordBatch"
+Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 
 def append(

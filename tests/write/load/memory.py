@@ -50,14 +50,14 @@ def main(uri: str, what: str, path: str) -> None:
     with Graph.open(uri, durability="os") as graph:
         # What every process needs that ever wrote or read is not counted.
         graph.load([{"type": "Note", "data": {"text": "", "body": "base64:aGk="}}])
-        list(graph.export(types=["Note"]))
+        list(graph.snapshot().export(types=["Note"]))
         before = peak()
         if what == "load":
             graph.load(path, allow_local_files=True)
         elif what == "one csv line":
             load_one_line(graph, int(path))
         else:
-            graph.export(path, what)
+            graph.snapshot().export(path, what)
         print(peak() - before)
 
 

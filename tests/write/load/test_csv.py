@@ -74,7 +74,7 @@ def test_values_are_read_by_the_types_of_their_properties(empty, tmp_path):
             [1.0, 0.0, 2.5],
         )
     ]
-    assert empty.read_blob("Thing", "a", "body") == b"hi"
+    assert empty.snapshot().read_blob("Thing", "a", "body") == b"hi"
 
 
 def test_integers_may_have_a_point_or_an_exponent(empty, tmp_path):

@@ -133,8 +133,8 @@ def test_zeros_keep_their_signs(empty):
 @pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
 def test_blobs(empty, library):
     empty.load({"Thing": things(library, "body", [b"\x00hi", None])})
-    assert empty.read_blob("Thing", "a", "body") == b"\x00hi"
-    assert empty.read_blob("Thing", "b", "body") is None
+    assert empty.snapshot().read_blob("Thing", "a", "body") == b"\x00hi"
+    assert empty.snapshot().read_blob("Thing", "b", "body") is None
 
 
 @pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])

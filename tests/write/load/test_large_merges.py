@@ -41,7 +41,7 @@ def doc(number, value):
 
 def raw(graph, table_key, branch="main"):
     """The dataset of a table as plain Lance opens it."""
-    manifest = graph._store.manifest(None if branch == "main" else branch)
+    manifest = graph._handle.store.manifest(None if branch == "main" else branch)
     pin = manifest.current().pins[table_key]
     return lance.dataset(str(Path(graph.uri, pin.ref.path)), version=pin.version)
 
@@ -63,7 +63,7 @@ def merged(tmp_path, name, branch, records):
     with Graph.open(tmp_path / name, durability="os") as graph:
         counts = graph.load(records, branch=branch).tables
         images = {key: image(graph, key, branch) for key in ("node:Doc", "edge:Cites")}
-        return counts, images, list(graph.export(branch=branch))
+        return counts, images, list(graph.snapshot(branch).export())
 
 
 @pytest.fixture

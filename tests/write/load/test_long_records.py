@@ -30,7 +30,7 @@ def load_in_shares(graph, path):
 
     reader = split_reader(run, split_bytes=SMALL)
     job, destination = LoadJob([str(path)], LoadMode.MERGE), LoadDestination("main")
-    load_into(graph._store, graph.catalog, job, destination, reader)
+    load_into(graph._handle.store, graph.catalog, job, destination, reader)
 
 
 @pytest.mark.parametrize("case", FILES)

@@ -129,7 +129,7 @@ def test_large_blobs_load_and_come_out_again(tmp_path):
     with Graph.open(uri) as graph:
         assert graph.snapshot().count("Pic") == 200
         assert (
-            graph.read_blob("Pic", "p7", "body", 1 << 20, 100)
+            graph.snapshot().read_blob("Pic", "p7", "body", 1 << 20, 100)
             == (picture.read_bytes()[1 << 20 :][:100])
         )
     assert megabytes(uri, "parquet", tmp_path / "out") < MOST

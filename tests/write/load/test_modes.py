@@ -438,7 +438,7 @@ def test_a_load_that_is_stopped_leaves_no_branch(filled, phase, error):
 
     before = filled.branches.list()
     with pytest.raises(error):
-        filled.load(people("Dan"), branch="review", from_branch="main", progress=stop)
+        filled.load(people("Dan"), branch="review", from_branch="main", on_progress=stop)
     assert filled.branches.list() == before
     assert filled.load(people("Dan"), branch="review", from_branch="main").branch_created
 
@@ -450,7 +450,7 @@ def test_a_load_that_is_stopped_leaves_a_branch_that_was_there(filled):
 
     filled.branches.create("review")
     with pytest.raises(KeyboardInterrupt):
-        filled.load(people("Dan"), branch="review", from_branch="main", progress=stop)
+        filled.load(people("Dan"), branch="review", from_branch="main", on_progress=stop)
     assert filled.branches.list() == ["main", "review"]
 
 
@@ -498,7 +498,7 @@ def test_a_dry_run_of_a_branch_that_cannot_be_is_refused(filled):
 def test_progress_is_told(empty):
     """Once for every batch, then before the rows are checked and written."""
     told = []
-    empty.load(people(*(f"p{n}" for n in range(40_000))), progress=told.append)
+    empty.load(people(*(f"p{n}" for n in range(40_000))), on_progress=told.append)
     assert [p.phase for p in told] == ["reading", "reading", "reading", "checking", "writing"]
     assert [p.records for p in told] == [16_384, 32_768, 40_000, 40_000, 40_000]
     assert {p.rejected for p in told} == {0}
@@ -531,17 +531,17 @@ def test_who_is_told_cannot_write_to_the_graph_that_is_loaded(filled, phase, wri
                 WRITES[write](another)
 
     with pytest.raises(InputError, match="a progress callback cannot write") as caught:
-        filled.load(people("Dan"), progress=meddle)
+        filled.load(people("Dan"), on_progress=meddle)
     assert "after the call has returned" in caught.value.hint
     assert listing(filled) == before
-    assert filled.load(people("Dan"), progress=lambda at: None).commit_id is not None
+    assert filled.load(people("Dan"), on_progress=lambda at: None).commit_id is not None
 
 
 def test_who_is_told_may_write_to_another_graph(filled, tmp_path):
     with Graph.init(tmp_path / "log.omni", "node Step { name: String @key }") as log:
         filled.load(
             people("Dan"),
-            progress=lambda at: log.load([{"type": "Step", "data": {"name": at.phase}}]),
+            on_progress=lambda at: log.load([{"type": "Step", "data": {"name": at.phase}}]),
         )
         assert log.snapshot().count("Step") == 3
 

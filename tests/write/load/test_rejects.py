@@ -155,7 +155,7 @@ def test_unknown_properties_can_be_set_aside(empty):
 
 def test_progress_counts_them(empty):
     told = []
-    empty.load([*GOOD, *BAD], max_rejects=9, progress=told.append)
+    empty.load([*GOOD, *BAD], max_rejects=9, on_progress=told.append)
     assert told[-1].rejected == 5
 
 
@@ -203,7 +203,7 @@ def test_nor_one_that_comes_late_or_open(empty, source, tmp_path):
 
 @pytest.mark.parametrize("place", ["nodes/Person.parquet", "nodes/new.ndjson", "rejects"])
 def test_nor_anything_in_a_directory_that_is_loaded(filled, tmp_path, place):
-    filled.export(tmp_path / "out", format="parquet")
+    filled.snapshot().export(tmp_path / "out", format="parquet")
     found = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     with pytest.raises(InputError, match="which is loaded"):
         filled.load(tmp_path / "out", rejects=tmp_path / "out" / place)

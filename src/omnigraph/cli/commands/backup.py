@@ -131,7 +131,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
         return _list(arguments)
     target = find_target(arguments)
     with opened(arguments, "rw", target) as (graph, _), bar("backup") as line:
-        report = graph.maintenance.backup(arguments.to, progress=lambda told: _draw(line, told))
+        report = graph.maintenance.backup(arguments.to, on_progress=lambda told: _draw(line, told))
     told = report.to_json()
     terminal.show_either(
         arguments.json,
@@ -179,7 +179,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
             arguments.backup,
             arguments.new,
             point=arguments.point,
-            progress=lambda told: _draw(line, told),
+            on_progress=lambda told: _draw(line, told),
         )
     terminal.show_either(
         arguments.json,
@@ -196,7 +196,9 @@ def run_clone(arguments: argparse.Namespace) -> int:
     from omnigraph.api.backup import clone
 
     with bar("clone") as line:
-        report = clone(arguments.original, arguments.new, progress=lambda told: _draw(line, told))
+        report = clone(
+            arguments.original, arguments.new, on_progress=lambda told: _draw(line, told)
+        )
     terminal.show_either(
         arguments.json,
         {"original": arguments.original, **report.to_json(), "uri": arguments.new},

@@ -24,7 +24,7 @@ from omnigraph.errors import InputError, NotFound
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.api.snapshot import BlobFacts, GraphSnapshot
+    from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
 
 PIECE = 4 << 20
 """How many bytes are in memory at once."""
@@ -125,8 +125,8 @@ def _cell(arguments: argparse.Namespace) -> tuple[str, str, str]:
     return f"{arguments.entity}:{arguments.type}", arguments.id, arguments.property
 
 
-def _facts(snapshot: GraphSnapshot, arguments: argparse.Namespace) -> BlobFacts:
-    found = snapshot.blob_facts(*_cell(arguments))
+def _facts(snapshot: GraphSnapshot, arguments: argparse.Namespace) -> BlobInfo:
+    found = snapshot.blob_info(*_cell(arguments))
     if found is None:
         raise NotFound(f"{arguments.type}.{arguments.property} of '{arguments.id}' is null")
     return found

@@ -98,14 +98,14 @@ def run_merge(arguments: argparse.Namespace) -> int:
             echo(arguments, target, "branch merge")
         preview = None
         if arguments.conflicts is not None:
-            preview = graph.branches.merge(
+            preview = graph.merge(
                 arguments.source, arguments.into, resolve=resolution(arguments), dry_run=True
             )
             preview.conflicts.write(arguments.conflicts)
         with bar("merge") as line:
             line.show("comparing")
             report = preview if preview is not None and arguments.dry_run else None
-            report = report or graph.branches.merge(
+            report = report or graph.merge(
                 arguments.source,
                 arguments.into,
                 resolve=resolution(arguments),

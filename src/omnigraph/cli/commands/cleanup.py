@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             dry_run=arguments.dry_run,
             min_age=min_age,
             feed_retention=feed,
-            progress=lambda told: line.show(told.phase, told.done, told.total),
+            on_progress=lambda told: line.show(told.phase, told.done, told.total),
         )
     if arguments.json:
         told = report.to_json()

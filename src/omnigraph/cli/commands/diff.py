@@ -17,7 +17,7 @@ from omnigraph.cli.output.change_lines import (
 )
 from omnigraph.cli.output.pager import show_paged
 from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.targets import opened
+from omnigraph.cli.targets import opened, snapshot_named
 
 if TYPE_CHECKING:
     from omnigraph.merge.diff import Diff
@@ -49,9 +49,8 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare and show."""
     with opened(arguments, "r") as (graph, _):
-        found = graph.changes.diff(
-            arguments.before, arguments.after, summary=arguments.summary, **filters(arguments)
-        )
+        before, after = (snapshot_named(graph, n) for n in (arguments.before, arguments.after))
+        found = before.diff(after, summary=arguments.summary, **filters(arguments))
     if arguments.json:
         terminal.show_json(_told(arguments, found))
     else:

@@ -52,12 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         told, shown = explain_json(plan), explain_text(plan)
     else:
         with opened(arguments, "r") as (graph, _):
-            found = graph.explain(
-                source,
-                arguments.name,
-                given_params(arguments),
-                arguments.branch,
-                profile=arguments.analyze,
+            found = graph.snapshot(arguments.branch).explain(
+                source, arguments.name, given_params(arguments), profile=arguments.analyze
             )
         told, shown = found.to_json(), found.text
     if arguments.json:

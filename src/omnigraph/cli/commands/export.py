@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.engines import add_engine, chosen_spark
 from omnigraph.cli.output import terminal
@@ -61,20 +60,19 @@ def run(arguments: argparse.Namespace) -> int:
         with bar("export") as line:
             if arguments.out is not None:
                 line.show("writing")
-            found = graph.export(
+            branch = "main" if arguments.branch is None else arguments.branch
+            snapshot = graph.snapshot(branch, commit=arguments.snapshot, tag=arguments.tag)
+            exported: Any = snapshot.export(
                 arguments.out,
                 arguments.format,
-                "main" if arguments.branch is None else arguments.branch,
-                types,
-                commit=arguments.snapshot,
-                tag=arguments.tag,
+                types=types,
                 engine=arguments.engine,
                 spark=chosen_spark(arguments),
             )
-        if isinstance(found, int):
-            terminal.note(f"exported {found} rows to {arguments.out}")
+        if isinstance(exported, int):
+            terminal.note(f"exported {exported} rows to {arguments.out}")
         else:
-            for text in cast("Iterable[str]", found):
+            for text in exported:
                 terminal.show_json_text(text if text.endswith("\n") else f"{text}\n")
     return terminal.OK
 

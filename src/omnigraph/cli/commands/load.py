@@ -118,7 +118,7 @@ def load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             arguments.mode,
             arguments.branch,
             arguments.base,
-            arguments.engine,
+            engine=arguments.engine,
             spark=chosen_spark(arguments),
             format=format,
             types=dict(map(_pair, arguments.type)),
@@ -127,7 +127,7 @@ def load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             strict_properties=arguments.strict_properties,
             allow_local_files=arguments.allow_local_files,
             dry_run=arguments.dry_run,
-            progress=lambda told: _draw(line, told),
+            on_progress=lambda told: _draw(line, told),
             if_commit=arguments.if_commit,
             idempotency_key=arguments.idempotency_key,
         )

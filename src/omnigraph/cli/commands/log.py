@@ -199,7 +199,7 @@ def _touches(graph: Graph, commit: Commit, type_name: str) -> bool:
         moved = [key for key in keys if before.tables.get(key) != after.tables.get(key)]
         if not moved:
             return False
-        found = graph.changes.diff(before, after, types=moved, summary=True)
+        found = before.diff(after, types=moved, summary=True)
     except HistoryGone:
         return False
     return not found.is_empty
@@ -215,7 +215,8 @@ def _stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts] | None:
     from omnigraph.errors import HistoryGone
 
     try:
-        found = graph.changes.diff(commit.parent, commit.commit_id, summary=True).tables
+        before, after = (graph.snapshot(commit=each) for each in (commit.parent, commit.commit_id))
+        found = before.diff(after, summary=True).tables
     except HistoryGone:
         return None
     return dict(sorted(found.items()))

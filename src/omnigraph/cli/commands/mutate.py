@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             idempotency_key=arguments.idempotency_key,
             allow_local_files=arguments.allow_local_files,
         )
-        name = graph.explain(source, arguments.name).to_json()["name"]
+        name = graph.snapshot().explain(source, arguments.name).to_json()["name"]
     told = {
         "branch": receipt.branch,
         "query_name": name,

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             engine=arguments.engine,
             spark=chosen_spark(arguments),
             if_needed=arguments.if_needed,
-            progress=lambda told: line.show(told.phase, told.done, told.total),
+            on_progress=lambda told: line.show(told.phase, told.done, told.total),
         )
     tables = [table.to_json() for table in report.tables]
     if arguments.json:

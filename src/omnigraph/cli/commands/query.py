@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     params = given_params(arguments)
     format = chosen_format(arguments, target.operator)
     with opened(arguments, "r", target) as (graph, _):
-        result = graph.query(
+        result = graph.snapshot(**moment_of(arguments)).query(
             source,
             arguments.name,
             params,
@@ -89,7 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
             spark=chosen_spark(arguments),
             timeout=arguments.timeout,
             max_rows=arguments.max_rows,
-            **moment_of(arguments),
         )
         with result:
             told = {"branch": None, "snapshot": None, **result.target}

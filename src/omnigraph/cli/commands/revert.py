@@ -71,7 +71,7 @@ def run_revert(arguments: argparse.Namespace) -> int:
     with opened(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
         if not arguments.dry_run:
             echo(arguments, target)
-        report = _done(arguments, graph.branches.revert)
+        report = _done(arguments, graph.revert)
     return show_merge(arguments, report, target.actor, "reverted")
 
 
@@ -80,7 +80,7 @@ def run_pick(arguments: argparse.Namespace) -> int:
     with opened(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
         if not arguments.dry_run:
             echo(arguments, target)
-        report = _done(arguments, graph.branches.cherry_pick)
+        report = _done(arguments, graph.cherry_pick)
     return show_merge(arguments, report, target.actor, "picked")
 
 

@@ -38,14 +38,14 @@ def add(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check and report; also a graph that does not open any more."""
     target = find_target(arguments)
-    from omnigraph.api.verify import verify_graph
+    from omnigraph.api.maintenance import verify_graph
 
     with bar("verify") as line:
         report = verify_graph(
             target.storage("verify"),
             arguments.branch,
             checksums=not arguments.no_checksums,
-            progress=lambda told: line.show(told.phase, told.done, told.total),
+            on_progress=lambda told: line.show(told.phase, told.done, told.total),
         )
     if arguments.json:
         terminal.show_json({"uri": target.uri, **report.to_json()})

@@ -13,6 +13,7 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import change_text, counts_text
 from omnigraph.cli.shell.input import SIGNS
 from omnigraph.cli.shell.statements import parse_parameter, parse_value
+from omnigraph.cli.targets import snapshot_named
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts, NotFound
 from omnigraph.lang.closest import closest
 
@@ -194,7 +195,7 @@ def _queries(session: Session, rest: str) -> None:
 
 def _diff(session: Session, rest: str) -> None:
     before, after = [*words_of(rest, 1, 2, "diff"), session.branch][:2]
-    diff = session.graph.changes.diff(before, after)
+    diff = snapshot_named(session.graph, before).diff(snapshot_named(session.graph, after))
     if not diff.tables:
         terminal.show("no differences")
     for key, counts in diff.tables.items():
@@ -276,6 +277,7 @@ def _moment(session: Session, word: str) -> dict[str, Any]:
 def _load(session: Session, rest: str) -> None:
     from omnigraph.cli.output.progress import bar
     from omnigraph.cli.targets import consent
+    from omnigraph.write.load.job import LoadMode
 
     path, mode = [*words_of(rest, 1, 2, "load"), MODES[0]][:2]
     if mode not in MODES:
@@ -287,9 +289,9 @@ def _load(session: Session, rest: str) -> None:
         with bar("load") as line:
             receipt = session.graph.load(
                 path,
-                mode,
+                LoadMode(mode),
                 session.branch,
-                progress=lambda told: line.show(told.phase, told.done, told.total),
+                on_progress=lambda told: line.show(told.phase, told.done, told.total),
             )
             if receipt.commit_id is not None:
                 line.show("indexes")
@@ -338,7 +340,7 @@ def _merge(session: Session, rest: str) -> None:
     session.check_newest()
     with session.writing():
         try:
-            report = session.graph.branches.merge(source, session.branch, resolve=resolve)
+            report = session.graph.merge(source, session.branch, resolve=resolve)
         except MergeConflicts as error:
             hint = (
                 f".merge {source} ours keeps {session.branch}, "

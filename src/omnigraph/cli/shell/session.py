@@ -143,7 +143,7 @@ class Session:
         moment = self.moment or {"branch": self.branch}
         with self.guarded(cancel.set):
             self._explain(source, name)
-            with self.graph.query(source, name, params, cancel=cancel, **moment) as result:
+            with self.graph.snapshot(**moment).query(source, name, params, cancel=cancel) as result:
                 told = {"branch": None, "snapshot": None, **result.target}
                 show_result(result, self.format, self.layout, told, None)
 
@@ -161,7 +161,7 @@ class Session:
 
     def _explain(self, source: Path | str, name: str) -> None:
         if self.explains:
-            plan = self.graph.explain(source, name, branch=self.branch)
+            plan = self.graph.snapshot(self.branch).explain(source, name)
             terminal.show_lines(plan.text.splitlines())
             terminal.flush()
 

@@ -32,7 +32,11 @@ class RateLimit:
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{name} must be a number, not {type(value).__name__}")
+            if not value > 0:
                 raise InputError(f"{name} must be above 0")
 
     def shared(self, by: int) -> RateLimit:

@@ -18,7 +18,7 @@ import numpy as np
 from omnigraph.embed.job.pace import Pace, guessed_tokens
 from omnigraph.embed.job.spool import Spool
 from omnigraph.embed.providers.embedder import Embedder, Role
-from omnigraph.errors import EmbeddingError, OmniGraphError
+from omnigraph.errors import EmbeddingError, InputError, OmniGraphError
 
 _OF_ONE_TEXT = frozenset({400, 413, 422})
 """What a provider answers when it does not like a text, or how much there is of it."""
@@ -32,6 +32,13 @@ class Batching:
     texts: int = 128
     characters: int = 100_000
     """Of all texts together; one that is longer goes alone."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("texts", self.texts), ("characters", self.characters)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputError(f"{name} must be a whole number, not {type(value).__name__}")
+            if value < 1:
+                raise InputError(f"{name} must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)

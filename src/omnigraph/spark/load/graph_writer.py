@@ -7,13 +7,14 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.receipts import LoadReceipt
+from omnigraph.commit.refs import SnapshotRef
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.settings import Settings
 from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
 from omnigraph.spark.load.run import task_executor
-from omnigraph.spark.session.opening import Moment, opened
+from omnigraph.spark.session.opening import opened
 from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
@@ -105,7 +106,7 @@ class SparkGraph:
         session = self._spark or (frames[0].sparkSession if frames else None)
         settings = Settings.from_environ()
         with resolve_spark(session, settings.spark_options()) as running:
-            joins = KeyJoins.from_text(running, settings.spark_key_bytes)
+            joins = KeyJoins(running, settings.spark_key_bytes)
             reader = frame_reader(
                 frame_evaluator(progress), task_executor(running, progress), joins=joins
             )
@@ -128,7 +129,7 @@ class SparkGraph:
         if (snapshot, tag, version) == (None, None, None):
             # Spark Connect would look again for every use of the frame.
             store = opened(self.uri, self._options).store
-            version = Moment(branch).find(store).manifest_version
+            version = SnapshotRef(branch).resolve(store).manifest_version
         register(self._spark, storage_options=self._options)
         options = {
             "type": type_name,

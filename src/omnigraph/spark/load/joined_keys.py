@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import InputError, InternalError
+from omnigraph.errors import InternalError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.logs import logger
 from omnigraph.spark.load.key_frames import TableSplit, address_frame, table_frame, waiting_frame
@@ -49,16 +49,6 @@ class KeyJoins:
 
     engine: SparkEngine
     limit: int = KEY_BYTES
-
-    @staticmethod
-    def from_text(engine: SparkEngine, limit: str) -> KeyJoins:
-        """With the limit that the environment names, if it names one."""
-        if limit and not (limit.isascii() and limit.isdigit()):
-            raise InputError(
-                f"OMNIGRAPH_SPARK_KEY_BYTES is no number of bytes: '{limit}'",
-                hint=f"such as {KEY_BYTES}, or nothing",
-            )
-        return KeyJoins(engine, int(limit or KEY_BYTES))
 
     def for_keys(self, size: int, datasets: Datasets) -> JoinedKeys | None:
         """Whoever joins keys of so many bytes; none when they can be held."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.commit.history import History, Tags
-from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import identified_at, schema_at
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.settings import Settings
@@ -53,26 +50,3 @@ def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool
     if writable:
         refuse_while_schema_changes(store)
     return Opened(store, contract)
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Which state of a graph is meant: the newest of a branch, or an earlier one."""
-
-    branch: str = "main"
-    commit: str | None = None
-    tag: str | None = None
-    version: int | None = None
-
-    def __post_init__(self) -> None:
-        if sum(each is not None for each in (self.commit, self.tag, self.version)) > 1:
-            raise InputError("name a snapshot, a tag or a version, not several of them")
-
-    def find(self, store: GraphStore) -> Snapshot:
-        commit = self.commit
-        if self.tag is not None:
-            commit = Tags(store).get(self.tag).commit_id
-        if commit is not None:
-            return History(store).snapshot_of(commit)
-        manifest = store.manifest(normal_branch(self.branch))
-        return manifest.current() if self.version is None else manifest.at_version(self.version)

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.commit.refs import SnapshotRef
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.closest import closest
 from omnigraph.merge.feed import BEGINNING
-from omnigraph.spark.session.opening import Moment, opened
+from omnigraph.spark.session.opening import opened
 from omnigraph.spark.source.feed import COLUMNS, FeedPlan
 from omnigraph.spark.source.reader import TypeScan, plan_scan
 from omnigraph.spark.source.writer import COMMIT_ROWS, TypeWrite, plan_write
@@ -214,7 +215,7 @@ def _plan_scan(
     _check(options, READ_OPTIONS)
     columns = options.get("columns")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    moment = Moment(
+    ref = SnapshotRef(
         options.get("branch", "main"),
         options.get("snapshot"),
         options.get("tag"),
@@ -223,7 +224,7 @@ def _plan_scan(
     return plan_scan(
         opened(_needed(options, "path"), storage),
         _needed(options, "type"),
-        moment,
+        ref,
         names,
         options.get("filter"),
         _number(options, "partitions", least=1),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.commit.refs import SnapshotRef
 from omnigraph.errors import InputError, InternalError, LanguageError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
@@ -20,7 +21,7 @@ from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
-from omnigraph.spark.session.opening import Moment, Opened
+from omnigraph.spark.session.opening import Opened
 from omnigraph.storage.tables.fragments import (
     TableLocator,
     locate_table,
@@ -93,7 +94,7 @@ def rows_of(
 def plan_scan(
     graph: Opened,
     type_name: str,
-    moment: Moment,
+    ref: SnapshotRef,
     columns: Sequence[str] | None = None,
     condition: str | None = None,
     partitions: int | None = None,
@@ -101,7 +102,7 @@ def plan_scan(
     """Find what is meant, once and for all, and how it is cut into partitions."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    snapshot = moment.find(graph.store)
+    snapshot = ref.resolve(graph.store)
     catalog = graph.catalog_at(snapshot)
     kind = find_type(catalog, type_name)
     schema = kind.arrow_schema()

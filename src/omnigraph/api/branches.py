@@ -1,0 +1,35 @@
+"""``graph.branches``: creating, listing and deleting branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.api.arguments import public
+from omnigraph.api.handle import Handle
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.lifecycle import recover
+
+
+class GraphBranches:
+    """The branches of a graph, as ``graph.branches``."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def list(self) -> Sequence[str]:
+        """``main`` first, then the others in alphabetical order."""
+        self._handle.check()
+        return Branches(self._handle.store).list()
+
+    @public
+    def create(self, name: str, from_branch: str = "main") -> None:
+        """Fork a branch from the newest state of another; nothing is copied."""
+        self._handle.write()
+        Branches(self._handle.store).create(name, from_branch)
+
+    @public
+    def delete(self, name: str) -> None:
+        """Delete a branch that no other branch depends on."""
+        self._handle.write()
+        recover(self._handle.store, full=False)
+        Branches(self._handle.store).delete(name)

@@ -1,0 +1,169 @@
+"""An open graph behind ``Graph``, its snapshots and its namespaces.
+
+The store, the schema in force, the settings, the actor, and everything that is cached between
+calls. ``read`` and ``write`` are where every call begins: they check that the handle is open and
+that the schema files still agree. Safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Literal, TypeAlias
+
+from omnigraph.api.engines import WarmSpark
+from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.schema.files import Contract
+from omnigraph.commit.schema.history import contract_at, schema_at
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot_leases import SnapshotLease
+from omnigraph.commit.store import GraphStore
+from omnigraph.embed import Embedders, EmbeddingConfig
+from omnigraph.errors import Closed, ReadOnly
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.plan.cache import CompiledQueries
+from omnigraph.read.context import QueryContext
+from omnigraph.read.gate import GATE
+from omnigraph.read.strategy import TraversalMode, TraversalSettings
+from omnigraph.settings import Settings
+from omnigraph.storage.objects.derived import DerivedFiles
+from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.topology.persisted import Persisted
+from omnigraph.topology.store import Topology
+from omnigraph.write.reentrancy import reject_reentrant_write
+
+Mode: TypeAlias = Literal["rw", "r"]
+
+
+def parse_location(
+    uri: str | PathLike[str], options: Mapping[str, str] | None, settings: Settings
+) -> Root:
+    """The root at an address; how to reach S3 comes from the options, then from the environment."""
+    address = fspath(uri)
+    if address.startswith("s3://"):
+        return parse_root(address, {**settings.storage_options(), **(options or {})})
+    return parse_root(address, options)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContext:
+    """One state of the graph with its schema; cleanup spares it while this object lives."""
+
+    catalog: Catalog
+    snapshot: Snapshot
+    target: Mapping[str, str]
+    lease: SnapshotLease
+
+
+class Handle:
+    """What a graph that is open has in common for all its public faces."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        contract: Contract,
+        settings: Settings,
+        mode: Mode = "rw",
+        actor: str | None = None,
+        embedding: EmbeddingConfig | None = None,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.mode: Mode = mode
+        self.actor = actor
+        self.is_closed = False
+        self.plans = CompiledQueries()
+        self.embedders = Embedders(
+            embedding or EmbeddingConfig.from_options(settings.embedding_options())
+        )
+        derived = DerivedFiles(store.objects)
+        self.topology = Topology(Persisted(derived, writable=mode == "rw"))
+        self.spark = WarmSpark(settings.spark_options())
+        self._contract = contract
+        self._lock = threading.Lock()
+        wanted = settings.traversal_mode
+        self._traversal = TraversalSettings(
+            None if wanted == "auto" else TraversalMode(wanted),
+            settings.indexed_max_hops,
+            settings.indexed_max_frontier,
+        )
+
+    @property
+    def uri(self) -> str:
+        return self.store.root.uri
+
+    # -- beginning a call ----------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("this graph is closed", hint="open it again with Graph.open")
+
+    def check(self) -> Contract:
+        """The schema as the files have it now, checked once for each call."""
+        self.check_open()
+        self._contract = self.store.schema_files.check(self._contract)
+        return self._contract
+
+    def accepted(self) -> Contract:
+        """The schema of the newest state; the files of an apply that died may lag behind it."""
+        return contract_at(self.store, self.check(), self.store.manifest(None).current())
+
+    def read(self, ref: SnapshotRef) -> SnapshotContext:
+        """A state of the graph with the schema that it has."""
+        contract = self.check()
+        snapshot = ref.resolve(self.store)
+        return SnapshotContext(
+            schema_at(self.store, contract, snapshot),
+            snapshot,
+            ref.target(snapshot),
+            SnapshotLease(self.uri, snapshot),
+        )
+
+    def write(self) -> Contract:
+        """The schema to write under; a graph that is open for reading refuses."""
+        self.check_open()
+        if self.mode != "rw":
+            raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
+        from omnigraph.commit.lifecycle import ensure_no_schema_apply
+
+        reject_reentrant_write(self.uri)
+        ensure_no_schema_apply(self.store)
+        return self.check()
+
+    def writer(self, actor: str | None) -> str | None:
+        """Who writes: the actor of the call, or of the handle."""
+        return actor or self.actor
+
+    # -- queries -------------------------------------------------------------------------
+
+    def query_context(self, context: SnapshotContext) -> QueryContext:
+        """What a query needs beside its plan."""
+        return QueryContext(
+            self.store,
+            context.catalog,
+            context.snapshot,
+            self.topology,
+            self._traversal,
+            self.embedders,
+        )
+
+    def turn(self, *, on_spark: bool) -> AbstractContextManager[None]:
+        """A turn among small queries; none for work that waits for a network or for Spark."""
+        return GATE if self.store.root.is_local and not on_spark else nullcontext()
+
+    # -- the end -------------------------------------------------------------------------
+
+    def drop_caches(self) -> None:
+        self.store.manifests.forget()
+        self.store.datasets.forget()
+        self.topology.forget()
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_closed = True
+        self.store.datasets.checksums.record(now=True)
+        self.drop_caches()
+        self.spark.close()

@@ -1,0 +1,46 @@
+"""``graph.tags``: names for commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.api.arguments import Actor, public
+from omnigraph.api.handle import Handle
+from omnigraph.commit.history import Tag, Tags
+from omnigraph.commit.names import normal_branch
+
+
+class GraphTags:
+    """The tags of a graph, as ``graph.tags``."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def list(self) -> Sequence[Tag]:
+        """All tags in alphabetical order."""
+        self._handle.check()
+        return Tags(self._handle.store).list()
+
+    @public
+    def create(
+        self,
+        name: str,
+        commit: str | None = None,
+        *,
+        branch: str = "main",
+        move: bool = False,
+        actor: Actor | None = None,
+    ) -> Tag:
+        """Name a commit, by default the newest of a branch. Cleanup keeps tagged states."""
+        self._handle.write()
+        store = self._handle.store
+        if commit is None:
+            head = store.manifest(normal_branch(branch)).current().head
+            commit = head.commit_id if head else ""
+        return Tags(store).create(name, commit, self._handle.writer(actor), move=move)
+
+    @public
+    def delete(self, name: str) -> None:
+        """Delete a tag; its commit stays."""
+        self._handle.write()
+        Tags(self._handle.store).delete(name)
