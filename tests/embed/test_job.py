@@ -176,7 +176,7 @@ def test_only_rows_that_got_a_vector_count_as_changed(graph):
     graph.embeddings.fill()
     pin = store.manifest(None).current().pin("node:Doc")
     columns = ["id", "_row_last_updated_at_version", "_row_created_at_version"]
-    rows = store.table(pin)._dataset.to_table(columns=columns).to_pylist()
+    rows = store.table(pin).dataset.to_table(columns=columns).to_pylist()
     updated = {row["id"] for row in rows if row[columns[1]] == pin.version}
     assert updated == {"d0000", "d0001"}
     assert {row[columns[2]] for row in rows} == {pin.version - 1}

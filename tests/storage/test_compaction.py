@@ -58,7 +58,7 @@ def rewritten(uri, parts=(0, 1, 2)):
 def commit(uri, *steps):
     for step in steps:
         dataset = lance.dataset(uri, version=step.base)
-        LanceDataset.commit(dataset, step._transaction, max_retries=0)
+        LanceDataset.commit(dataset, step.transaction, max_retries=0)
     return lance.dataset(uri)
 
 
@@ -153,7 +153,7 @@ def test_from_an_address_it_would_be_of_the_newest(uri):
     (step,) = stage_before_indexes(table, [], [], [done])
     append(uri, "late")
     made = LanceDataset.commit(
-        uri, step._transaction.operation, read_version=table.version, detached=True
+        uri, step.transaction.operation, read_version=table.version, detached=True
     )
     assert sorted(fragment.count_rows() for fragment in made.get_fragments()) == [1, 6]
 
@@ -163,7 +163,7 @@ def test_a_rewriting_whose_parts_were_changed_is_refused(uri):
     lance.dataset(uri).delete("id = 'a1'")
     (step,) = stage_before_indexes(table, [], [], [done])
     with pytest.raises(OSError, match="conflict"):
-        LanceDataset.commit(lance.dataset(uri, version=4), step._transaction, max_retries=0)
+        LanceDataset.commit(lance.dataset(uri, version=4), step.transaction, max_retries=0)
 
 
 def test_a_transaction_names_the_version_that_it_is_staged_on(uri):
@@ -171,5 +171,5 @@ def test_a_transaction_names_the_version_that_it_is_staged_on(uri):
     table, _, done = rewritten(uri)
     steps = stage_before_indexes(table, ["lance.auto_cleanup.interval"], [], [done])
     assert [step.base for step in steps] == [4, 5]
-    assert all(isinstance(step._transaction, Transaction) for step in steps)
+    assert all(isinstance(step.transaction, Transaction) for step in steps)
     assert commit(uri, *steps).version == 6
