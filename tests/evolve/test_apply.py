@@ -50,7 +50,6 @@ def version(graph):
 def test_d73_an_additive_change_is_supported(graph):
     plan = graph.schema.plan(CITY)
     assert (plan.supported, kinds(plan.steps)) == (True, ["add_property"])
-    assert plan == type(plan).from_json(plan.to_json())
 
 
 def test_a_plan_comes_from_a_file_too(graph, tmp_path):

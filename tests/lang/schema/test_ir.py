@@ -9,8 +9,9 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import SchemaIR, compile_schema
-from omnigraph.lang.schema.ir import annotation_to_json, build_ir, property_id, type_id
+from omnigraph.lang.schema.ir import build_ir, property_id, type_id
 from omnigraph.lang.schema.ir_json import debug_float, json_float
+from omnigraph.lang.schema.json_form import to_json
 
 EVERYTHING = """
 // nothing of this order survives
@@ -118,7 +119,7 @@ def test_the_pretty_form_indents_by_two_and_keeps_empty_lists_on_their_line() ->
 
 def test_the_pretty_form_is_the_standard_one() -> None:
     ir = compile_schema(EVERYTHING).ir
-    assert ir.pretty() == json.dumps(ir.to_json(), indent=2, ensure_ascii=False)
+    assert ir.pretty() == json.dumps(to_json(ir), indent=2, ensure_ascii=False)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_control_characters_are_escaped_in_lower_case() -> None:
 
 def test_annotations_are_sorted_by_name_then_value_with_none_first() -> None:
     ir = compile_schema('node A @b("z") @b @a(2) @b("a") { }').ir
-    assert [annotation_to_json(a)["value"] for a in ir.nodes[0].annotations] == [
+    assert [to_json(a)["value"] for a in ir.nodes[0].annotations] == [
         "2", None, "a", "z",
     ]  # fmt: skip
 

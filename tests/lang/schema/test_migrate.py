@@ -15,7 +15,6 @@ from omnigraph.lang.schema import (
     step_from_json,
 )
 from omnigraph.lang.schema.lint_codes import FAMILIES, Tier
-from omnigraph.lang.schema.steps import tier_of
 
 Case = tuple[str, str, list[str]]
 REF = 'node A @rename_from("Old") { x: I32? }'
@@ -290,13 +289,17 @@ REFUSED: dict[str, tuple[str, str, str, str | None]] = {
 }
 
 
+def assert_stored_exactly(plan: MigrationPlan) -> None:
+    assert [step_from_json(step) for step in plan.to_json()["steps"]] == list(plan.steps)
+
+
 @pytest.mark.parametrize("case", SUPPORTED.values(), ids=SUPPORTED)
 def test_supported_changes(case: Case) -> None:
     old, new, expected = case
     plan = plan_migration(compile_schema(old), compile_schema(new))
     assert plan.describe() == expected
     assert plan.supported
-    assert MigrationPlan.from_json(plan.to_json()) == plan
+    assert_stored_exactly(plan)
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
@@ -305,7 +308,7 @@ def test_unsupported_changes(case: tuple[str, str, str, str | None]) -> None:
     plan = plan_migration(compile_schema(old), compile_schema(new), allow_data_loss=True)
     assert not plan.supported
     assert [(step.entity, step.code) for step in plan.refusals] == [(entity, code)]
-    assert MigrationPlan.from_json(plan.to_json()) == plan
+    assert_stored_exactly(plan)
 
 
 def test_c69_drops_are_soft_unless_data_loss_is_allowed() -> None:
@@ -313,7 +316,7 @@ def test_c69_drops_are_soft_unless_data_loss_is_allowed() -> None:
     for allowed, mode in ((False, "soft"), (True, "hard")):
         plan = plan_migration(old, new, allow_data_loss=allowed)
         assert [step.to_json()["mode"] for step in plan.steps] == [mode, mode]
-        assert [step_from_json(step.to_json()) for step in plan.steps] == list(plan.steps)
+        assert_stored_exactly(plan)
 
 
 def test_the_json_of_steps_has_its_order() -> None:
@@ -387,23 +390,3 @@ def test_a_required_property_can_be_added_with_a_value_for_the_rows_that_are_the
     plan = plan_migration(old, new, given={"A.x"})
     assert plan.supported
     assert plan.describe() == ["add property 'A.x' (I32) on node 'A'"]
-
-
-def test_steps_say_what_they_need() -> None:
-    old = compile_schema(
-        "node A { a: I32 b: I32? c: enum(x, y) d: I32? } node B { } edge E: A -> B"
-    )
-    new = compile_schema(
-        "node A { a: I32? b: I32 @unique c: enum(x) @index(a) } edge E: A -> A @card(0..1)"
-    )
-    for allowed, last in ((False, "safe"), (True, "destructive")):
-        plan = plan_migration(old, new, allow_data_loss=allowed)
-        assert {step.kind: str(tier_of(step)) for step in plan.steps} == {
-            "change_nullability": "validated",
-            "narrow_enum": "validated",
-            "drop_property": last,
-            "add_constraint": "validated",
-            "drop_type": last,
-            "unsupported_change": "destructive",
-            "change_cardinality": "validated",
-        }

@@ -23,6 +23,7 @@ from omnigraph.lang.schema import (
     parse_schema,
     plan_migration,
     print_schema,
+    step_from_json,
     text_of,
 )
 from omnigraph.lang.schema.ast import Declaration, NodeDecl
@@ -132,7 +133,7 @@ def test_planning_is_deterministic_and_identity_follows_it(
     old, new = compile_schema(print_schema(first)), compile_schema(print_schema(second))
     plan = plan_migration(old, new)
     assert plan == plan_migration(old.ir, new.ir)
-    assert type(plan).from_json(plan.to_json()) == plan
+    assert [step_from_json(step) for step in plan.to_json()["steps"]] == list(plan.steps)
     if plan.supported:
         evolved = evolve_identity(initial_identity(old), plan.steps, new)
         living = {f"node:{n}" for n in new.node_types} | {f"edge:{n}" for n in new.edge_types}

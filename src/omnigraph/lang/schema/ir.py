@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.errors import InputError
 from omnigraph.lang.fnv import fnv1a_32
 from omnigraph.lang.schema.ast import (
-    COLUMN_CONSTRAINTS,
     WORDS,
     Annotation,
     Cardinality,
@@ -27,10 +26,10 @@ from omnigraph.lang.schema.ast import (
 )
 from omnigraph.lang.schema.expand import expand_edge, expand_node, interfaces_by_name
 from omnigraph.lang.schema.ir_json import compact_json, debug_float, parse_json, pretty_json
+from omnigraph.lang.schema.json_form import MALFORMED, from_json, to_json
 from omnigraph.lang.types import PropType
 
 IR_VERSION = 1
-_NOT_A_SCHEMA = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +38,8 @@ class PropertyIR:
 
     name: str
     prop_id: int
-    type: PropType
-    annotations: tuple[Annotation, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "prop_id": self.prop_id,
-            "prop_type": self.type.to_json(),
-            "annotations": [annotation_to_json(a) for a in self.annotations],
-        }
+    type: PropType = field(metadata={"json": "prop_type"})
+    annotations: tuple[Annotation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +47,6 @@ class InterfaceIR:
     name: str
     type_id: int
     properties: tuple[PropertyIR, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type_id": self.type_id,
-            "properties": [p.to_json() for p in self.properties],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +57,6 @@ class NodeIR:
     implements: tuple[str, ...]
     properties: tuple[PropertyIR, ...]
     constraints: tuple[Constraint, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type_id": self.type_id,
-            "annotations": [annotation_to_json(a) for a in self.annotations],
-            "implements": list(self.implements),
-            "properties": [p.to_json() for p in self.properties],
-            "constraints": [constraint_to_json(c) for c in self.constraints],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +70,23 @@ class EdgeIR:
     properties: tuple[PropertyIR, ...]
     constraints: tuple[Constraint, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type_id": self.type_id,
-            "from_type": self.from_type,
-            "to_type": self.to_type,
-            "cardinality": {"min": self.cardinality.min, "max": self.cardinality.max},
-            "annotations": [annotation_to_json(a) for a in self.annotations],
-            "properties": [p.to_json() for p in self.properties],
-            "constraints": [constraint_to_json(c) for c in self.constraints],
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaIR:
     """A whole schema in canonical form."""
 
-    interfaces: tuple[InterfaceIR, ...] = ()
-    nodes: tuple[NodeIR, ...] = ()
-    edges: tuple[EdgeIR, ...] = ()
-    ir_version: int = IR_VERSION
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, keys in the stored order."""
-        return {
-            "ir_version": self.ir_version,
-            "interfaces": [i.to_json() for i in self.interfaces],
-            "nodes": [n.to_json() for n in self.nodes],
-            "edges": [e.to_json() for e in self.edges],
-        }
+    ir_version: int
+    interfaces: tuple[InterfaceIR, ...]
+    nodes: tuple[NodeIR, ...]
+    edges: tuple[EdgeIR, ...]
 
     def compact(self) -> str:
         """The text that is hashed."""
-        return compact_json(self.to_json())
+        return compact_json(to_json(self))
 
     def pretty(self) -> str:
         """The text of ``_schema.ir.json``."""
-        return pretty_json(self.to_json())
+        return pretty_json(to_json(self))
 
     def hash(self) -> str:
         """``sha256:`` and the hex digest of the compact text."""
@@ -148,8 +101,8 @@ class SchemaIR:
     def from_json(value: Any) -> SchemaIR:
         """The inverse of ``to_json``; raises ``InputError`` when the data is no schema."""
         try:
-            ir = _schema_from_json(value)
-        except _NOT_A_SCHEMA as error:
+            ir: SchemaIR = from_json(SchemaIR, value)
+        except MALFORMED as error:
             raise InputError(f"invalid schema IR: {type(error).__name__}: {error}") from None
         if ir.ir_version != IR_VERSION:
             raise InputError(f"schema IR version {ir.ir_version} is not supported")
@@ -159,7 +112,7 @@ class SchemaIR:
 def schema_hash(ir: SchemaIR) -> str:
     """The hash that the graph's state file records for a schema.
 
-    >>> schema_hash(SchemaIR())[:20]
+    >>> schema_hash(SchemaIR(IR_VERSION, (), (), ()))[:20]
     'sha256:175cac5f031a9'
     """
     return ir.hash()
@@ -188,6 +141,7 @@ def build_ir(file: SchemaFile) -> SchemaIR:
     nodes = [expand_node(node, interfaces) for node in file.nodes]
     edges = [expand_edge(edge) for edge in file.edges]
     return SchemaIR(
+        IR_VERSION,
         interfaces=tuple(
             InterfaceIR(
                 i.name,
@@ -283,126 +237,3 @@ def _debug_bound(bound: int | float | None) -> str:
     if isinstance(bound, float):
         return f"Some(Float({debug_float(bound)}))"
     return f"Some(Integer({bound}))"
-
-
-# -- JSON ---------------------------------------------------------------------------------------
-
-
-def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
-    """Name and value; the keywords only when there are some."""
-    found: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
-    if annotation.kwargs:
-        found["kwargs"] = dict(sorted(annotation.kwargs))
-    return found
-
-
-def annotation_from_json(value: dict[str, Any]) -> Annotation:
-    kwargs = value.get("kwargs") or {}
-    return Annotation(
-        _text(value["name"]),
-        None if value.get("value") is None else _text(value["value"]),
-        tuple(sorted((_text(k), _text(v)) for k, v in kwargs.items())),
-    )
-
-
-def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
-    """Externally tagged: ``{"Key": ["name"]}``."""
-    if isinstance(constraint, RangeConstraint):
-        body = {
-            "property": constraint.property,
-            "min": _bound_to_json(constraint.min),
-            "max": _bound_to_json(constraint.max),
-        }
-        return {"Range": body}
-    if isinstance(constraint, CheckConstraint):
-        return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
-    return {WORDS[type(constraint)].capitalize(): list(constraint.columns)}
-
-
-def constraint_from_json(value: dict[str, Any]) -> Constraint:
-    ((tag, body),) = value.items()
-    if tag == "Range":
-        low, high = _bound_from_json(body["min"]), _bound_from_json(body["max"])
-        return RangeConstraint(_text(body["property"]), low, high)
-    if tag == "Check":
-        return CheckConstraint(_text(body["property"]), _text(body["pattern"]))
-    make = COLUMN_CONSTRAINTS[tag.lower()]
-    return make(tuple(_text(column) for column in _list(body)))
-
-
-def _bound_to_json(bound: int | float | None) -> dict[str, int | float] | None:
-    if bound is None:
-        return None
-    return {"Float": bound} if isinstance(bound, float) else {"Integer": bound}
-
-
-def _bound_from_json(value: dict[str, Any] | None) -> int | float | None:
-    if value is None:
-        return None
-    ((tag, number),) = value.items()
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError("a bound must be a number")
-    return float(number) if tag == "Float" else int(number)
-
-
-def _schema_from_json(value: Any) -> SchemaIR:
-    return SchemaIR(
-        interfaces=tuple(
-            InterfaceIR(_text(i["name"]), int(i["type_id"]), _properties_from_json(i))
-            for i in value["interfaces"]
-        ),
-        nodes=tuple(
-            NodeIR(
-                _text(n["name"]),
-                int(n["type_id"]),
-                tuple(annotation_from_json(a) for a in n["annotations"]),
-                tuple(_text(name) for name in n["implements"]),
-                _properties_from_json(n),
-                tuple(constraint_from_json(c) for c in n["constraints"]),
-            )
-            for n in value["nodes"]
-        ),
-        edges=tuple(
-            EdgeIR(
-                _text(e["name"]),
-                int(e["type_id"]),
-                _text(e["from_type"]),
-                _text(e["to_type"]),
-                _cardinality_from_json(e["cardinality"]),
-                tuple(annotation_from_json(a) for a in e["annotations"]),
-                _properties_from_json(e),
-                tuple(constraint_from_json(c) for c in e["constraints"]),
-            )
-            for e in value["edges"]
-        ),
-        ir_version=int(value["ir_version"]),
-    )
-
-
-def _properties_from_json(value: dict[str, Any]) -> tuple[PropertyIR, ...]:
-    return tuple(
-        PropertyIR(
-            _text(p["name"]),
-            int(p["prop_id"]),
-            PropType.from_json(p["prop_type"]),
-            tuple(annotation_from_json(a) for a in p["annotations"]),
-        )
-        for p in value["properties"]
-    )
-
-
-def _cardinality_from_json(value: dict[str, Any]) -> Cardinality:
-    most = value["max"]
-    return Cardinality(int(value["min"]), None if most is None else int(most))
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"expected a list, found {type(value).__name__}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {type(value).__name__}")
-    return value

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from omnigraph.errors import InputError
 from omnigraph.lang.schema.ast import (
     Annotation,
     CheckConstraint,
@@ -50,7 +49,6 @@ from omnigraph.lang.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
     WidenProperty,
-    step_from_json,
 )
 from omnigraph.lang.types import PropType, Scalar
 
@@ -84,15 +82,6 @@ class MigrationPlan:
 
     def to_json(self) -> dict[str, Any]:
         return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> MigrationPlan:
-        """The inverse of ``to_json``."""
-        try:
-            steps = tuple(step_from_json(step) for step in value["steps"])
-            return MigrationPlan(bool(value["supported"]), steps)
-        except (KeyError, TypeError) as error:
-            raise InputError(f"invalid migration plan: {error}") from None
 
 
 def plan_migration(

@@ -1,0 +1,171 @@
+"""The JSON form of schema objects, in both directions.
+
+A dataclass is an object with its fields in order; fields left out of comparison (source spans) are
+left out here too. Metadata of a field: ``json`` renames its key, ``optional`` omits it when it is
+none. Annotations and constraints have forms of their own, which the reference program defines.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import fields
+from enum import StrEnum
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from omnigraph.lang.schema.ast import (
+    COLUMN_CONSTRAINTS,
+    WORDS,
+    Annotation,
+    CheckConstraint,
+    Constraint,
+    RangeConstraint,
+)
+from omnigraph.lang.types import PropType
+
+Decode = Callable[[Any], Any]
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+"""What ``from_json`` raises on data of another form."""
+
+
+def to_json(value: Any) -> Any:
+    """An object as plain data, keys in the stored order."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return str(value)
+        case tuple():
+            return [to_json(item) for item in value]
+        case PropType():
+            return value.to_json()
+        case Annotation():
+            return annotation_to_json(value)
+    if type(value) in WORDS:
+        return constraint_to_json(value)
+    shape = {}
+    for name, key, is_optional in _keys(value.__class__):
+        item = getattr(value, name)
+        if item is not None or not is_optional:
+            shape[key] = to_json(item)
+    return shape
+
+
+def from_json(cls: Any, value: dict[str, Any]) -> Any:
+    """The inverse of ``to_json`` for a dataclass; raises one of ``MALFORMED``."""
+    decoders = _decoders(cls)
+    return cls(
+        **{
+            name: decoders[name](value[key])
+            for name, key, is_optional in _keys(cls)
+            if not is_optional or key in value
+        }
+    )
+
+
+@cache
+def _keys(cls: Any) -> tuple[tuple[str, str, bool], ...]:
+    return tuple(
+        (slot.name, slot.metadata.get("json", slot.name), "optional" in slot.metadata)
+        for slot in fields(cls)
+        if slot.compare
+    )
+
+
+@cache
+def _decoders(cls: Any) -> dict[str, Decode]:
+    hints = get_type_hints(cls)
+    return {name: _decoder(hints[name]) for name, *_ in _keys(cls)}
+
+
+def _decoder(hint: Any) -> Decode:
+    """How a value of a type is read."""
+    if hint in _DECODERS:
+        return _DECODERS[hint]
+    if get_origin(hint) is tuple:
+        item = _decoder(get_args(hint)[0])
+        return lambda value: tuple(item(each) for each in _list(value))
+    if isinstance(hint, types.UnionType) and type(None) in get_args(hint):
+        inner = _decoder(get_args(hint)[0])
+        return lambda value: None if value is None else inner(value)
+    enum: type[StrEnum] = hint
+    return enum if issubclass(enum, StrEnum) else lambda value: from_json(hint, value)
+
+
+def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
+    """Name and value; the keywords only when there are some."""
+    shape: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
+    if annotation.kwargs:
+        shape["kwargs"] = dict(sorted(annotation.kwargs))
+    return shape
+
+
+def _annotation(value: dict[str, Any]) -> Annotation:
+    kwargs = value.get("kwargs") or {}
+    return Annotation(
+        _text(value["name"]),
+        None if value.get("value") is None else _text(value["value"]),
+        tuple(sorted((_text(k), _text(v)) for k, v in kwargs.items())),
+    )
+
+
+def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
+    """Externally tagged: ``{"Key": ["name"]}``."""
+    if isinstance(constraint, RangeConstraint):
+        body = {
+            "property": constraint.property,
+            "min": _bound_to_json(constraint.min),
+            "max": _bound_to_json(constraint.max),
+        }
+        return {"Range": body}
+    if isinstance(constraint, CheckConstraint):
+        return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
+    return {WORDS[type(constraint)].capitalize(): list(constraint.columns)}
+
+
+def _constraint(value: dict[str, Any]) -> Constraint:
+    ((tag, body),) = value.items()
+    if tag == "Range":
+        return RangeConstraint(_text(body["property"]), _bound(body["min"]), _bound(body["max"]))
+    if tag == "Check":
+        return CheckConstraint(_text(body["property"]), _text(body["pattern"]))
+    make = COLUMN_CONSTRAINTS[tag.lower()]
+    return make(tuple(_text(column) for column in _list(body)))
+
+
+def _bound_to_json(bound: int | float | None) -> dict[str, int | float] | None:
+    if bound is None:
+        return None
+    return {"Float": bound} if isinstance(bound, float) else {"Integer": bound}
+
+
+def _bound(value: dict[str, Any] | None) -> int | float | None:
+    if value is None:
+        return None
+    ((tag, number),) = value.items()
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError("a bound must be a number")
+    return float(number) if tag == "Float" else int(number)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, got {type(value).__name__}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return value
+
+
+_DECODERS: dict[Any, Decode] = {
+    str: _text,
+    int: int,
+    bool: bool,
+    PropType: PropType.from_json,
+    Annotation: _annotation,
+    Constraint: _constraint,
+}
