@@ -27,7 +27,7 @@ GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"exhaustion"}),
     frozenset({"errors"}),
     frozenset({"diagnostics", "logs"}),
-    frozenset({"escaping"}),
+    frozenset({"escaping", "progress"}),
 )
 
 # Inside a group nobody imports a neighbour, except as said here.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from omnigraph.api.indexes import GraphIndexes
     from omnigraph.api.maintenance import (
         GraphMaintenance,
-        OptimizeProgress,
-        VerifyProgress,
         verify_graph,
     )
     from omnigraph.api.query import Explanation
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job.pace import RateLimit
     from omnigraph.embed.job.requests import Batching
-    from omnigraph.embed.job.run import EmbeddingProgress, EmbeddingReport, EmbeddingStatus
+    from omnigraph.embed.job.run import EmbeddingReport, EmbeddingStatus
     from omnigraph.errors import (
         AlreadyExists,
         Conflict,
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.lang.schema import MigrationPlan, compile_schema
     from omnigraph.lang.schema.catalog import Catalog
-    from omnigraph.maintain.backup.copy import CopyProgress, CopyReport
+    from omnigraph.maintain.backup.copy import CopyReport
     from omnigraph.maintain.backup.create import BackupReport
     from omnigraph.maintain.backup.index import BackupPoint
     from omnigraph.maintain.backup.prune import PruneReport
@@ -76,12 +74,13 @@ if TYPE_CHECKING:
     from omnigraph.merge.feed import ChangePage
     from omnigraph.merge.run import MergeReport, Resolve
     from omnigraph.plan import compile_query
+    from omnigraph.progress import Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
     from omnigraph.write.append import Rows
-    from omnigraph.write.load.job import LoadData, LoadMode, LoadProgress
+    from omnigraph.write.load.job import LoadData, LoadMode
 
 __version__ = "0.1.0"
 
@@ -103,13 +102,13 @@ _MODULES = {
     "Result": "result.result",
     "Explanation": "api.query",
     "Cancel": "read.limits",
+    "Progress": "progress",
     "BlobInfo": "api.snapshot",
     "ReadOnlyDataset": "storage.tables.read_only",
     "Receipt": "commit.receipts",
     "LoadReceipt": "commit.receipts",
     "LoadMode": "write.load.job",
     "LoadData": "write.load.job",
-    "LoadProgress": "write.load.job",
     "Rows": "write.append",
     "TableCounts": "commit.receipts",
     "Durability": "storage.durable",
@@ -128,22 +127,18 @@ _MODULES = {
     "IndexReport": "maintain.optimize.indexes",
     "IndexState": "maintain.optimize.indexes",
     "OptimizeReport": "maintain.optimize.run",
-    "OptimizeProgress": "api.maintenance",
     "CleanupReport": "maintain.cleanup.report",
     "MaintenancePolicy": "maintain.optimize.policy",
     "DoctorReport": "maintain.doctor.report",
     "RepairReport": "maintain.repair",
     "VerifyReport": "maintain.verify",
-    "VerifyProgress": "api.maintenance",
     "BackupReport": "maintain.backup.create",
     "BackupPoint": "maintain.backup.index",
     "PruneReport": "maintain.backup.prune",
     "CopyReport": "maintain.backup.copy",
-    "CopyProgress": "maintain.backup.copy",
     "EmbeddingConfig": "embed",
     "EmbeddingReport": "embed.job.run",
     "EmbeddingStatus": "embed.job.run",
-    "EmbeddingProgress": "embed.job.run",
     "RateLimit": "embed.job.pace",
     "Batching": "embed.job.requests",
     "compile_schema": "lang.schema",
@@ -189,13 +184,13 @@ __all__ = [
     "Result",
     "Explanation",
     "Cancel",
+    "Progress",
     "BlobInfo",
     "ReadOnlyDataset",
     "Receipt",
     "LoadReceipt",
     "LoadMode",
     "LoadData",
-    "LoadProgress",
     "Rows",
     "TableCounts",
     "Durability",
@@ -214,22 +209,18 @@ __all__ = [
     "IndexReport",
     "IndexState",
     "OptimizeReport",
-    "OptimizeProgress",
     "CleanupReport",
     "MaintenancePolicy",
     "DoctorReport",
     "RepairReport",
     "VerifyReport",
-    "VerifyProgress",
     "BackupReport",
     "BackupPoint",
     "PruneReport",
     "CopyReport",
-    "CopyProgress",
     "EmbeddingConfig",
     "EmbeddingReport",
     "EmbeddingStatus",
-    "EmbeddingProgress",
     "RateLimit",
     "Batching",
     "compile_schema",

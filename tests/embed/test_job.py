@@ -205,7 +205,7 @@ def test_what_others_write_meanwhile_stays_and_no_stale_vector_is_written(graph)
     done = []
 
     def meanwhile(at):
-        if at.step == "embedding" and not done:
+        if at.phase == "embedding" and not done:
             done.append(at)
             graph.mutate('query a() { update Doc set { title: "changed" } where slug = "d0001" }')
             graph.mutate('query b() { delete Doc where slug = "d0002" }')
@@ -261,7 +261,7 @@ def test_progress_is_told_and_ends_with_all_of_it(graph):
     graph.load([*docs(300), doc("null", None)])
     told = []
     graph.embeddings.fill(on_progress=told.append, threads=1, batching=Batching(texts=50))
-    assert [at.embedded for at in told] == sorted(at.embedded for at in told)
+    assert [at.detail["embedded"] for at in told] == sorted(at.detail["embedded"] for at in told)
     assert len(told) > 3
     assert (told[-1].step, told[-1].rows, told[-1].filled) == ("writing", 301, 300)
     assert told[-1].done == told[-1].shares

@@ -409,7 +409,7 @@ def test_a_graph_that_is_damaged_is_not_kept(graph, tmp_path):
 
 def _die_at(files):
     def tell(progress):
-        if progress.files == files:
+        if progress.done == files:
             os._exit(9)
 
     return tell

@@ -64,8 +64,8 @@ def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
     told: list[int] = []
 
     def stop(progress):
-        told.append(progress.files)
-        if progress.files == progress.total_files - 3:
+        told.append(progress.done)
+        if progress.done == progress.total - 3:
             raise KeyboardInterrupt
 
     target = s3_root("r.omni")

@@ -70,7 +70,7 @@ def test_a_session_that_is_handed_over_is_used(spark: SparkEngine, tmp_path: Pat
     with new_graph(tmp_path / "g.omni", docs(20)) as graph:
         graph.load(docs(20, start=20))
         report = graph.embeddings.fill(
-            spark=spark.session, on_progress=lambda at: seen.append((at.step, at.done, at.shares))
+            spark=spark.session, on_progress=lambda at: seen.append((at.phase, at.done, at.total))
         )
         assert report.filled == 40
     assert seen[-1] == ("writing", 2, 2)

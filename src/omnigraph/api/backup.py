@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
@@ -11,17 +11,17 @@ from omnigraph.api.handle import parse_location
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
-from omnigraph.maintain.backup.copy import CopyProgress, CopyReport, ignore_progress
+from omnigraph.maintain.backup.copy import CopyReport, ignore_progress
 from omnigraph.maintain.backup.index import BackupPoint, find_point, list_points, read_point
 from omnigraph.maintain.backup.prune import PrunePolicy, PruneReport, prune
 from omnigraph.maintain.backup.restore import CopyDestination, clone_graph, restore_point
 from omnigraph.maintain.cleanup.run import span
+from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.store import ObjectStore
 
 Options: TypeAlias = Mapping[str, str] | None
-Progress: TypeAlias = Callable[[CopyProgress], None]
 
 
 @public
@@ -33,7 +33,7 @@ def restore(
     storage_options: Options = None,
     backup_options: Options = None,
     durability: Durability | Literal["disk", "os"] = Durability.DISK,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CopyReport:
     """Make a graph from a backup: its newest point, or one by its id.
 
@@ -54,7 +54,7 @@ def clone(
     storage_options: Options = None,
     dest_options: Options = None,
     durability: Durability | Literal["disk", "os"] = Durability.DISK,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CopyReport:
     """Make an independent copy of a graph as it is now, with its history and branches.
 
@@ -108,7 +108,7 @@ def _destination(
     uri: Location,
     options: Options,
     durability: Durability | Literal["disk", "os"],
-    on_progress: Progress | None,
+    on_progress: OnProgress | None,
 ) -> CopyDestination:
     settings = Settings.from_environ()
     root = parse_location(uri, options, settings)

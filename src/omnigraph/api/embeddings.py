@@ -23,13 +23,13 @@ from omnigraph.embed.job.run import (
     Fill,
     Goal,
     LocalCrew,
-    Progress,
     status_of,
 )
 from omnigraph.embed.job.splits import Setup, Tools
 from omnigraph.embed.job.spool import opened_folder
 from omnigraph.embed.job.targets import Target, all_targets, chosen_targets, refuse_other_models
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
+from omnigraph.progress import OnProgress
 from omnigraph.read.limits import Cancel
 
 
@@ -64,7 +64,7 @@ class GraphEmbeddings:
         spark: SparkLike = None,
         timeout: float | None = None,
         cancel: Cancel | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
         actor: Actor | None = None,
     ) -> EmbeddingReport:
         """Embed the texts of rows without a vector; with ``again`` of all rows.
@@ -101,7 +101,7 @@ class GraphEmbeddings:
                     goal,
                     check=check,
                     before_commit=lambda: self._refuse_other_schema(targets),
-                    progress=on_progress,
+                    on_progress=on_progress,
                 )
 
             if runs_on_spark(engine, spark):

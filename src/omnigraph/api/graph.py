@@ -6,7 +6,7 @@ the work. Namespaces such as ``graph.branches`` are loaded when they are first u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.texts import source_of
+from omnigraph.progress import OnProgress
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.result.result import Result
 from omnigraph.settings import Settings
@@ -338,7 +339,7 @@ class Graph:
         spark: SparkLike = None,
         if_commit: str | None = None,
         idempotency_key: Label | None = None,
-        on_progress: Callable[[omnigraph.LoadProgress], None] | None = None,
+        on_progress: OnProgress | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.LoadReceipt:
         """Load files, streams, tables or records in one commit.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import TypeAlias
 
 from omnigraph.api.arguments import Actor, Location, public
 from omnigraph.api.engines import OPTIMIZE_BYTES, Engine, SparkLike, runs_on_spark
@@ -14,7 +12,7 @@ from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import GraphNotFound
-from omnigraph.maintain.backup.copy import CopyProgress, ignore_progress
+from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
 from omnigraph.maintain.cleanup.run import clean_up, policy_of
@@ -25,29 +23,9 @@ from omnigraph.maintain.optimize.run import OptimizeReport, Optimizing
 from omnigraph.maintain.optimize.upkeep import Tell, threads
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport, verify
+from omnigraph.progress import OnProgress, Progress
 from omnigraph.settings import Settings
 from omnigraph.write.reentrancy import guard_callback
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizeProgress:
-    """How far an optimize is: of its present phase, so many shares of so many."""
-
-    phase: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyProgress:
-    """How far a verify is: of its present phase, so many shares of so many."""
-
-    phase: str
-    done: int
-    total: int
-
-
-Progress: TypeAlias = Callable[[OptimizeProgress], None]
 
 
 class GraphMaintenance:
@@ -65,7 +43,7 @@ class GraphMaintenance:
         spark: SparkLike = None,
         if_needed: bool = False,
         policy: MaintenancePolicy | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
         actor: Actor | None = None,
     ) -> OptimizeReport:
         """Compact small fragments, drop deleted rows from them, and complete indexes.
@@ -115,7 +93,7 @@ class GraphMaintenance:
         dest: Location,
         *,
         storage_options: Mapping[str, str] | None = None,
-        on_progress: Callable[[CopyProgress], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> BackupReport:
         """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
 
@@ -137,7 +115,7 @@ class GraphMaintenance:
         dry_run: bool = False,
         min_age: timedelta | float | None = None,
         feed_retention: timedelta | float | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
     ) -> CleanupReport:
         """Remove old versions of all tables on all branches, and files of processes that died.
 
@@ -174,7 +152,7 @@ class GraphMaintenance:
         branch: str | None = None,
         *,
         checksums: bool = True,
-        on_progress: Callable[[VerifyProgress], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> VerifyReport:
         """Check the integrity of one branch, or of all, down to the bytes; changes nothing.
 
@@ -192,7 +170,7 @@ def verify_graph(
     *,
     checksums: bool = True,
     storage_options: Mapping[str, str] | None = None,
-    on_progress: Callable[[VerifyProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> VerifyReport:
     """``graph.maintenance.verify`` for a graph that is too damaged to be opened."""
     settings = Settings.from_environ()
@@ -209,18 +187,18 @@ def _verify(
     settings: Settings,
     branch: str | None,
     checksums: bool,
-    on_progress: Callable[[VerifyProgress], None] | None,
+    on_progress: OnProgress | None,
 ) -> VerifyReport:
     def tell(phase: str, done: int, total: int) -> None:
         if on_progress is not None:
-            on_progress(VerifyProgress(phase, done, total))
+            on_progress(Progress(phase, done, total))
 
     name = None if branch is None else branch_label(normal_branch(branch))
     many = settings.maintenance_concurrency
     return verify(store, name, checksums=checksums, many=many, tell=tell)
 
 
-def _told(uri: str, progress: Progress) -> Tell:
+def _told(uri: str, on_progress: OnProgress) -> Tell:
     """A callback that may not write to the graph while it runs."""
-    told = guard_callback(uri, progress)
-    return lambda phase, done, total: told(OptimizeProgress(phase, done, total))
+    told = guard_callback(uri, on_progress)
+    return lambda phase, done, total: told(Progress(phase, done, total))

@@ -500,8 +500,8 @@ def test_progress_is_told(empty):
     told = []
     empty.load(people(*(f"p{n}" for n in range(40_000))), on_progress=told.append)
     assert [p.phase for p in told] == ["reading", "reading", "reading", "checking", "writing"]
-    assert [p.records for p in told] == [16_384, 32_768, 40_000, 40_000, 40_000]
-    assert {p.rejected for p in told} == {0}
+    assert [p.done for p in told] == [16_384, 32_768, 40_000, 40_000, 40_000]
+    assert {p.detail["rejected"] for p in told} == {0}
 
 
 ADD = 'query q() { insert Person { name: "Eve" } }'

@@ -156,7 +156,7 @@ def test_unknown_properties_can_be_set_aside(empty):
 def test_progress_counts_them(empty):
     told = []
     empty.load([*GOOD, *BAD], max_rejects=9, on_progress=told.append)
-    assert told[-1].rejected == 5
+    assert told[-1].detail == {"rejected": 5}
 
 
 def test_a_file_that_cannot_be_written_is_known_first(empty, tmp_path):

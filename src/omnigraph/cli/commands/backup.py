@@ -15,7 +15,7 @@ from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from omnigraph.maintain.backup.copy import CopyProgress
+    from omnigraph.progress import Progress
 
 
 def add(commands: Commands) -> None:
@@ -208,5 +208,6 @@ def run_clone(arguments: argparse.Namespace) -> int:
     return terminal.OK
 
 
-def _draw(line: Bar, told: CopyProgress) -> None:
-    line.show("copying", told.files, told.total_files, format_bytes(told.bytes))
+def _draw(line: Bar, progress: Progress) -> None:
+    copied = format_bytes(progress.detail["bytes"])
+    line.show(progress.phase, progress.done, progress.total, copied)

@@ -16,7 +16,7 @@ from omnigraph.errors import InputError
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.receipts import LoadReceipt
-    from omnigraph.write.load.job import LoadProgress
+    from omnigraph.progress import Progress
 
 MODES = ("overwrite", "append", "merge")
 FORMATS = ("ndjson", "csv", "parquet")
@@ -140,9 +140,13 @@ def _pair(text: str) -> tuple[str, str]:
     return file, name
 
 
-def _draw(line: Bar, told: LoadProgress) -> None:
-    rejected = f", {told.rejected:,} rejected" if told.rejected else ""
-    line.show(told.phase, told.done, told.total, f"{told.records:,} records{rejected}")
+def _draw(line: Bar, progress: Progress) -> None:
+    if progress.total:
+        line.show(progress.phase, progress.done, progress.total)
+        return
+    rejected = progress.detail.get("rejected")
+    detail = f"{progress.done:,} {progress.unit}"
+    line.show(progress.phase, detail=f"{detail}, {rejected:,} rejected" if rejected else detail)
 
 
 def _indexes(arguments: argparse.Namespace, graph: Graph, receipt: LoadReceipt) -> int:

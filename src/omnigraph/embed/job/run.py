@@ -33,6 +33,7 @@ from omnigraph.embed.job.splits import (
     stage_share,
 )
 from omnigraph.embed.job.targets import Target, by_table
+from omnigraph.progress import OnProgress, Progress
 from omnigraph.storage.tables.columns import (
     ColumnUpdate,
     count_blank,
@@ -43,25 +44,6 @@ from omnigraph.storage.tables.fragments import fragment_sizes, locate_table
 from omnigraph.storage.tables.types import StagedTable
 
 _ROWS_IN_SHARE = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingProgress:
-    """How far a job is."""
-
-    step: str
-    """``embedding`` or ``writing``."""
-    rows: int
-    """Rows looked at in shares that are done."""
-    embedded: int
-    """Texts that the provider has embedded in this run."""
-    filled: int
-    """Rows that have got their vectors by commits of this run."""
-    done: int
-    shares: int
-
-
-Progress = Callable[[EmbeddingProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +159,7 @@ class Fill:
         *,
         check: Callable[[], None] = nothing,
         before_commit: Callable[[], None] = nothing,
-        progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self._store = store
         self._tables = by_table(targets)
@@ -187,7 +169,7 @@ class Fill:
         self._branch = normal_branch(goal.branch)
         self._check = check
         self._before_commit = before_commit
-        self._progress = progress
+        self._on_progress = on_progress
         self._counts = _Counts()
         self._since_commit = 0
         self._staged = 0
@@ -296,18 +278,15 @@ class Fill:
             self._touched.setdefault(share.target.table_key, set()).update(share.fragments)
 
     def _tell(self, step: str, texts: int = 0, shares: int = 0) -> None:
-        if self._progress is not None:
+        if self._on_progress is not None:
             counts = self._counts
-            self._progress(
-                EmbeddingProgress(
-                    step,
-                    counts.rows,
-                    counts.embedded + texts,
-                    counts.filled,
-                    self._done + shares,
-                    self._shares,
-                )
-            )
+            detail = {
+                "rows": counts.rows,
+                "embedded": counts.embedded + texts,
+                "filled": counts.filled,
+            }
+            done, total = self._done + shares, self._shares
+            self._on_progress(Progress(step, done, total, "splits", detail))
 
     def answered(self, spent: Spent) -> None:
         """An answer of the provider has come, in the middle of a share."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from omnigraph.errors import (
     BranchNotFound,
@@ -23,6 +23,7 @@ from omnigraph.errors import (
 from omnigraph.maintain.backup.capture import CapturedFiles
 from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.maintain.report import Report
+from omnigraph.progress import OnProgress, Progress
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.objects.copying import (
@@ -39,20 +40,7 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """The progress of a backup, a restore or a clone."""
-
-    files: int
-    total_files: int
-    bytes: int
-    total_bytes: int
-
-
-OnProgress: TypeAlias = Callable[[CopyProgress], None]
-
-
-def ignore_progress(_: CopyProgress) -> None:
+def ignore_progress(_: Progress) -> None:
     return None
 
 
@@ -142,10 +130,9 @@ class Copier:
                 self._done_files += 1
                 self._done_bytes += file.size
                 yield file
+                counts = {"bytes": self._done_bytes, "total_bytes": self._total_bytes}
                 self._on_progress(
-                    CopyProgress(
-                        self._done_files, self._total_files, self._done_bytes, self._total_bytes
-                    )
+                    Progress("copying", self._done_files, self._total_files, "files", counts)
                 )
 
     def _copy_one(self, file: SourceFile) -> CopiedFile:

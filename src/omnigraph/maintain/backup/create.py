@@ -19,7 +19,6 @@ from omnigraph.maintain.backup.capture import capture_graph, captured_files, ref
 from omnigraph.maintain.backup.copy import (
     CopiedFile,
     Copier,
-    OnProgress,
     SourceFile,
     refuse_overlap,
     retry_copy,
@@ -37,6 +36,7 @@ from omnigraph.maintain.backup.index import (
 )
 from omnigraph.maintain.backup.prune import finish_prune, lock_backup
 from omnigraph.maintain.report import Report
+from omnigraph.progress import OnProgress
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import LeaseGuard

@@ -33,7 +33,6 @@ from omnigraph.maintain.backup.capture import capture_graph, captured_files, ref
 from omnigraph.maintain.backup.copy import (
     Copier,
     CopyReport,
-    OnProgress,
     SourceFile,
     damaged_file,
     refuse_overlap,
@@ -41,6 +40,7 @@ from omnigraph.maintain.backup.copy import (
     source_files,
 )
 from omnigraph.maintain.backup.index import BackupPoint
+from omnigraph.progress import OnProgress
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
 from omnigraph.storage.lance_format.addresses import GraphAddresses

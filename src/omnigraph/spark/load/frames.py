@@ -23,6 +23,7 @@ from omnigraph.errors import InputError, InternalError, RowLimitExceeded
 from omnigraph.lang.schema import Catalog, text_of
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.values.spelling import show
+from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.frame_rows import (
     ANSWER,
     DIGESTS,
@@ -43,7 +44,7 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.fragments import Runner
 from omnigraph.write.load.intake import count_ignored
-from omnigraph.write.load.job import LoadDestination, LoadJob, LoadProgress, Progress
+from omnigraph.write.load.job import LoadDestination, LoadJob
 from omnigraph.write.load.rejects import Reject, Rejects, place
 from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import Load, Reader
@@ -211,16 +212,16 @@ def frame_reader(
 # -- evaluation -----------------------------------------------------------------------------------
 
 
-def frame_evaluator(progress: Progress | None = None) -> Ask:
+def frame_evaluator(on_progress: OnProgress | None = None) -> Ask:
     """Reads a frame by the tasks of its own session; any other table in this process."""
 
     def report(done: int, total: int) -> None:
-        assert progress is not None
-        progress(LoadProgress(_READING, 0, 0, done, total))
+        assert on_progress is not None
+        on_progress(Progress(_READING, done, total))
 
     def ask(value: Any, reading: FrameTask) -> Sequence[Answer]:
         if is_spark_frame(value):
-            return _ask_spark(value, reading, report if progress is not None else None)
+            return _ask_spark(value, reading, report if on_progress is not None else None)
         kind = _kind(reading)
         batches = frame_batches(value, kind, reading.name)
         if batches is None:

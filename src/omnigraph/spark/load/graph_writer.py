@@ -10,6 +10,7 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.refs import SnapshotRef
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
@@ -19,7 +20,7 @@ from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
 from omnigraph.write.load.commit import load_into
-from omnigraph.write.load.job import LoadDestination, LoadJob, Progress, load_mode
+from omnigraph.write.load.job import LoadDestination, LoadJob, load_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +60,7 @@ class SparkGraph:
         max_rejects: int | None = None,
         strict_properties: bool = False,
         dry_run: bool = False,
-        progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
         actor: str | None = None,
         if_commit: str | None = None,
         idempotency_key: str | None = None,
@@ -81,7 +82,7 @@ class SparkGraph:
                 max_rejects=max_rejects,
                 strict_properties=strict_properties,
                 dry_run=dry_run,
-                progress=progress,
+                on_progress=on_progress,
                 actor=actor,
                 if_commit=if_commit,
                 idempotency_key=idempotency_key,
@@ -97,7 +98,7 @@ class SparkGraph:
             rejects=rejects,
             max_rejects=max_rejects,
             strict_properties=strict_properties,
-            on_progress=progress,
+            on_progress=on_progress,
         )
         destination = LoadDestination(
             branch, from_branch, actor, if_commit, idempotency_key, dry_run
@@ -108,7 +109,7 @@ class SparkGraph:
         with resolve_spark(session, settings.spark_options()) as running:
             joins = KeyJoins(running, settings.spark_key_bytes)
             reader = frame_reader(
-                frame_evaluator(progress), task_executor(running, progress), joins=joins
+                frame_evaluator(on_progress), task_executor(running, on_progress), joins=joins
             )
             return load_into(here.store, here.catalog, job, destination, reader)
 

@@ -24,6 +24,7 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
+from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
     Done,
@@ -48,8 +49,6 @@ from omnigraph.write.load.job import (
     LoadDestination,
     LoadJob,
     LoadMode,
-    LoadProgress,
-    Progress,
 )
 from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
 from omnigraph.write.load.rejects_file import open_rejects
@@ -284,15 +283,15 @@ def fragment_targets(
     return found
 
 
-def task_executor(engine: SparkEngine, progress: Progress | None = None) -> Runner:
+def task_executor(engine: SparkEngine, on_progress: OnProgress | None = None) -> Runner:
     """Has the shares of a load worked on by tasks of Spark."""
 
     def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
         report = None
-        if progress is not None:
+        if on_progress is not None:
 
             def report(done: int, total: int) -> None:
-                progress(LoadProgress(label, 0, 0, done, total))
+                on_progress(Progress(label, done, total))
 
         return engine.tasks(work, shares, label, report=report)
 

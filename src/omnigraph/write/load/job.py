@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from os import PathLike
@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
+from omnigraph.progress import OnProgress, Progress
 
 LoadData: TypeAlias = Any
 """A path, several paths, an open binary file, tables or frames by type name, or records."""
-
-Progress = Callable[["LoadProgress"], None]
 
 
 class LoadMode(StrEnum):
@@ -23,20 +22,6 @@ class LoadMode(StrEnum):
     MERGE = "merge"
     APPEND = "append"
     OVERWRITE = "overwrite"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadProgress:
-    """How far a load is; for bars. Phases are ``reading``, ``checking`` and ``writing``.
-
-    On Spark, ``done`` of ``total`` tasks are finished, and there are further phases.
-    """
-
-    phase: str
-    records: int
-    rejected: int
-    done: int = 0
-    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +35,14 @@ class LoadJob:
     rejects: str | PathLike[str] | None = None
     max_rejects: int = 0
     strict_properties: bool = False
-    on_progress: Progress | None = None
+    on_progress: OnProgress | None = None
     allow_local_files: bool = False
     """Whether a Blob may name a local file, whose content is stored."""
 
-    def report(self, phase: str, records: int = 0, rejected: int = 0, *tasks: int) -> None:
+    def report(self, phase: str, records: int, rejected: int) -> None:
         """Call the progress callback, if there is one."""
         if self.on_progress is not None:
-            self.on_progress(LoadProgress(phase, records, rejected, *tasks))
+            self.on_progress(Progress(phase, records, 0, "records", {"rejected": rejected}))
 
 
 @dataclass(frozen=True, slots=True)
