@@ -1,33 +1,22 @@
-"""Query text to syntax tree.
-
-Clauses follow one another without separators, so the first tokens decide what a clause is:
-``not {`` a negation, ``$v :`` a binding, ``$v word $w`` a traversal, anything else a condition.
-"""
+"""Query text to syntax tree: whole files, query heads, reads and mutations."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TypeVar
 
 from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Diagnostic, Source, Span, first_in_source
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import Failure
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.expressions import ExpressionParser, edge_word
+from omnigraph.lang.query.clauses import ClauseParser
 from omnigraph.lang.types import (
     MOST_DIMENSIONS,
     SCALAR_NAMES,
-    U32_RANGE,
     PropType,
     Scalar,
     suggest_scalar,
 )
 
-T = TypeVar("T")
-
 _STATEMENTS = ("insert", "update", "delete")
-_PARTS = ("match", "return", "order", "limit", "offset")
 
 
 def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]]:
@@ -43,7 +32,7 @@ def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]
     return parser.file(), first_in_source(parser.diagnostics)
 
 
-class QueryParser(ExpressionParser):
+class QueryParser(ClauseParser):
     """A recursive-descent parser for whole query files."""
 
     def file(self) -> ast.QueryFile:
@@ -54,6 +43,11 @@ class QueryParser(ExpressionParser):
             except Failure:
                 self._skip_to_query()
         return ast.QueryFile(tuple(queries))
+
+    def _skip_to_query(self) -> None:
+        self.advance()
+        while not self.at_kind(Kind.EOF) and not self.at_query():
+            self.advance()
 
     # -- one query -----------------------------------------------------------------------
 
@@ -72,7 +66,7 @@ class QueryParser(ExpressionParser):
         notes = self._annotations(name.text)
         opening = self.expect("{", f"to open the body of query `{name.text}`")
         body = self._body(opening)
-        self._close(opening, f"query `{name.text}`")
+        self.close(opening, f"query `{name.text}`")
         return ast.Query(
             name.text,
             params,
@@ -162,8 +156,8 @@ class QueryParser(ExpressionParser):
         if self.token.text.startswith("match"):
             return self._read()
         problems = len(self.diagnostics)
-        statements = self._block(self._statement, closed_by=self._at_query)
-        if not statements and self._blank(opening, problems):
+        statements = self.block(self._statement, closed_by=self.at_query)
+        if not statements and self.is_empty(opening, problems):
             raise self.unexpected("`match`, `insert`, `update` or `delete`", "in a query body")
         return ast.MutationBody(tuple(statements))
 
@@ -173,19 +167,19 @@ class QueryParser(ExpressionParser):
         self.accept_word("match")
         opening = self.expect("{", "after `match`")
         problems = len(self.diagnostics)
-        clauses = self._block(self._clause, closed_by=self._at_part)
-        if not clauses and self._blank(opening, problems):
+        clauses = self.block(self.clause, closed_by=self.at_part)
+        if not clauses and self.is_empty(opening, problems):
             self.report("P025", "a match block needs at least one clause", opening.span)
-        self._close(opening, "`match`")
+        self.close(opening, "`match`")
         if not self.accept_word("return"):
             raise self.unexpected("`return`", "after the match block")
         distinct = self.accept("distinct") is not None
         opening = self.expect("{", "after `return`")
         problems = len(self.diagnostics)
-        projections = self._block(self._projection, closed_by=self._at_part)
-        if not projections and self._blank(opening, problems):
+        projections = self.block(self._projection, closed_by=self.at_part)
+        if not projections and self.is_empty(opening, problems):
             self.report("P026", "a return block needs at least one projection", opening.span)
-        self._close(opening, "`return`")
+        self.close(opening, "`return`")
         order = self._order({p.alias for p in projections if p.alias})
         limit, offset, limit_span = self._limit()
         return ast.ReadBody(
@@ -194,8 +188,8 @@ class QueryParser(ExpressionParser):
 
     def _projection(self) -> ast.Projection:
         start = self.token.start
-        if not self._after_separator():
-            self._refuse_leading_minus("projection")
+        if not self.after_separator():
+            self.refuse_leading_minus("projection")
         self.operands = 0
         expr = self.expression()
         alias: str | None = None
@@ -214,7 +208,7 @@ class QueryParser(ExpressionParser):
             entries.append(self._ordering(aliases))
         if not self.at("}") and not self.at_kind(Kind.EOF):
             raise self.unexpected("`,` or `}`", "in the order block")
-        self._close(opening, "`order`")
+        self.close(opening, "`order`")
         return tuple(entries)
 
     def _ordering(self, aliases: set[str]) -> ast.Ordering:
@@ -264,142 +258,25 @@ class QueryParser(ExpressionParser):
             raise self.unexpected("a whole number", f"after `{word}`", hint)
         return self.integer_value(self.advance())
 
-    # -- clauses -------------------------------------------------------------------------
-
-    def _clause(self) -> ast.Clause:
-        token = self.token
-        if token.text == "not" and self.ahead().text == "{":
-            return self._negation()
-        if token.kind is Kind.VAR:
-            following = self.ahead()
-            if following.text == ":":
-                return self._binding()
-            if self._is_traversal(following):
-                return self._traversal()
-            self._refuse_upper_edge(following)
-        elif token.kind is Kind.IDENT and self.ahead().text == ":":
-            raise self.without_dollar(token)
-        self._refuse_leading_minus("clause")
-        self.operands = 0
-        condition = self.expression()
-        return ast.FilterClause(condition, Span(token.start, self.previous_end()))
-
-    def _refuse_upper_edge(self, following: Token) -> None:
-        if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
-            word = edge_word(following.text)
-            message = "edges are written with a lower-case first letter in a query"
-            raise self.fail("P035", message, following.span, f"write `{word}`")
-
-    def _negation(self) -> ast.Clause:
-        start = self.advance().start
-        with self.nested():
-            opening = self.advance()
-            problems = len(self.diagnostics)
-            clauses = self._block(self._clause, closed_by=self._at_part)
-            if not clauses and self._blank(opening, problems):
-                self.report("P025", "a negation needs at least one clause", opening.span)
-            self._close(opening, "`not`")
-        return ast.NegationClause(tuple(clauses), Span(start, self.previous_end()))
-
-    def _binding(self) -> ast.Clause:
-        variable = self.advance()
-        self.advance()
-        type_ = self._type_name(f"after `{variable.text}:`")
-        matches: list[ast.PropertyMatch] = []
-        if self.at("{"):
-            opening = self.advance()
-            while self.at_kind(Kind.IDENT):
-                name = self.advance()
-                self.expect(":", f"after `{name.text}`")
-                value = self.value(f"for `{name.text}`")
-                span = Span(name.start, self.previous_end())
-                matches.append(ast.PropertyMatch(name.text, value, span))
-                if not self.accept(","):
-                    break
-            if not self.at("}"):
-                wanted = "`,` or `}`" if matches else "a property name or `}`"
-                raise self.unexpected(wanted, f"in the braces of `{variable.text}`")
-            self._close(opening, f"`{variable.text}: {type_.text}`")
-        return ast.BindingClause(
-            variable.text[1:],
-            type_.text,
-            tuple(matches),
-            Span(variable.start, self.previous_end()),
-            type_.span,
-        )
-
-    def _is_traversal(self, following: Token) -> bool:
-        """Whether ``$v`` and the token after it begin a traversal, by looking a little further."""
-        if following.kind is Kind.VAR:
-            return self.ahead(2).text == ":"
-        if following.text == "<":
-            return self.ahead(2).kind is Kind.IDENT and self.ahead(3).text == ">"
-        if following.kind is Kind.IDENT:
-            after = self.ahead(2)
-            return after.kind is Kind.VAR or (after.text == "{" and following.text != "not")
-        return False
-
-    def _traversal(self) -> ast.Clause:
-        src = self.advance()
-        edge_variable: str | None = None
-        if self.at_kind(Kind.VAR):
-            edge_variable = self.advance().text[1:]
-            self.advance()
-        undirected = self.accept("<") is not None
-        edge = self.expect_kind(Kind.IDENT, "an edge name", f"after `{src.text}`")
-        if edge.text == "not":
-            raise self.fail("P029", "an edge cannot be called `not`", edge.span)
-        if undirected:
-            self.expect(">", f"after `<{edge.text}`")
-        hops = self._hops() if self.at("{") else ast.ONE_HOP
-        dst = self.expect_kind(Kind.VAR, "a variable", f"at the end of `{src.text} {edge.text}`")
-        if self.at(".") and self.token.start == dst.end:
-            raise self.fail(
-                "P030",
-                "a traversal ends in a variable, not in a property",
-                Span(dst.start, self.ahead().end),
-                f"to compare, write a property on the left too: `{src.text}.property …`",
-            )
-        return ast.TraversalClause(
-            src.text[1:],
-            edge.text,
-            dst.text[1:],
-            hops,
-            undirected,
-            edge_variable,
-            Span(src.start, dst.end),
-            edge.span,
-        )
-
-    def _hops(self) -> ast.Hops:
-        self.advance()
-        least = self.expect_kind(Kind.INT, "the fewest hops", "after `{`")
-        self.expect(",", "between the fewest and the most hops")
-        most: int | None = None
-        if self.at_kind(Kind.INT):
-            most = self.integer_value(self.advance(), U32_RANGE)
-        self.expect("}", "to close the hop bounds")
-        return ast.Hops(self.integer_value(least, U32_RANGE), most)
-
     # -- statements ----------------------------------------------------------------------
 
     def _statement(self) -> ast.Statement:
         start = self.token.start
         if self.accept_word("insert"):
-            type_ = self._type_name("after `insert`")
+            type_ = self.type_name("after `insert`")
             values = self._assignments(f"`insert {type_.text}`")
             return ast.InsertStatement(
                 type_.text, values, Span(start, self.previous_end()), type_.span
             )
         if self.accept_word("update"):
-            type_ = self._type_name("after `update`")
+            type_ = self.type_name("after `update`")
             self.expect("set", f"after `update {type_.text}`")
             values = self._assignments("`set`")
             where = self._where(f"update {type_.text}")
             span = Span(start, self.previous_end())
             return ast.UpdateStatement(type_.text, values, where, span, type_.span)
         if self.accept_word("delete"):
-            type_ = self._type_name("after `delete`")
+            type_ = self.type_name("after `delete`")
             where = self._where(f"delete {type_.text}")
             return ast.DeleteStatement(
                 type_.text, where, Span(start, self.previous_end()), type_.span
@@ -428,7 +305,7 @@ class QueryParser(ExpressionParser):
             raise self.unexpected("a property name", f"in the braces of {what}")
         if not self.at("}"):
             raise self.unexpected("a property name or `}`", f"in the braces of {what}")
-        self._close(opening, what)
+        self.close(opening, what)
         return tuple(values)
 
     def _where(self, what: str) -> ast.Expr:
@@ -436,103 +313,3 @@ class QueryParser(ExpressionParser):
             raise self.unexpected("`where`", f"in `{what}`", "say which rows are meant")
         self.operands = 0
         return self.expression()
-
-    # -- lists of things, and how to go on after an error ---------------------------------
-
-    def _block(self, item: Callable[[], T], closed_by: Callable[[], bool]) -> list[T]:
-        """Items up to ``}``; a broken item is skipped, the ones after it are still read."""
-        items: list[T] = []
-        while not (self.at("}") or self.at_kind(Kind.EOF) or closed_by() or self.too_many):
-            place = self.save()
-            try:
-                items.append(item())
-            except Failure:
-                self._skip_item(place)
-        return items
-
-    def _blank(self, opening: Token, problems: int) -> bool:
-        """Whether a block without items has nothing wrong in it, so that it is really empty."""
-        return len(self.diagnostics) == problems and not self.unreadable_since(opening.start)
-
-    def _skip_item(self, place: int) -> None:
-        """Move to where the next item may begin: a new line on the level of the broken one.
-
-        Brackets that the item opened before it broke are closed first, unless the next part of
-        the query shows that they never are.
-        """
-        if self.save() == place:
-            self.advance()
-        depth = 0
-        for token in self._tokens[place : self.save()]:
-            depth = max(depth + _bracket(token), 0)
-        while not self.at_kind(Kind.EOF) and not self._at_part():
-            token = self.token
-            if depth == 0:
-                new_line = "\n" in self.source.text[self.previous_end() : token.start]
-                if new_line or self.at("}"):
-                    return
-            depth = max(depth + _bracket(token), 0)
-            self.advance()
-
-    def _skip_to_query(self) -> None:
-        self.advance()
-        while not self.at_kind(Kind.EOF) and not self._at_query():
-            self.advance()
-
-    def _at_query(self) -> bool:
-        """The start of a query, also of one whose head is wrong."""
-        if not self.at("query") or self.ahead().kind is not Kind.IDENT:
-            return False
-        opening = self.ahead(2).text
-        if opening != "(":
-            return opening in ("{", "-")
-        inside = self.ahead(3)
-        return inside.kind in (Kind.VAR, Kind.EOF) or inside.text in (")", "{")
-
-    def _at_part(self) -> bool:
-        """The next part of a read query stands here, so a brace is missing."""
-        if self.token.kind is not Kind.IDENT or self.token.text not in _PARTS:
-            return self._at_query()
-        following = self.ahead()
-        return following.text in ("{", "distinct") or following.kind is Kind.INT
-
-    def _close(self, opening: Token, what: str) -> None:
-        if self.accept("}"):
-            return
-        if self.at_kind(Kind.EOF) or self._at_part():
-            if self.after_unreadable():
-                return
-            message = f"the `{{` of {what} is not closed"
-            self.report("P007", message, opening.span, "add the missing `}`")
-            return
-        raise self.unexpected("`}`", f"to close {what}")
-
-    def _type_name(self, context: str) -> Token:
-        token = self.token
-        if token.kind is not Kind.TYPE:
-            hint: str | None = None
-            if token.kind is Kind.IDENT and token.text not in ("into", "from"):
-                proper = token.text[:1].upper() + token.text[1:]
-                hint = f"type names start with an upper-case letter: `{proper}`"
-            raise self.unexpected("a type name", context, hint)
-        return self.advance()
-
-    def _after_separator(self) -> bool:
-        before = self.previous_end()
-        return before > 0 and self.source.text[before - 1] in ",{"
-
-    def _refuse_leading_minus(self, what: str) -> None:
-        """Two things side by side must never read as a subtraction."""
-        if self.at("-"):
-            hint = "put the number on the right of the comparison, or a comma before it"
-            if self.ahead().text in ("[", "-", ">"):
-                hint = "an edge is written between two variables: `$a knows $b`"
-            message = f"a {what} cannot start with a negative number"
-            raise self.fail("P032", message, self.token.span, hint)
-
-
-def _bracket(token: Token) -> int:
-    """How a token changes the depth of brackets."""
-    if token.kind is not Kind.PUNCT:
-        return 0
-    return 1 if token.text in "{([" else -1 if token.text in "})]" else 0
