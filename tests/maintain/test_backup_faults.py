@@ -11,7 +11,7 @@ import pytest
 from omnigraph import Graph, backup_points, clone, restore
 from omnigraph.errors import StorageUnavailable, StorageUnknown
 from omnigraph.maintain.backup import restore as backup_restore
-from omnigraph.storage.objects import store as objects
+from omnigraph.storage.objects import local as objects
 
 SCHEMA = "node Person { name: String @key }\n"
 
