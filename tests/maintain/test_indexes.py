@@ -13,7 +13,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import KeyConflict, OmniGraphError
-from omnigraph.maintain.optimize.indexes import wanted_indexes
+from omnigraph.maintain.optimize.indexes import declared_indexes
 from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
@@ -75,7 +75,7 @@ def test_the_type_of_a_column_chooses_its_index(graph):
     """414, 11: and a free String gets one for equality and one for text."""
     wanted = {
         (spec.column, spec.kind, spec.metric if spec.kind is VECTOR else None)
-        for spec in wanted_indexes(graph.catalog.node("Doc"))
+        for spec in declared_indexes(graph.catalog.node("Doc"))
     }
     scalars = ("kind", "year", "size", "score", "ok", "day", "moment")
     assert wanted == {
@@ -92,10 +92,10 @@ def test_the_type_of_a_column_chooses_its_index(graph):
 
 def test_lists_blobs_composite_keys_and_edge_properties_get_none(graph):
     """11: nor does a column without an annotation."""
-    assert [(s.column, s.kind) for s in wanted_indexes(graph.catalog.node("Pair"))] == [
+    assert [(s.column, s.kind) for s in declared_indexes(graph.catalog.node("Pair"))] == [
         ("id", EQUALITY)
     ]
-    assert [(s.column, s.kind) for s in wanted_indexes(graph.catalog.edge("Cites"))] == [
+    assert [(s.column, s.kind) for s in declared_indexes(graph.catalog.edge("Cites"))] == [
         ("id", EQUALITY),
         ("src", EQUALITY),
         ("dst", EQUALITY),
@@ -136,7 +136,7 @@ def test_ensure_builds_everything_in_one_commit(filled):
     assert on_disk(filled, "edge:Cites") == [("dst", "BTree"), ("id", "BTree"), ("src", "BTree")]
     kinds = {"BTree": EQUALITY, "Inverted": TEXT}
     assert {(name, kinds.get(kind, VECTOR)) for name, kind in on_disk(filled, "node:Doc")} == {
-        (spec.column, spec.kind) for spec in wanted_indexes(filled.catalog.node("Doc"))
+        (spec.column, spec.kind) for spec in declared_indexes(filled.catalog.node("Doc"))
     }
     assert after == {**before, "node:Doc": before["node:Doc"] + 1, "edge:Cites": 3}
     head = filled.commits()[0]
@@ -354,7 +354,7 @@ def test_an_index_that_cannot_be_built_is_pending_and_the_others_are_built(tmp_p
         graph.load([{"type": "V", "data": {"k": "0", "v": [1e-45, 1e-45], "n": 1}}])
         report = graph.indexes.ensure()
         pending = {state.column: state.reason for state in report.pending}
-        assert pending == {"v": "it cannot be built from the values that are there"}
+        assert pending == {"v": "it cannot be built from the existing values"}
         assert ("node:V", "n", EQUALITY) in report.built
         assert graph.indexes.ensure().built == ()
 

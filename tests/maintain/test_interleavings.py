@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph import Graph, restore
 from omnigraph.errors import BranchInUse, HistoryGone, MergeConflicts
-from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.maintain.optimize import plan as optimize_plan
 from omnigraph.storage.tables import compaction
 from tests.sampling import rotating
 
@@ -172,7 +172,7 @@ class Case:
     def optimize(self):
         branch = self.branch()
         # Segments are kept beside each other, or not.
-        with patch.object(upkeep_plan, "LARGE_SEGMENT", self.chance.choice([4, 10**6])):
+        with patch.object(optimize_plan, "LARGE_SEGMENT", self.chance.choice([4, 10**6])):
             self.graph.maintenance.optimize(branch, if_needed=self.chance.random() < 0.3)
 
     def ensure(self):
@@ -288,7 +288,7 @@ def run(folder, seed, steps):
     with (
         case.graph,
         # Parts so small that some are full.
-        patch.object(upkeep_plan, "ROWS_PER_FRAGMENT", 5),
+        patch.object(optimize_plan, "ROWS_PER_FRAGMENT", 5),
         patch.object(compaction, "ROWS_PER_FRAGMENT", 5),
     ):
         for step in range(steps):

@@ -22,7 +22,7 @@ from omnigraph.errors import (
     ReadOnly,
     RecoveryRequired,
 )
-from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.maintain.optimize import plan as optimize_plan
 from omnigraph.maintain.optimize.run import DRIFTED, NOT_OWNED, RETRIES
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import CommittedTable, IndexKind
@@ -185,7 +185,7 @@ def test_deleted_rows_leave_the_files_and_every_answer(filled):
 def test_changed_rows_are_found_by_what_they_say_now(filled, large, monkeypatch):
     """A text index that knew the row before would find it by its old words."""
     filled.maintenance.optimize()
-    monkeypatch.setattr(upkeep_plan, "LARGE_SEGMENT", large)
+    monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", large)
     filled.load([{"type": "Doc", "data": {"slug": "d11", "title": "word500", "year": 500}}])
     before, rows = answers(filled), physical(filled)
     assert before["words"][-1] == [{"d.slug": "d11"}]
@@ -197,7 +197,7 @@ def test_changed_rows_are_found_by_what_they_say_now(filled, large, monkeypatch)
 
 def test_new_rows_of_a_large_table_are_folded_in_without_building_anew(filled, monkeypatch):
     filled.maintenance.optimize()
-    monkeypatch.setattr(upkeep_plan, "LARGE_SEGMENT", 10)
+    monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", 10)
     known = {s.uuid for found in segments_of(table(filled)).values() for s in found}
     in_parts(filled, 2, start=10)
     before = answers(filled)
@@ -213,7 +213,7 @@ def test_new_rows_of_a_large_table_are_folded_in_without_building_anew(filled, m
 
 def test_new_rows_without_a_vector_are_folded_in_too(filled, monkeypatch):
     filled.maintenance.optimize()
-    monkeypatch.setattr(upkeep_plan, "LARGE_SEGMENT", 10)
+    monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", 10)
     filled.load([{"type": "Doc", "data": {"slug": "bare"}}])
     before = answers(filled)
     assert filled.maintenance.optimize().table(DOC).pending_indexes == ()
@@ -530,7 +530,7 @@ def test_whoever_writes_meanwhile_loses_nothing(filled, write, point):
 
 
 def test_parts_that_stayed_are_not_rewritten_twice(filled, monkeypatch):
-    monkeypatch.setattr(upkeep_plan, "ROWS_PER_FRAGMENT", 5_000)
+    monkeypatch.setattr(optimize_plan, "ROWS_PER_FRAGMENT", 5_000)
     rewritten = []
 
     def count(point):
@@ -540,7 +540,7 @@ def test_parts_that_stayed_are_not_rewritten_twice(filled, monkeypatch):
                 with Graph.open(filled.uri, durability="os") as other:
                     other.load(
                         {
-                            "Doc": docs(*range(1000, 1000 + upkeep_plan.ROWS_PER_FRAGMENT))[
+                            "Doc": docs(*range(1000, 1000 + optimize_plan.ROWS_PER_FRAGMENT))[
                                 "Doc"
                             ].drop(["body"])
                         }

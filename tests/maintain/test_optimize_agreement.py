@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.maintain.optimize import upkeep_plan
+from omnigraph.maintain.optimize import plan as optimize_plan
 from omnigraph.storage.tables import compaction
 
 SCHEMA = """
@@ -68,7 +68,7 @@ def apply(graph, step, is_kept_up):
         case ("optimize", large):
             if is_kept_up:
                 # Segments are kept beside each other, or not.
-                with patch.object(upkeep_plan, "LARGE_SEGMENT", 4 if large else 10**6):
+                with patch.object(optimize_plan, "LARGE_SEGMENT", 4 if large else 10**6):
                     graph.maintenance.optimize()
                     assert graph.maintenance.optimize().commit_id is None
         case ("ensure", _):
@@ -102,7 +102,7 @@ def test_optimizing_changes_no_answer(steps):
     with (
         tempfile.TemporaryDirectory() as folder,
         # Parts so small that some are full.
-        patch.object(upkeep_plan, "ROWS_PER_FRAGMENT", 5),
+        patch.object(optimize_plan, "ROWS_PER_FRAGMENT", 5),
         patch.object(compaction, "ROWS_PER_FRAGMENT", 5),
         Graph.init(Path(folder, "kept.omni"), SCHEMA, durability="os") as kept,
         Graph.init(Path(folder, "left.omni"), SCHEMA, durability="os") as left,

@@ -8,8 +8,8 @@ import pytest
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.publisher import _MAX_FRAGMENTS
 from omnigraph.errors import InputError
+from omnigraph.maintain.optimize.plan import plan_table
 from omnigraph.maintain.optimize.policy import reasons_for
-from omnigraph.maintain.optimize.upkeep_plan import plan_table
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
@@ -98,7 +98,7 @@ def test_an_index_that_does_not_fit_is_a_reason():
 def test_settings_of_lance_are_a_reason_under_any_policy():
     known = {EQUALITY.name: [segment(EQUALITY, 0)]}
     said = reasons(parts(FULL), known, LOOSE, settings=["lance.auto_cleanup.interval"])
-    assert said == ("settings by which Lance removes versions on its own",)
+    assert said == ("settings that let Lance remove versions on its own",)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_a_policy_of_ones_own_decides(policy, is_worth_it):
     [
         ({"deleted_share": 1.5}, "from 0 to 1"),
         ({"recall": -0.1}, "from 0 to 1"),
-        ({"small_fragments": -1}, "not negative"),
-        ({"versions": "many"}, "not negative"),
-        ({"bytes": True}, "not negative"),
+        ({"small_fragments": -1}, "at least 0"),
+        ({"versions": "many"}, "at least 0"),
+        ({"bytes": True}, "at least 0"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(given, hint):

@@ -1,4 +1,4 @@
-"""Indexes of vectors: which parameters are chosen, when they are built anew, what they find."""
+"""Vector indexes: their parameters, when they are rebuilt, and what they find."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError, NotFound, ReadOnly, SchemaError
 from omnigraph.lang.schema import compile_schema
-from omnigraph.maintain.optimize.indexes import wanted_indexes
-from omnigraph.maintain.optimize.run import Optimizing
-from omnigraph.maintain.optimize.upkeep import Workforce
+from omnigraph.maintain.optimize.indexes import declared_indexes
+from omnigraph.maintain.optimize.run import OptimizeJob
 from omnigraph.maintain.optimize.vector_indexes import (
-    chosen,
-    declared_index,
+    choose_index,
+    declared_vector_index,
+    measure_recall,
     partitions_for,
-    recall,
 )
 from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
@@ -95,7 +94,7 @@ def share(found, truth):
 
 def spec_of(annotation, size=768):
     text = f"node D {{ k: String @key  v: Vector({size}) @index {annotation} }}"
-    return declared_index(compile_schema(text, is_new=True).node("D").properties["v"])
+    return declared_vector_index(compile_schema(text, is_new=True).node("D").properties["v"])
 
 
 @pytest.mark.parametrize(
@@ -118,29 +117,29 @@ def test_the_parameters_follow_from_rows_size_and_schema(
     annotation, rows, method, partitions, sub_vectors
 ):
     spec = spec_of(annotation)
-    choice = chosen(spec, rows)
+    choice = choose_index(spec, rows)
     found = choice.spec
     assert (found.method, found.partitions, found.sub_vectors) == (method, partitions, sub_vectors)
-    assert choice == chosen(spec, rows)
+    assert choice == choose_index(spec, rows)
     assert choice.why
 
 
 def test_nothing_is_approximate_unless_the_schema_asks_for_it():
     for rows in (1, 10**4, 10**7, 10**9):
-        assert chosen(spec_of(""), rows).spec.is_exact
-        assert chosen(spec_of('@vector("dot", partitions=64)'), rows).spec.is_exact
+        assert choose_index(spec_of(""), rows).spec.is_exact
+        assert choose_index(spec_of('@vector("dot", partitions=64)'), rows).spec.is_exact
     for asks in ('@vector("dot", method="ivf_pq")', '@vector("dot", probes=8)'):
-        assert not chosen(spec_of(asks), 10**6).spec.is_exact
+        assert not choose_index(spec_of(asks), 10**6).spec.is_exact
 
 
 def test_codes_are_of_equal_pieces_whatever_the_size():
     for size in (1, 2, 7, 100, 384, 1536):
         spec = spec_of('@vector("cosine", method="ivf_pq")', size)
-        assert size % chosen(spec, 10**5).spec.sub_vectors == 0
+        assert size % choose_index(spec, 10**5).spec.sub_vectors == 0
 
 
 def test_a_small_segment_has_few_partitions():
-    spec = chosen(spec_of('@vector("l2", partitions=100)'), 10**6).spec
+    spec = choose_index(spec_of('@vector("l2", partitions=100)'), 10**6).spec
     assert [partitions_for(spec, rows) for rows in (10, 4096, 10**6)] == [1, 4, 100]
 
 
@@ -185,8 +184,8 @@ def test_a_vector_annotation_is_for_vectors_and_stands_once():
 def test_a_graph_of_another_program_may_say_anything_there():
     """It passes the annotation over; a graph that says so opens."""
     kind = compile_schema('node A { k: String @key  v: Vector(2)? @index @vector("x", y=1) }')
-    (spec,) = [s for s in wanted_indexes(kind.node("A")) if s.kind is IndexKind.VECTOR]
-    assert (spec.metric, chosen(spec, 10).spec.partitions) == ("cosine", 1)
+    (spec,) = [s for s in declared_indexes(kind.node("A")) if s.kind is IndexKind.VECTOR]
+    assert (spec.metric, choose_index(spec, 10).spec.partitions) == ("cosine", 1)
 
 
 # -- results ----------------------------------------------------------------------------------
@@ -330,22 +329,23 @@ def test_an_index_built_in_shares_finds_what_one_built_at_once_finds(tmp_path, a
         for start in range(3):
             graph.append(docs(start * 2500, vectors(2500, seed=start)))
         truth = asked(graph)
-        shares = []
+        tasks = []
 
-        def run(work, given, label):
-            shares.extend(given)
-            return [work(each) for each in given]
+        class RecordingExecutor:
+            def run(self, function, given, label=""):
+                tasks.extend(given)
+                return [function(task) for task in given]
 
-        work = Optimizing(graph._handle.store, graph.catalog, None)
-        found = work.look()
+        work = OptimizeJob(graph._handle.store, graph.catalog, None)
+        found = work.survey()
         # Three parts that are not put together, as if they were large.
         plans = [replace(each, plan=replace(each.plan, groups=())) for each in found]
-        parts = frozenset(part.number for part in plans[0].parts)
-        indexes = tuple(replace(index, parts=parts) for index in plans[0].plan.indexes)
+        parts = frozenset(part.number for part in plans[0].fragments)
+        indexes = tuple(replace(index, fragments=parts) for index in plans[0].plan.indexes)
         plans[0] = replace(plans[0], plan=replace(plans[0].plan, indexes=indexes))
-        report = work.run(plans, Workforce(run, 2500))
+        report = work.run(plans, RecordingExecutor(), 2500)
         assert report.commit_id is not None
-        divided = [s for s in shares if getattr(s, "spec", None) and s.spec.column == "vec"]
+        divided = [s for s in tasks if getattr(s, "spec", None) and s.spec.column == "vec"]
         is_coded = "ivf_pq" in annotation
         assert len(divided) == (1 if is_coded else 3)
         assert state(graph).segments == 1
@@ -372,8 +372,8 @@ def test_new_rows_get_a_segment_and_are_found(tmp_path):
 @pytest.mark.parametrize(
     ("annotation", "reason"),
     [
-        ('@vector("l2")', "it measures cosine, and l2 is asked for"),
-        ('@vector("cosine", method="ivf_sq")', "it is IVF_FLAT, and IVF_SQ is asked for"),
+        ('@vector("l2")', "it measures cosine, but l2 is declared"),
+        ('@vector("cosine", method="ivf_sq")', "it is IVF_FLAT, but IVF_SQ is declared"),
     ],
 )
 def test_another_annotation_has_it_built_anew(tmp_path, annotation, reason, by_optimize):
@@ -402,7 +402,7 @@ def test_a_table_that_has_outgrown_its_index_gets_another(tmp_path):
         graph.append(docs(1500, vectors(2000, seed=1)))
         assert state(graph).rebuild is None
         graph.append(docs(3500, vectors(2500, seed=2)))
-        assert state(graph).rebuild == "it was built for 1500 rows, and there are 6000"
+        assert state(graph).rebuild == "it was built for 1500 rows, and there are 6000 now"
         graph.indexes.ensure()
         assert state(graph).parameters["partitions"] == 16
         assert (state(graph).rebuild, state(graph).rows_outside) == (None, 0)
@@ -474,9 +474,9 @@ def test_what_cannot_be_rebuilt_is_refused_by_name(tmp_path):
         assert "'Doc'" in caught.value.hint
         with pytest.raises(InputError, match="no index on 'colour'") as caught:
             graph.indexes.rebuild("Doc", "colour")
-        assert caught.value.hint == "it has some on id, slug, vec"
+        assert caught.value.hint == "its indexes are on id, slug, vec"
         graph.branches.create("b")
-        with pytest.raises(InputError, match="main's table"):
+        with pytest.raises(InputError, match="a table of main"):
             graph.indexes.rebuild("Doc", branch="b")
     with Graph.open(tmp_path / "g.omni", "r") as graph, pytest.raises(ReadOnly):
         graph.indexes.rebuild("Doc")
@@ -500,5 +500,5 @@ def test_recall_is_asked_for_without_vectors(tmp_path):
     with Graph.init(tmp_path / "g.omni", schema(), durability="os") as graph:
         graph.append({"Doc": pa.table({"slug": ["a"]})})
         pin = graph._handle.store.manifest(None).current().pins["node:Doc"]
-        spec = declared_index(graph.catalog.node("Doc").properties["vec"])
-        assert recall(graph._handle.store.table(pin), spec) is None
+        spec = declared_vector_index(graph.catalog.node("Doc").properties["vec"])
+        assert measure_recall(graph._handle.store.table(pin), spec) is None

@@ -14,7 +14,7 @@ from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.maintain.cleanup.run import clean_up, policy_of
-from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.storage.tables import inline
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger import Ledger
@@ -96,7 +96,7 @@ def test_maintenance_waits_for_no_writer_that_came_later(graph):
             on.wait()
 
     with hooked(hook):
-        refuse_unsettled(graph._handle.store)
+        recover_writes(graph._handle.store)
         assert graph.snapshot().count("Person") == 2
         assert len(graph._handle.store.sidecars.list()) == 1
         on.set()

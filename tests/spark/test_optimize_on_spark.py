@@ -9,9 +9,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
-from omnigraph.maintain.optimize.run import Optimizing
-from omnigraph.maintain.optimize.upkeep import threads
-from omnigraph.spark.optimize import executors
+from omnigraph.maintain.optimize.run import OptimizeJob
+from omnigraph.spark.optimize import SEGMENT_ROWS, SparkTaskExecutor
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from tests.spark.dying import Dying
@@ -96,16 +96,16 @@ def answers(graph):
     }
 
 
-def optimized(path, force):
+def optimized(path, executor, index_rows=None):
     with Graph.open(path, durability="os") as graph:
         before = answers(graph)
-        work = Optimizing(graph._handle.store, graph.catalog, None)
-        report = work.run(work.look(), force)
+        work = OptimizeJob(graph._handle.store, graph.catalog, None)
+        report = work.run(work.survey(), executor, index_rows)
         assert answers(graph) == before
         states = graph.indexes.status().indexes
         assert all(state.coverage.complete for state in states)
-        again = Optimizing(graph._handle.store, graph.catalog, None)
-        assert again.look() == []
+        again = OptimizeJob(graph._handle.store, graph.catalog, None)
+        assert again.survey() == []
         table = graph._handle.store.table(graph._handle.store.manifest(None).current().pins[DOC])
         segments = {name: len(found) for name, found in segments_of(table).items()}
         return report.to_json()["tables"], before, segments
@@ -113,8 +113,8 @@ def optimized(path, force):
 
 def test_an_optimize_on_spark_is_an_optimize(engine, worn):
     """Also when an index is built in several segments, by several tasks."""
-    here = optimized(copied(worn, "here"), threads(2))
-    there = optimized(copied(worn, "there"), executors(engine, segment_rows=20_000))
+    here = optimized(copied(worn, "here"), ThreadExecutor(2))
+    there = optimized(copied(worn, "there"), SparkTaskExecutor(engine), 20_000)
     assert there == here
     assert here[0][1]["fragments_removed"] == 9
 
@@ -139,30 +139,29 @@ def test_workers_that_die_of_it_change_nothing(how, spark, worn, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
 
-    def run(work, shares, label):
-        return spark.tasks(Dying(work, marks, 2, how), shares, label)
+    class DyingExecutor(SparkTaskExecutor):
+        def run(self, function, tasks, label=""):
+            return super().run(Dying(function, marks, 2, how), tasks, label)
 
-    force = executors(spark)
-    force = type(force)(run, force.index_rows)
     with Graph.open(worn, durability="os") as graph:
         before = answers(graph)
-        work = Optimizing(graph._handle.store, graph.catalog, None)
-        report = work.run(work.look(), force)
+        work = OptimizeJob(graph._handle.store, graph.catalog, None)
+        report = work.run(work.survey(), DyingExecutor(spark), SEGMENT_ROWS)
         assert len(list(marks.iterdir())) == 2
         assert report.table(DOC).committed
         assert answers(graph) == before
 
 
 def test_work_that_fails_for_good_leaves_the_graph_as_it_was(spark, worn):
-    def run(work, shares, label):
-        raise OmniGraphError("no")
+    class FailingExecutor:
+        def run(self, function, tasks, label=""):
+            raise OmniGraphError("no")
 
-    force = executors(spark)
     with Graph.open(worn, durability="os") as graph:
         before, commits = answers(graph), len(graph.commits())
-        work = Optimizing(graph._handle.store, graph.catalog, None)
+        work = OptimizeJob(graph._handle.store, graph.catalog, None)
         with pytest.raises(OmniGraphError, match="no"):
-            work.run(work.look(), type(force)(run, None))
+            work.run(work.survey(), FailingExecutor())
         assert answers(graph) == before
         assert len(graph.commits()) == commits
         assert graph.maintenance.optimize(engine="local").table(DOC).committed

@@ -30,7 +30,7 @@ class GraphIndexes:
         """
         context = self._handle.read(SnapshotRef(branch))
         return index_report(
-            self._handle.store, context.catalog, context.snapshot, measure_recall=measure_recall
+            self._handle.store, context.catalog, context.snapshot, with_recall=measure_recall
         )
 
     @public

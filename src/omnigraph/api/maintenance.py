@@ -19,12 +19,12 @@ from omnigraph.maintain.cleanup.run import clean_up, policy_of
 from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
-from omnigraph.maintain.optimize.run import OptimizeReport, Optimizing
-from omnigraph.maintain.optimize.upkeep import Tell, threads
+from omnigraph.maintain.optimize.run import OptimizeJob, OptimizeReport
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport, verify
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.settings import Settings
+from omnigraph.storage.executor import TaskProgress, ThreadExecutor
 from omnigraph.write.reentrancy import guard_callback
 
 
@@ -57,8 +57,8 @@ class GraphMaintenance:
         """
         handle = self._handle
         contract = handle.write()
-        tell = None if on_progress is None else _told(handle.uri, on_progress)
-        work = Optimizing(
+        report = None if on_progress is None else _task_progress(handle.uri, on_progress)
+        job = OptimizeJob(
             handle.store,
             contract.catalog,
             normal_branch(branch),
@@ -66,14 +66,15 @@ class GraphMaintenance:
             if_needed=if_needed,
             policy=policy or DEFAULT_POLICY,
         )
-        surveys = work.look()
+        surveys = job.survey()
         size = sum(survey.size for survey in surveys)
         if not surveys or not runs_on_spark(engine, spark, size, OPTIMIZE_BYTES, "tables"):
-            return work.run(surveys, threads(handle.settings.maintenance_concurrency, tell))
-        from omnigraph.spark.optimize import executors
+            threads = handle.settings.maintenance_concurrency
+            return job.run(surveys, ThreadExecutor(threads, report))
+        from omnigraph.spark.optimize import SEGMENT_ROWS, SparkTaskExecutor
 
         with handle.spark.start(spark) as running:
-            return work.run(surveys, executors(running, tell))
+            return job.run(surveys, SparkTaskExecutor(running, report), SEGMENT_ROWS)
 
     @public
     def repair(
@@ -130,9 +131,9 @@ class GraphMaintenance:
         """
         policy = policy_of(keep_versions, older_than, min_age, feed_retention)
         self._handle.write()
-        tell = None if on_progress is None else _told(self._handle.uri, on_progress)
-        force = threads(self._handle.settings.maintenance_concurrency, tell)
-        return clean_up(self._handle.store, policy, force.run, dry_run=dry_run)
+        report = None if on_progress is None else _task_progress(self._handle.uri, on_progress)
+        executor = ThreadExecutor(self._handle.settings.maintenance_concurrency, report)
+        return clean_up(self._handle.store, policy, executor, dry_run=dry_run)
 
     @public
     def doctor(
@@ -198,7 +199,7 @@ def _verify(
     return verify(store, name, checksums=checksums, many=many, tell=tell)
 
 
-def _told(uri: str, on_progress: OnProgress) -> Tell:
+def _task_progress(uri: str, on_progress: OnProgress) -> TaskProgress:
     """A callback that may not write to the graph while it runs."""
-    told = guard_callback(uri, on_progress)
-    return lambda phase, done, total: told(Progress(phase, done, total))
+    guarded = guard_callback(uri, on_progress)
+    return lambda phase, done, total: guarded(Progress(phase, done, total))

@@ -21,7 +21,7 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.maintain.report import Report
 from omnigraph.storage.tables.transactions import operations_between
 
@@ -89,7 +89,7 @@ def repair(
     """Look for drift, and publish what may be published when confirmed."""
     if force and not confirm:
         raise InputError("force needs confirm", hint="pass confirm=True too")
-    refuse_unsettled(store)
+    recover_writes(store)
     finish_removals(store)
     elsewhere = heal_everything(store) if confirm else misplaced(store)
     snapshot = store.manifest(branch).current()

@@ -1,36 +1,35 @@
-"""The work of an optimize by tasks of Spark: parts are rewritten and indexed in executors.
+"""The tasks of an optimize on Spark: fragments are rewritten and indexed in executors.
 
-Who commits is the driver, through the same steps; the plan, and so the statistics, are those of
-any other optimize. An index of many rows is built in segments, one task each, that the driver
-puts together.
+The driver commits, through the same steps as always; the plan, and so the statistics, are those of
+any other optimize. A large index is built in segments, one task each, which the driver joins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from omnigraph.maintain.optimize.upkeep import Tell, Workforce
+from omnigraph.storage.executor import TaskProgress
 
 if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SEGMENT_ROWS = 1_000_000
 """A task indexes about so many rows."""
 
 
-def executors(
-    engine: SparkEngine, tell: Tell | None = None, segment_rows: int = SEGMENT_ROWS
-) -> Workforce:
-    """The executors of Spark as those who do the work."""
+class SparkTaskExecutor:
+    """The executors of Spark as an ``Executor``."""
 
-    def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
-        report = None
-        if tell is not None:
+    def __init__(self, engine: SparkEngine, on_progress: TaskProgress | None = None) -> None:
+        self._engine = engine
+        self._on_progress = on_progress or (lambda label, done, total: None)
 
-            def report(done: int, total: int) -> None:
-                tell(label, done, total)
+    def run(self, function: Callable[[T], R], tasks: Sequence[T], label: str = "") -> list[R]:
+        def report(done: int, total: int) -> None:
+            self._on_progress(label, done, total)
 
-        return engine.tasks(work, shares, label, report=report)
-
-    return Workforce(run, segment_rows)
+        return self._engine.tasks(function, tasks, label, report=report)

@@ -30,11 +30,11 @@ from omnigraph.maintain.cleanup.retention import (
     young_states,
 )
 from omnigraph.maintain.cleanup.states import GraphState, places_of, states_of
+from omnigraph.storage.executor import Executor
 from omnigraph.storage.lance_format.names import branch_file
 from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, versions_of
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef, TableVersion
-from omnigraph.write.fragments import Runner
 
 LOOKING = "looking"
 MARKER_AGE = timedelta(days=7)
@@ -86,9 +86,9 @@ class _Table:
     error: str | None = None
 
 
-def make_plan(store: GraphStore, policy: Policy, run: Runner) -> Plan:
+def make_plan(store: GraphStore, policy: Policy, executor: Executor) -> Plan:
     """Look at a graph and decide."""
-    return _Planning(store, policy, run).plan()
+    return _Planning(store, policy, executor).plan()
 
 
 def watched(store: GraphStore) -> object:
@@ -107,10 +107,10 @@ def life_of(store: GraphStore, ref: TableRef) -> str | None:
 
 
 class _Planning:
-    def __init__(self, store: GraphStore, policy: Policy, run: Runner) -> None:
+    def __init__(self, store: GraphStore, policy: Policy, executor: Executor) -> None:
         self._store = store
         self._policy = policy
-        self._run = run
+        self._executor = executor
         self._out = Plan(policy)
         self._needs = Needs()
         self._heads: dict[str | None, Snapshot] = {}
@@ -144,7 +144,9 @@ class _Planning:
 
     def _read_branches(self) -> None:
         names = [normal_branch(name) for name in Branches(self._store).list()]
-        for branch, found in zip(names, self._run(self._read_branch, names, LOOKING), strict=True):
+        for branch, found in zip(
+            names, self._executor.run(self._read_branch, names, LOOKING), strict=True
+        ):
             if isinstance(found, str):
                 self._out.unreadable[branch_label(branch)] = found
             elif found is not None:
@@ -173,7 +175,7 @@ class _Planning:
             out.keys |= {pin.location: key for key, pin in snapshot.pins.items()}
             out.shown |= {pin.location for pin in snapshot.pins.values()}
         locations = [*sorted(out.keys), MANIFEST]
-        for found in self._run(self._look, locations, LOOKING):
+        for found in self._executor.run(self._look, locations, LOOKING):
             self._tables[found.location] = found
             if found.error is not None:
                 out.errors[found.location] = found.error

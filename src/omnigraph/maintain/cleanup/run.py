@@ -49,8 +49,9 @@ from omnigraph.maintain.cleanup.report import (
     TableCleanup,
 )
 from omnigraph.maintain.cleanup.retention import Policy
-from omnigraph.maintain.optimize.run import refuse_unsettled
+from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
+from omnigraph.storage.executor import Executor
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.objects.derived import FOLDER as TOPOLOGY
 from omnigraph.storage.removed_versions import (
@@ -65,7 +66,6 @@ from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.topology.persisted import unused_files
-from omnigraph.write.fragments import Runner
 
 REMOVING = "removing"
 VERSION_AGE = timedelta(hours=1)
@@ -125,14 +125,14 @@ def span(name: str, given: timedelta | float | None) -> timedelta | None:
 
 
 def clean_up(
-    store: GraphStore, policy: Policy, run: Runner, *, dry_run: bool = False
+    store: GraphStore, policy: Policy, executor: Executor, *, dry_run: bool = False
 ) -> CleanupReport:
     """Remove what goes; a dry run only says what that is."""
-    refuse_unsettled(store)
+    recover_writes(store)
     refuse_while_schema_changes(store, "cleanup")
     if not dry_run:
         finish_removals(store)
-    return _Cleaning(store, make_plan(store, policy, run), run, dry_run).go()
+    return _Cleaning(store, make_plan(store, policy, executor), executor, dry_run).go()
 
 
 @dataclass(slots=True)
@@ -145,10 +145,10 @@ class _Counts:
 
 
 class _Cleaning:
-    def __init__(self, store: GraphStore, plan: Plan, run: Runner, dry_run: bool) -> None:
+    def __init__(self, store: GraphStore, plan: Plan, executor: Executor, dry_run: bool) -> None:
         self._store = store
         self._plan = plan
-        self._run = run
+        self._executor = executor
         self._dry_run = dry_run
         self._skipped: list[Skipped] = []
         self._files: dict[str, int] = {}
@@ -242,7 +242,7 @@ class _Cleaning:
                 return str(error)
 
         done = []
-        answers = self._run(tried, locations, REMOVING)
+        answers = self._executor.run(tried, locations, REMOVING)
         for location, answer in zip(locations, answers, strict=True):
             if isinstance(answer, str):
                 self._skip(f"{what} '{self._plan.keys.get(location, location)}'", answer)
@@ -262,7 +262,7 @@ class _Cleaning:
             return self._forks_and_strays(), self._manifests()
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
             if watched(store) != self._plan.seen:
-                self._plan = make_plan(store, self._plan.policy, self._run)
+                self._plan = make_plan(store, self._plan.policy, self._executor)
             forks = self._forks_and_strays()
             try:
                 return forks, self._manifests()
@@ -359,7 +359,7 @@ class _Cleaning:
                 return str(error)
 
         refs = [ref for ref in sorted(plan.going, key=lambda ref: ref.path) if plan.going[ref]]
-        for ref, answer in zip(refs, self._run(remove, refs, REMOVING), strict=True):
+        for ref, answer in zip(refs, self._executor.run(remove, refs, REMOVING), strict=True):
             found = counts[self._key(ref)]
             if isinstance(answer, str):
                 found.errors.append(answer)

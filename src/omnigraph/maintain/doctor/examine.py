@@ -32,11 +32,11 @@ from omnigraph.maintain.doctor.report import (
     PendingWrite,
     TableHealth,
 )
-from omnigraph.maintain.optimize.indexes import DAMAGED, obstacle, types_of, wanted_indexes
+from omnigraph.maintain.optimize.indexes import DAMAGED, declared_indexes, obstacle, types_of
+from omnigraph.maintain.optimize.plan import plan_table
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
-from omnigraph.maintain.optimize.upkeep import threads
-from omnigraph.maintain.optimize.upkeep_plan import plan_table
-from omnigraph.maintain.optimize.vector_indexes import chosen, unfit
+from omnigraph.maintain.optimize.vector_indexes import choose_index, rebuild_reason
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.compaction import fragment_states, stored_cleanup
 from omnigraph.storage.tables.segments import index_facts, segments_of
 from omnigraph.storage.tables.types import TableRef
@@ -97,7 +97,7 @@ class _TableExaminer:
         self._snapshot = snapshot
         self._policy = policy
         self._busy = busy
-        self._specs = {kind.table_key: wanted_indexes(kind) for kind in types_of(catalog)}
+        self._specs = {kind.table_key: declared_indexes(kind) for kind in types_of(catalog)}
 
     def health(self, key: str, pin: Pin) -> TableHealth:
         """One table; an unreadable one with its error only."""
@@ -119,9 +119,9 @@ class _TableExaminer:
             if existing is None and obstacle(table, pin, spec) is not None:
                 pending += 1
                 continue
-            choice = chosen(spec, pin.row_count).spec
+            choice = choose_index(spec, pin.row_count).spec
             wanted.append(choice)
-            why = None if existing is None else unfit(existing, choice, pin.row_count)
+            why = None if existing is None else rebuild_reason(existing, choice, pin.row_count)
             if spec.name in damaged:
                 why = DAMAGED
             if why is not None:
@@ -259,7 +259,7 @@ def _cleanup(
         return CleanupEstimate(KEEP, why=f"there are {count} versions to examine")
     try:
         # There is no write to recover, so it changes nothing.
-        dry = clean_up(store, policy_of(KEEP, None, None, None), threads(1).run, dry_run=True)
+        dry = clean_up(store, policy_of(KEEP, None, None, None), ThreadExecutor(1), dry_run=True)
     except OmniGraphError as error:
         return CleanupEstimate(KEEP, why=error.message)
     versions = dry.manifest.old_versions_removed

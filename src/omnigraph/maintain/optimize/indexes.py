@@ -1,8 +1,8 @@
-"""Indexes as the schema asks for them: which there should be, which there are, building the rest.
+"""The indexes of a schema: those declared, those existing, and building the missing ones.
 
-They are derived: a missing one costs time, never a row. A column that cannot be indexed yet, such
-as a vector column without a vector, is reported as pending and fails nothing. One that is there and
-does not fit any more is built anew.
+Indexes are derived data: a missing one costs time, never a row. A column that cannot be indexed
+yet, such as a vector column without a vector, is reported as pending and fails nothing. An existing
+index that no longer fits is rebuilt.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
 from omnigraph.lang.types import Scalar
 from omnigraph.maintain.optimize.vector_indexes import (
-    chosen,
-    declared_index,
-    may_have_worn,
-    recall,
-    unfit,
+    IndexChoice,
+    choose_index,
+    declared_vector_index,
+    may_be_degraded,
+    measure_recall,
+    rebuild_reason,
 )
 from omnigraph.storage.tables.segments import IndexFacts, index_facts, partitions_of
 from omnigraph.storage.tables.store import KEY
@@ -37,14 +38,14 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import Coverage, IndexKind, IndexSpec, StagedTable
 
 DAMAGED = "its files are damaged"
-UNFIT = "it cannot be built from the values that are there"
+UNFIT = "it cannot be built from the existing values"
 RECALL = 0.9
-"""What an index that is not exact has to find, unless a policy says otherwise."""
+"""The recall that an approximate index has to reach, unless a policy sets another."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """One index that the schema asks for. ``coverage`` is none while it is not built."""
+    """One index of the schema. ``coverage`` is None until it is built."""
 
     table_key: str
     column: str
@@ -54,22 +55,22 @@ class IndexState:
     """Why it cannot be built yet."""
     rows: int = 0
     rows_outside: int = 0
-    """Rows that it knows, and rows that only a scan finds."""
+    """Rows in the index, and rows that only a scan finds."""
     size: int = 0
     """Bytes of its files."""
     segments: int = 0
     created_at: datetime | None = None
     """When its newest segment was built."""
     method: str | None = None
-    """How it works: ``BTREE``, ``INVERTED``, or which kind of index of vectors."""
+    """``BTREE``, ``INVERTED``, or the method of a vector index."""
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Of an index of vectors, as it was built; without one, as it would be."""
+    """Of a vector index, as built; of one not built, as it would be."""
     why: str | None = None
-    """Why the parameters are these."""
+    """The reason for the parameters."""
     rebuild: str | None = None
-    """Why the next ``ensure`` or ``optimize`` builds it anew."""
+    """Why the next ``ensure`` or ``optimize`` rebuilds it."""
     recall: float | None = None
-    """What share of the near rows it finds, where that was asked for."""
+    """The fraction of the nearest rows that it finds, if it was measured."""
 
     @property
     def is_pending(self) -> bool:
@@ -100,7 +101,7 @@ class IndexState:
 class IndexReport:
     """All indexes of a graph at one version, by table key and column.
 
-    ``built`` are those that this call made, in so many ``seconds``.
+    ``built`` are those that this call built, in ``seconds``.
     """
 
     indexes: tuple[IndexState, ...]
@@ -125,21 +126,21 @@ class IndexReport:
         }
 
 
-# -- what the schema asks for ---------------------------------------------------------------------
+# -- declared indexes -----------------------------------------------------------------------------
 
 
-def wanted_indexes(kind: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
-    """The indexes of a type. A free String gets one for equality and one for text.
+def declared_indexes(entity_type: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """The indexes of a type. A String without an enum gets one for equality and one for text.
 
-    What depends on the number of rows is still to be chosen.
+    Parameters that depend on the number of rows are still open.
     """
     specs = [IndexSpec(KEY, IndexKind.EQUALITY)]
-    if isinstance(kind, EdgeType):
+    if isinstance(entity_type, EdgeType):
         specs += [IndexSpec("src", IndexKind.EQUALITY), IndexSpec("dst", IndexKind.EQUALITY)]
         return tuple(specs)
-    for columns in kind.indexes:
+    for columns in entity_type.indexes:
         if len(columns) == 1:
-            specs.extend(_property_indexes(kind.properties[columns[0]]))
+            specs.extend(_property_indexes(entity_type.properties[columns[0]]))
     return tuple(dict.fromkeys(specs))
 
 
@@ -148,7 +149,7 @@ def _property_indexes(prop: Property) -> Iterator[IndexSpec]:
     if prop.type.is_list or scalar is Scalar.BLOB:
         return
     if scalar is Scalar.VECTOR:
-        yield declared_index(prop)
+        yield declared_vector_index(prop)
         return
     yield IndexSpec(prop.name, IndexKind.EQUALITY)
     if scalar is Scalar.STRING and not prop.type.enum_values:
@@ -161,7 +162,7 @@ def types_of(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
 
 
 def obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
-    """Why an index cannot be built now, or ``None`` when it can."""
+    """Why an index cannot be built now, or None if it can."""
     if not pin.row_count:
         return "the table is empty"
     if spec.kind is IndexKind.VECTOR and not table.has_values(spec.column):
@@ -169,51 +170,55 @@ def obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
     return None
 
 
-def fitted(
+def fit_index(
     table: Table, pin: Pin, spec: IndexSpec, facts: IndexFacts | None, least_recall: float
 ) -> tuple[IndexSpec, str | None]:
-    """An index as it is to be for the rows that are there, and why the present one does not fit."""
-    choice = chosen(spec, pin.row_count).spec
+    """The index for the existing rows, and why the existing index has to be rebuilt, if so."""
+    fitted = choose_index(spec, pin.row_count).spec
     if facts is None:
-        return choice, None
+        return fitted, None
     if spec.name in table.damaged_indexes():
-        return choice, DAMAGED
-    why = unfit(facts, choice, pin.row_count)
-    if why is None and may_have_worn(facts, choice):
-        found = recall(table, choice)
-        if found is not None and found < least_recall:
-            why = f"it finds {found:.2f} of the near rows, less than {least_recall:.2f}"
-    return choice, why
+        return fitted, DAMAGED
+    why = rebuild_reason(facts, fitted, pin.row_count)
+    if why is None and may_be_degraded(facts, fitted):
+        recall = measure_recall(table, fitted)
+        if recall is not None and recall < least_recall:
+            why = f"it finds {recall:.2f} of the nearest rows, less than {least_recall:.2f}"
+    return fitted, why
 
 
-# -- what there is --------------------------------------------------------------------------------
+# -- existing indexes -----------------------------------------------------------------------------
 
 
 def index_report(
-    store: GraphStore, catalog: Catalog, snapshot: Snapshot, *, measure_recall: bool = False
+    store: GraphStore, catalog: Catalog, snapshot: Snapshot, *, with_recall: bool = False
 ) -> IndexReport:
-    """What the schema asks for, and how far it is there."""
+    """The state of every declared index."""
     states: list[IndexState] = []
-    for kind in types_of(catalog):
-        pin = snapshot.pin(kind.table_key)
+    for entity_type in types_of(catalog):
+        pin = snapshot.pin(entity_type.table_key)
         if pin is not None:
-            states.extend(_states(store, kind, pin, measure_recall))
+            states.extend(_states(store, entity_type, pin, with_recall))
     return IndexReport(tuple(states))
 
 
 def _states(
-    store: GraphStore, kind: NodeType | EdgeType, pin: Pin, measure_recall: bool
+    store: GraphStore, entity_type: NodeType | EdgeType, pin: Pin, with_recall: bool
 ) -> Iterator[IndexState]:
     table = store.table(pin)
-    known, facts = table.indexes(), index_facts(table)
+    coverage, facts = table.indexes(), index_facts(table)
     damaged = table.damaged_indexes()
-    for spec in wanted_indexes(kind):
-        choice = chosen(spec, pin.row_count)
+    for spec in declared_indexes(entity_type):
+        choice = choose_index(spec, pin.row_count)
         state = IndexState(
-            kind.table_key, spec.column, spec.kind, known.get(spec.name), method=spec.lance_type
+            entity_type.table_key,
+            spec.column,
+            spec.kind,
+            coverage.get(spec.name),
+            method=spec.lance_type,
         )
-        found = facts.get(spec.name)
-        if found is None:
+        existing = facts.get(spec.name)
+        if existing is None:
             yield replace(
                 state,
                 reason=obstacle(table, pin, spec),
@@ -225,61 +230,61 @@ def _states(
             continue
         state = replace(
             state,
-            rows=found.rows,
-            rows_outside=found.outside,
-            size=found.size,
-            segments=found.segments,
-            created_at=found.created_at,
+            rows=existing.rows,
+            rows_outside=existing.outside,
+            size=existing.size,
+            segments=existing.segments,
+            created_at=existing.created_at,
         )
         if spec.name in damaged:
             yield replace(state, rebuild=DAMAGED)
             continue
-        yield _of_vectors(table, state, choice.spec, choice.why, found, measure_recall)
+        if spec.kind is IndexKind.VECTOR:
+            state = _with_vector_facts(table, state, choice, existing, with_recall)
+        yield state
 
 
-def _of_vectors(
+def _with_vector_facts(
     table: Table,
     state: IndexState,
-    spec: IndexSpec,
-    why: str,
-    found: IndexFacts,
-    measure_recall: bool,
+    choice: IndexChoice,
+    existing: IndexFacts,
+    with_recall: bool,
 ) -> IndexState:
-    if spec.kind is not IndexKind.VECTOR:
-        return state
+    spec = choice.spec
     partitions = None
     try:
         partitions = partitions_of(table, spec.name)
     except OmniGraphError:
-        # A file that is damaged is for verify to name; the rest is known without it.
-        measure_recall = False
+        # Verify reports the damaged file; the rest is known without it.
+        with_recall = False
     built = replace(
         spec,
-        method=found.method.upper(),
-        metric=found.metric or spec.metric,
-        sub_vectors=found.sub_vectors,
+        method=existing.method.upper(),
+        metric=existing.metric or spec.metric,
+        sub_vectors=existing.sub_vectors,
     )
     return replace(
         state,
         method=built.method,
         parameters=_parameters(built, partitions),
-        why=why,
-        rebuild=unfit(found, spec, found.rows + found.outside),
-        recall=recall(table, built) if measure_recall else None,
+        why=choice.why,
+        rebuild=rebuild_reason(existing, spec, existing.rows + existing.outside),
+        recall=measure_recall(table, built) if with_recall else None,
     )
 
 
 def _parameters(spec: IndexSpec, partitions: int | None) -> dict[str, Any]:
     if spec.kind is not IndexKind.VECTOR:
         return {}
-    told: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "metric": spec.metric,
         "partitions": partitions,
         "sub_vectors": spec.sub_vectors,
         "probes": spec.probes,
         "exact": spec.is_exact,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 # -- building -------------------------------------------------------------------------------------
@@ -295,9 +300,10 @@ def ensure_indexes(
     actor: str | None,
     least_recall: float = RECALL,
 ) -> IndexReport:
-    """Build every index that is missing and can be built, or does not fit, in one commit.
+    """Build every missing index that can be built, and rebuild those that do not fit.
 
-    On a branch only tables that it or an ancestor branch owns are indexed; main's stay main's.
+    All in one commit. On a branch only tables of its own or of an ancestor branch are indexed,
+    never those of main.
     """
 
     def needs(snapshot: Snapshot) -> Needs:
@@ -311,46 +317,47 @@ def rebuild_indexes(
     catalog: Catalog,
     branch: str | None,
     actor: str | None,
-    what: str,
+    type_name: str,
     column: str | None = None,
 ) -> IndexReport:
-    """Build the indexes of a table, or of one column of it, whatever there is, in one commit."""
-    kind = _named(catalog, what)
-    specs = wanted_indexes(kind)
+    """Rebuild the indexes of a table, or of one of its columns, in one commit."""
+    entity_type = _find_type(catalog, type_name)
+    specs = declared_indexes(entity_type)
     if column is not None:
         columns = sorted({spec.column for spec in specs})
         specs = tuple(spec for spec in specs if spec.column == column)
         if not specs:
             raise InputError(
-                f"'{what}' has no index on '{column}'", hint=f"it has some on {', '.join(columns)}"
+                f"'{type_name}' has no index on '{column}'",
+                hint=f"its indexes are on {', '.join(columns)}",
             )
 
     def needs(snapshot: Snapshot) -> Needs:
-        pin = snapshot.pin(kind.table_key)
+        pin = snapshot.pin(entity_type.table_key)
         if pin is None:
             return {}
         if snapshot.branch and pin.branch is None:
             raise InputError(
-                f"'{what}' on branch '{branch_label(branch)}' is main's table",
+                f"'{type_name}' on branch '{branch_label(branch)}' is a table of main",
                 hint="rebuild it on main",
             )
         table = store.table(pin)
         possible = (spec for spec in specs if obstacle(table, pin, spec) is None)
-        found = tuple(chosen(spec, pin.row_count).spec for spec in possible)
-        return {kind.table_key: found} if found else {}
+        fitted = tuple(choose_index(spec, pin.row_count).spec for spec in possible)
+        return {entity_type.table_key: fitted} if fitted else {}
 
     return _build(store, catalog, branch, actor, needs)
 
 
-def _named(catalog: Catalog, what: str) -> NodeType | EdgeType:
+def _find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     """A type by its name or the key of its table."""
-    known = {kind.table_key: kind for kind in types_of(catalog)}
-    for kind in known.values():
-        if what in (kind.name, kind.table_key):
-            return kind
-    near = closest(what, [*known, *(kind.name for kind in known.values())])
+    types = list(types_of(catalog))
+    for entity_type in types:
+        if name in (entity_type.name, entity_type.table_key):
+            return entity_type
+    near = closest(name, [*(t.table_key for t in types), *(t.name for t in types)])
     raise NotFound(
-        f"there is no type and no table '{what}'",
+        f"there is no type and no table '{name}'",
         hint=f"did you mean '{near}'?" if near else "name a type, or a table such as node:Person",
     )
 
@@ -392,7 +399,7 @@ def _build(
 
 
 class _Builder:
-    """Stages the indexes that are needed of whatever snapshot it is shown."""
+    """Stages the indexes that a snapshot needs."""
 
     def __init__(self, needs: Callable[[Snapshot], Needs]) -> None:
         self._needs = needs
@@ -413,22 +420,22 @@ class _Builder:
 
 
 def _needed(store: GraphStore, catalog: Catalog, snapshot: Snapshot, least_recall: float) -> Needs:
-    """Indexes that are missing and can be built, and those that do not fit."""
-    found: Needs = {}
-    for kind in types_of(catalog):
-        pin = snapshot.pin(kind.table_key)
+    """Missing indexes that can be built, and existing ones that do not fit."""
+    needs: Needs = {}
+    for entity_type in types_of(catalog):
+        pin = snapshot.pin(entity_type.table_key)
         if pin is None or not pin.row_count or (snapshot.branch and pin.branch is None):
             continue
         table = store.table(pin)
         facts = index_facts(table)
         specs = []
-        for spec in wanted_indexes(kind):
-            known = facts.get(spec.name)
-            if known is None and obstacle(table, pin, spec) is not None:
+        for spec in declared_indexes(entity_type):
+            existing = facts.get(spec.name)
+            if existing is None and obstacle(table, pin, spec) is not None:
                 continue
-            choice, why = fitted(table, pin, spec, known, least_recall)
-            if known is None or why is not None:
-                specs.append(choice)
+            fitted, why = fit_index(table, pin, spec, existing, least_recall)
+            if existing is None or why is not None:
+                specs.append(fitted)
         if specs:
-            found[kind.table_key] = tuple(specs)
-    return found
+            needs[entity_type.table_key] = tuple(specs)
+    return needs

@@ -1,9 +1,9 @@
-"""Optimize: fewer parts, no deleted rows in them, and indexes that know every row.
+"""Optimize: fewer fragments, no deleted rows in them, and indexes that cover every row.
 
-All tables become visible in one commit of the graph, through the steps of every other writer; what
-the graph means is the same before and after. The work is done without keeping anybody out: when a
-table moved meanwhile, it is looked at again, and what did not change is not done twice. Only the
-last of several tries works while it holds the tables.
+All tables are published in one commit, through the steps of every other writer; the content of the
+graph does not change. Readers and writers are not blocked: a table that was written meanwhile is
+surveyed again, and results that still apply are reused. Only the last of several attempts works
+while it holds the leases of the tables.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteVie
 from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, types_of, wanted_indexes
+from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes, types_of
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
-from omnigraph.maintain.optimize.upkeep import Survey, Upkeep, Upkeeping, Workforce, survey
+from omnigraph.maintain.optimize.stage import StagedWork, TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
-from omnigraph.storage.tables.types import IndexKind, IndexSpec
+from omnigraph.storage.executor import Executor
+from omnigraph.storage.tables.types import IndexKind
 
 _LOG = logger(__name__)
 
 RETRIES = 5
-"""How often tables that moved are looked at again."""
+"""How often an optimize is repeated for tables that were written meanwhile."""
 DRIFTED = "drift_needs_repair"
 NOT_OWNED = "owned_by_another_branch"
 _PAUSE_SECONDS = 0.05
@@ -55,9 +56,9 @@ class TableStats(Report):
     lance_head_version: int | None = None
     pending_indexes: tuple[IndexState, ...] = ()
     indexed: tuple[tuple[str, IndexKind], ...] = ()
-    """The indexes that were built, or learnt rows that they did not know."""
+    """The indexes that were built or extended."""
     reasons: tuple[str, ...] = ()
-    """Why it was worth it, by the policy."""
+    """Why the policy called for it."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -84,11 +85,11 @@ class OptimizeReport(Report):
         return next(table for table in self.tables if table.table_key == table_key)
 
 
-class Moved(Exception):
-    """A table is not any more what was worked on."""
+class TableMoved(Exception):
+    """A table was written after it was surveyed."""
 
 
-class Optimizing:
+class OptimizeJob:
     """One optimize of a branch."""
 
     def __init__(
@@ -104,22 +105,22 @@ class Optimizing:
         self._store = store
         self._policy = policy
         self._schema_hash = catalog.schema_hash
-        self._specs = {kind.table_key: wanted_indexes(kind) for kind in types_of(catalog)}
+        self._specs = {kind.table_key: declared_indexes(kind) for kind in types_of(catalog)}
         self._branch = branch
         self._actor = actor
         self._if_needed = if_needed
         self._stats: dict[str, TableStats] = {}
         self._reasons: dict[str, tuple[str, ...]] = {}
-        refuse_unsettled(store)
+        recover_writes(store)
 
-    # -- looking -------------------------------------------------------------------------
+    # -- surveys -------------------------------------------------------------------------
 
-    def look(
+    def survey(
         self, snapshot: Snapshot | None = None, only: Sequence[str] | None = None
-    ) -> list[Survey]:
-        """The tables that need something; about the others it is noted why not."""
+    ) -> list[TableSurvey]:
+        """The tables with work to do; the reasons for the others are recorded."""
         snapshot = snapshot or self._store.manifest(self._branch).current()
-        found = []
+        surveys = []
         for key in snapshot.pins if only is None else only:
             pin = snapshot.pin(key)
             if pin is None or key not in self._specs:
@@ -129,15 +130,15 @@ class Optimizing:
             if skipped is not None:
                 self._stats[key] = skipped
                 continue
-            each = survey(self._store, key, pin, self._specs[key], self._policy)
-            self._stats[key] = TableStats(key, pending_indexes=each.pending)
-            if each.plan.is_empty:
+            survey = survey_table(self._store, key, pin, self._specs[key], self._policy)
+            self._stats[key] = TableStats(key, pending_indexes=survey.pending)
+            if survey.plan.is_empty:
                 continue
-            reasons = each.reasons(self._policy)
+            reasons = survey.reasons(self._policy)
             if reasons or not self._if_needed:
                 self._reasons[key] = reasons
-                found.append(each)
-        return found
+                surveys.append(survey)
+        return surveys
 
     def _skipped(self, key: str, pin: Pin) -> TableStats | None:
         if pin.branch != self._branch:
@@ -150,67 +151,71 @@ class Optimizing:
         )
 
     def _is_being_written(self, key: str, head: int) -> bool:
-        """Whether a writer is just between its table and its publish, or behind it by now."""
+        """Whether a writer is about to publish this version, or has by now."""
         if any(
             entry.table_key == key and entry.table_branch == self._branch
             for sidecar in self._store.sidecars.load_all()
             for entry in sidecar.tables
         ):
             return True
-        now = self._store.manifest(self._branch).current().pin(key)
-        return now is not None and now.version >= head
+        current = self._store.manifest(self._branch).current().pin(key)
+        return current is not None and current.version >= head
 
-    # -- doing ---------------------------------------------------------------------------
+    # -- work ----------------------------------------------------------------------------
 
-    def run(self, surveys: Sequence[Survey], force: Workforce) -> OptimizeReport:
-        """Do what was found, or what is found instead when tables moved."""
+    def run(
+        self, surveys: Sequence[TableSurvey], executor: Executor, index_rows: int | None = None
+    ) -> OptimizeReport:
+        """Do the surveyed work, or that of a new survey if tables were written meanwhile."""
         manifest = self._store.manifest(self._branch)
         self._store.publisher.forget_cleanup(manifest)
-        work = Upkeeping(self._store, force)
+        stager = WorkStager(self._store, executor, index_rows)
         commit_id = None
         for attempt in range(RETRIES + 1):
             if attempt:
-                surveys = self.look()
+                surveys = self.survey()
             if not surveys:
                 break
             try:
-                commit_id = self._commit(work, surveys, is_last=attempt == RETRIES)
+                commit_id = self._commit(stager, surveys, is_last=attempt == RETRIES)
                 break
-            except Moved:
+            except TableMoved:
                 continue
             except VersionMismatch:
                 if attempt == RETRIES:
                     raise
-                work.forget()
+                stager.reset()
         stats = [self._stats[key] for key in sorted(self._stats)]
         stats.append(self._manifest(is_committed=commit_id is not None))
-        # Housekeeping: records that stay are put together next time.
+        # Housekeeping: what fails now is merged next time.
         with suppress(OmniGraphError):
             fold_checksums(self._store.objects, MOST_RECORDS)
         return OptimizeReport(branch_label(self._branch), tuple(stats), commit_id)
 
-    def _commit(self, work: Upkeeping, surveys: Sequence[Survey], *, is_last: bool) -> str | None:
+    def _commit(
+        self, stager: WorkStager, surveys: Sequence[TableSurvey], *, is_last: bool
+    ) -> str | None:
         base = self._store.manifest(self._branch).current()
         with marked(self._store, self._branch, base):
-            done = _Done(self, work, surveys, may_redo=is_last)
+            attempt = _Attempt(self, stager, surveys, may_redo=is_last)
             request = WriteRequest(
                 WriterKind.OPTIMIZE,
                 self._branch,
-                done.keys,
-                done.prepare,
+                attempt.keys,
+                attempt.prepare,
                 actor=self._actor,
                 schema_hash=self._schema_hash,
             )
             receipt = commit_write(self._store, request)
-        for key, each in done.upkeep.items():
-            done_for = _stats(each, is_committed=receipt.commit_id is not None)
-            self._stats[key] = replace(done_for, reasons=self._reasons.get(key, ()))
+        for key, work in attempt.works.items():
+            stats = _stats(work, is_committed=receipt.commit_id is not None)
+            self._stats[key] = replace(stats, reasons=self._reasons.get(key, ()))
         return receipt.commit_id
 
     def _manifest(self, *, is_committed: bool) -> TableStats:
-        """The manifest has no commit: what it says is the same.
+        """Compact the manifest, without a commit: its content does not change.
 
-        After a commit a failure is only logged: the tables are done.
+        After a commit a failure is only logged: the tables are published.
         """
         try:
             before, after = self._store.publisher.compact(self._store.manifest(self._branch))
@@ -224,68 +229,68 @@ class Optimizing:
         return TableStats(MANIFEST, before, after, committed=True)
 
 
-class _Done:
-    """The work of one try, handed to the protocol as often as that asks for it."""
+class _Attempt:
+    """The work of one attempt, prepared as often as the commit protocol asks for it."""
 
     def __init__(
-        self, optimizing: Optimizing, work: Upkeeping, surveys: Sequence[Survey], may_redo: bool
+        self,
+        job: OptimizeJob,
+        stager: WorkStager,
+        surveys: Sequence[TableSurvey],
+        may_redo: bool,
     ) -> None:
-        self._optimizing = optimizing
-        self._work = work
+        self._job = job
+        self._stager = stager
         self._may_redo = may_redo
-        self.keys = frozenset(each.table_key for each in surveys)
-        self._seen = {each.table_key: each.pin for each in surveys}
-        self.upkeep = work.do(surveys)
+        self.keys = frozenset(survey.table_key for survey in surveys)
+        self._pins = {survey.table_key: survey.pin for survey in surveys}
+        self.works = stager.stage(surveys)
 
     def prepare(self, view: WriteView) -> PreparedWrite:
-        moved = [key for key in sorted(self.keys) if view.snapshot.pin(key) != self._seen[key]]
+        moved = [key for key in sorted(self.keys) if view.snapshot.pin(key) != self._pins[key]]
         if moved:
             if not self._may_redo:
-                raise Moved
-            surveys = self._optimizing.look(view.snapshot, moved)
+                raise TableMoved
+            surveys = self._job.survey(view.snapshot, moved)
             for key in moved:
-                self.upkeep.pop(key, None)
-            self.upkeep |= self._work.do(surveys)
+                self.works.pop(key, None)
+            self.works |= self._stager.stage(surveys)
             pins = {key: view.snapshot.pin(key) for key in moved}
-            self._seen |= {key: pin for key, pin in pins.items() if pin is not None}
-        return PreparedWrite({key: each.steps for key, each in sorted(self.upkeep.items())})
+            self._pins |= {key: pin for key, pin in pins.items() if pin is not None}
+        return PreparedWrite({key: work.steps for key, work in sorted(self.works.items())})
 
 
-def _stats(each: Upkeep, *, is_committed: bool) -> TableStats:
-    key = each.survey.table_key
-    failed = tuple(IndexState(key, s.column, s.kind, None, UNFIT) for s in each.failed)
+def _stats(work: StagedWork, *, is_committed: bool) -> TableStats:
+    key = work.survey.table_key
+    failed = tuple(IndexState(key, s.column, s.kind, None, UNFIT) for s in work.failed)
     return TableStats(
         key,
-        each.fragments_removed,
-        each.fragments_added,
+        work.fragments_removed,
+        work.fragments_added,
         is_committed,
-        pending_indexes=(*each.survey.pending, *failed),
-        indexed=tuple(_named(found.spec) for found in each.built),
+        pending_indexes=(*work.survey.pending, *failed),
+        indexed=tuple((index.spec.column, index.spec.kind) for index in work.built),
     )
 
 
-def _named(spec: IndexSpec) -> tuple[str, IndexKind]:
-    return spec.column, spec.kind
+def recover_writes(store: GraphStore) -> None:
+    """Recover interrupted writes; refuse if one cannot be recovered.
 
-
-def refuse_unsettled(store: GraphStore) -> None:
-    """Settle what dead writers left; refuse when something of it stays.
-
-    A writer that lives is waited for, as long as for any lease. Who came later is not: leases
-    keep it apart from us, and where many write there is always one.
+    A live writer is waited for as long as for any lease. Later ones are not: leases separate them
+    from this process, and with many writers there is always one.
     """
     recovery = Recovery(store)
     deadline = time.monotonic() + store.timeouts.lease
-    found = set(store.sidecars.list())
+    pending = set(store.sidecars.list())
     while True:
         recovery.heal()
-        left = [each for each in store.sidecars.list() if each in found]
+        left = [operation for operation in store.sidecars.list() if operation in pending]
         if not left:
             return
         if not recovery.waits or time.monotonic() >= deadline:
             break
         time.sleep(_PAUSE_SECONDS)
-    what = "is being finished by its writer" if recovery.waits else "could not be settled"
+    what = "is being finished by its writer" if recovery.waits else "could not be recovered"
     raise RecoveryRequired(
         f"the write {left[0]} {what}",
         hint="repeat later" if recovery.waits else "reopen the graph read-write",

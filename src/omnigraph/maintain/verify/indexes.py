@@ -9,8 +9,8 @@ import numpy as np
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.query.typed import TextFunction
-from omnigraph.maintain.optimize.indexes import wanted_indexes
-from omnigraph.maintain.optimize.vector_indexes import NEIGHBOURS, QUERIES, recall
+from omnigraph.maintain.optimize.indexes import declared_indexes
+from omnigraph.maintain.optimize.vector_indexes import NEIGHBOURS, QUERIES, measure_recall
 from omnigraph.maintain.verify.ground import Ground
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.read.search.analyser import split_words
@@ -34,7 +34,7 @@ def index_problems(ground: Ground, kind: Kind, table: Table) -> Iterator[VerifyP
     """Every index of a table that the schema asks for and that is there."""
     there = segments_of(table)
     damaged = table.damaged_indexes()
-    for spec in wanted_indexes(kind):
+    for spec in declared_indexes(kind):
         if spec.name not in there:
             continue
         if any(f"/{s.uuid}/" in path for s in there[spec.name] for path in ground.damaged):
@@ -76,7 +76,7 @@ def _gap(table: Table, spec: IndexSpec) -> IndexGap | None:
     if index_facts(table)[spec.name].method.upper() == IndexKind.VECTOR.value:
         return vector_gap(table, spec.column, metric)
     # One that keeps codes of vectors misses some rows by its nature; a broken one misses most.
-    found = recall(table, replace(spec, metric=metric, probes=None))
+    found = measure_recall(table, replace(spec, metric=metric, probes=None))
     if found is None or found >= _BROKEN:
         return None
     return IndexGap(round((1.0 - found) * QUERIES * NEIGHBOURS), 0)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintain.optimize.policy import reasons_for
-from omnigraph.maintain.optimize.upkeep_plan import (
+from omnigraph.maintain.optimize.plan import (
     LARGE_SEGMENT,
-    MOST_SEGMENTS,
+    MAX_SEGMENTS,
     plan_table,
 )
+from omnigraph.maintain.optimize.policy import reasons_for
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
@@ -97,48 +97,48 @@ def test_unless_it_goes_anyway():
 
 def test_an_index_that_is_missing_gets_everything():
     (index,) = planned(parts(FULL, FULL)).indexes
-    assert (index.parts, index.is_new) == ({0, 1}, True)
+    assert (index.fragments, index.is_new) == ({0, 1}, True)
 
 
 def test_new_rows_get_a_segment_of_their_own():
     (index,) = planned(parts(FULL, FULL, FULL), [segment({0, 1})], ages={2: 2}).indexes
-    assert (index.parts, index.dropped) == ({2}, ())
+    assert (index.fragments, index.dropped) == ({2}, ())
 
 
 def test_rows_that_an_older_segment_may_know_have_it_built_anew():
     """A row that was changed lies in a new part, and in the old segment with its old words."""
     old = segment({0, 1}, version=5)
     (index,) = planned(parts(FULL, FULL, FULL), [old], ages={2: 3}).indexes
-    assert (index.parts, index.dropped) == ({0, 1, 2}, (old,))
+    assert (index.fragments, index.dropped) == ({0, 1, 2}, (old,))
 
 
 def test_only_the_segments_go_that_may_know_them():
     old, young = segment({0}, version=1), segment({1}, version=5)
     (index,) = planned(parts(FULL, FULL, FULL), [old, young], ages={1: 3, 2: 3}).indexes
-    assert (index.parts, index.dropped) == ({1, 2}, (young,))
+    assert (index.fragments, index.dropped) == ({1, 2}, (young,))
 
 
 def test_a_segment_that_knows_a_rewritten_part_goes():
     known = segment({0, 1, 2})
     plan = planned(parts(FULL, 10, 10), [known])
     assert plan.groups == ((1, 2),)
-    assert (plan.indexes[0].parts, plan.dropped) == ({0}, (known,))
+    assert (plan.indexes[0].fragments, plan.dropped) == ({0}, (known,))
 
 
 def test_too_many_segments_become_one():
-    count = MOST_SEGMENTS
+    count = MAX_SEGMENTS
     segments = [segment({n}, version=n + 1) for n in range(count)]
     found = parts(*[FULL] * (count + 1))
     ages = {n: n + 1 for n in range(count + 1)}
     (index,) = planned(found, segments, ages).indexes
-    assert index.parts == set(range(count + 1))
+    assert index.fragments == set(range(count + 1))
     assert len(index.dropped) == count
 
 
 def test_a_segment_under_the_name_of_another_column_is_built_anew():
     known = replace(segment({0, 1}), is_misnamed=True)
     (index,) = planned(parts(FULL, FULL), [known]).indexes
-    assert (index.parts, index.dropped) == ({0, 1}, (known,))
+    assert (index.fragments, index.dropped) == ({0, 1}, (known,))
 
 
 def test_an_index_that_knows_everything_is_left_alone():
@@ -205,10 +205,10 @@ def test_a_second_run_finds_nothing_to_do_and_every_row_is_known(state):
     kept = list(segments)
     for index in plan.indexes:
         kept = [s for s in kept if s not in index.dropped]
-        assert all(not s.parts & (again | index.parts) for s in kept)
+        assert all(not s.parts & (again | index.fragments) for s in kept)
         # No segment that stays can hold a row of the new one.
-        oldest = min((ages[n] for n in index.parts | again), default=99)
+        oldest = min((ages[n] for n in index.fragments | again), default=99)
         assert all(s.version < oldest for s in kept)
-        kept.append(segment(index.parts | made, 7))
+        kept.append(segment(index.fragments | made, 7))
     assert live <= {n for s in kept for n in s.parts}
     assert planned(after, kept, {**ages, **dict.fromkeys(made, 1)}).is_empty

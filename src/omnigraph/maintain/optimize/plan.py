@@ -1,0 +1,169 @@
+"""The work that one table needs: which fragments to rewrite, which rows to index.
+
+Nothing here reads or writes. A second run finds nothing to do: fragments are merged so that no two
+of the remaining ones would fit into one. And an index is not rebuilt for a few rows: new rows get a
+segment of their own, unless some of them may be in an older segment too, where a text index would
+still find them by their former words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from omnigraph.storage.tables.compaction import FragmentState
+from omnigraph.storage.tables.segments import Segment
+from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.types import IndexSpec
+
+SPARSE = 0.1
+"""A fragment with a larger fraction of deleted rows is rewritten."""
+MAX_SEGMENTS = 8
+"""An index that would have more is rebuilt as one segment."""
+LARGE_SEGMENT = 8 * ROWS_PER_FRAGMENT
+"""Fragments are not merged across the boundary of a segment with so many rows."""
+
+OldestVersion = Callable[[Iterable[int]], int]
+"""The version that wrote the oldest row of some fragments."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """An index that does not cover all rows.
+
+    ``fragments`` are to be indexed besides all rewritten ones; ``dropped`` are the segments whose
+    rows are among them.
+    """
+
+    spec: IndexSpec
+    fragments: frozenset[int]
+    dropped: tuple[Segment, ...] = ()
+    is_new: bool = False
+    rebuild: str | None = None
+    """Why an existing index is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """The work for one table. Each group of fragments becomes one, or a few if it is large."""
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    indexes: tuple[IndexPlan, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Stored settings to remove."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.groups or self.indexes or self.settings)
+
+    @property
+    def dropped(self) -> tuple[Segment, ...]:
+        return tuple(segment for index in self.indexes for segment in index.dropped)
+
+
+def plan_table(
+    fragments: Sequence[FragmentState],
+    existing: Mapping[str, Sequence[Segment]],
+    wanted: Sequence[IndexSpec],
+    oldest: OldestVersion,
+    settings: Sequence[str] = (),
+    rebuilt: Mapping[str, str] | None = None,
+) -> TablePlan:
+    """The plan for a table with these fragments and segments; ``wanted`` are its possible indexes.
+
+    ``rebuilt`` gives the reason, by name, for each index that has to be rebuilt.
+    """
+    why = rebuilt or {}
+    rows = {fragment.number: fragment.rows for fragment in fragments}
+    ours = {spec.name for spec in wanted}
+    own = [s for name, segments in existing.items() if name in ours for s in segments]
+    # Indexes of other programs cannot be rebuilt here.
+    fixed = [s for name, segments in existing.items() if name not in ours for s in segments]
+    large = [s for s in own if sum(rows.get(n, 0) for n in s.parts) >= LARGE_SEGMENT]
+    replaced: set[str] = set()
+    while True:
+        barriers = [*fixed, *(s for s in large if s.uuid not in replaced)]
+        groups = tuple(_groups(fragments, barriers))
+        planned = (
+            _index_plan(spec, existing.get(spec.name), rows, groups, oldest, why.get(spec.name))
+            for spec in wanted
+        )
+        indexes = tuple(index for index in planned if index is not None)
+        dropped = {s.uuid for index in indexes for s in index.dropped}
+        if dropped <= replaced:
+            return TablePlan(groups, indexes, tuple(settings))
+        # A segment that is dropped anyway need not separate fragments: plan without it.
+        replaced |= dropped
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Fragments that become one; too many rows become several, of which the last has room."""
+
+    filled: int
+    fragments: list[FragmentState]
+
+
+def _groups(
+    fragments: Sequence[FragmentState], barriers: Sequence[Segment]
+) -> Iterator[tuple[int, ...]]:
+    """Fragments that fit into one, and fragments with many deleted rows.
+
+    First fit, wherever the fragments are in the table: rewritten ones come last, so neighbours
+    mean nothing. No two bins can then be merged, in whatever order a later run meets them.
+    """
+    bins: dict[frozenset[str], list[_Bin]] = {}
+    for fragment in fragments:
+        if fragment.rows >= ROWS_PER_FRAGMENT and not _is_sparse(fragment):
+            continue
+        side = frozenset(b.uuid for b in barriers if fragment.number in b.parts)
+        same_side = bins.setdefault(side, [])
+        # The last fragment that a sparse giant becomes: the others are full.
+        rows = (fragment.rows - 1) % ROWS_PER_FRAGMENT + 1
+        room = next((b for b in same_side if b.filled + rows <= ROWS_PER_FRAGMENT), None)
+        if room is None:
+            same_side.append(_Bin(rows, [fragment]))
+        else:
+            room.filled += rows
+            room.fragments.append(fragment)
+    for group in (b.fragments for same_side in bins.values() for b in same_side):
+        if len(group) > 1 or _is_sparse(group[0]):
+            yield tuple(fragment.number for fragment in group)
+
+
+def _is_sparse(fragment: FragmentState) -> bool:
+    return fragment.deleted > SPARSE * (fragment.rows + fragment.deleted)
+
+
+def _index_plan(
+    spec: IndexSpec,
+    segments: Sequence[Segment] | None,
+    rows: Mapping[int, int],
+    groups: Sequence[Sequence[int]],
+    oldest: OldestVersion,
+    rebuild: str | None = None,
+) -> IndexPlan | None:
+    """The fragments that an index lacks, and the segments that a new one replaces."""
+    rewritten = {number for group in groups for number in group}
+    if segments is None:
+        return IndexPlan(spec, frozenset(rows.keys() - rewritten), is_new=True)
+    if rebuild is not None:
+        return IndexPlan(spec, frozenset(rows.keys() - rewritten), tuple(segments), rebuild=rebuild)
+    kept = [segment for segment in segments if not segment.is_misnamed]
+    covered = {number for segment in kept for number in segment.parts}
+    lacking = (rows.keys() - covered) | rewritten
+    if not lacking:
+        return None
+    while True:
+        age = oldest(lacking)
+        replaced = [
+            s for s in kept if s.version >= age or s.parts & rewritten or not s.parts & rows.keys()
+        ]
+        if not replaced and len(kept) >= MAX_SEGMENTS:
+            replaced = kept
+        if not replaced:
+            break
+        kept = [segment for segment in kept if segment not in replaced]
+        lacking |= {n for segment in replaced for n in segment.parts & rows.keys()}
+    dropped = tuple(segment for segment in segments if segment not in kept)
+    return IndexPlan(spec, frozenset(lacking - rewritten), dropped)
