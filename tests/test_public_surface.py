@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
+import typing
+from collections.abc import Callable, Iterator
+from enum import Enum
 
 import pytest
 
@@ -49,33 +53,51 @@ def test_all_is_pinned():
         "Commit",
         "Tag",
         "MergeReport",
+        "Conflicts",
+        "RowConflict",
+        "ConflictKind",
         "Resolve",
         "Diff",
+        "Change",
         "ChangePage",
+        "ChangeBlock",
+        "SchemaEvent",
         "Baseline",
         "Blame",
         "Catalog",
+        "NodeType",
+        "EdgeType",
         "MigrationPlan",
+        "UnsupportedChange",
         "SchemaApplied",
+        "Violation",
         "IndexReport",
         "IndexState",
         "OptimizeReport",
+        "TableStats",
         "CleanupReport",
+        "TableCleanup",
         "MaintenancePolicy",
         "DoctorReport",
+        "TableHealth",
         "RepairReport",
+        "TableRepair",
         "VerifyReport",
+        "VerifyProblem",
         "BackupReport",
         "BackupPoint",
         "PruneReport",
         "CopyReport",
         "EmbeddingConfig",
         "EmbeddingReport",
+        "Refusal",
         "EmbeddingStatus",
         "RateLimit",
         "Batching",
         "compile_schema",
         "compile_query",
+        "ReadPlan",
+        "MutationPlan",
         "Source",
         "Span",
         "Severity",
@@ -179,3 +201,64 @@ def test_an_error_is_plain_data():
         "retryable": True,
         "details": {"expected": 3},
     }
+
+
+# -- annotations ----------------------------------------------------------------------------------
+
+
+def public_callables() -> list[tuple[str, Callable[..., object]]]:
+    """Every public function, method and property of the surface; errors and enums aside."""
+    found: list[tuple[str, Callable[..., object]]] = []
+    for name in omnigraph.__all__:
+        value = getattr(omnigraph, name)
+        if inspect.isfunction(value):
+            found.append((name, value))
+        if not inspect.isclass(value) or issubclass(value, OmniGraphError | Enum):
+            continue
+        for member, raw in vars(value).items():
+            if member.startswith("_"):
+                continue
+            if isinstance(raw, classmethod | staticmethod):
+                raw = raw.__func__
+            if isinstance(raw, property):
+                raw = raw.fget
+            if inspect.isfunction(raw):
+                found.append((f"{name}.{member}", raw))
+    return found
+
+
+CALLABLES = public_callables()
+
+
+def test_the_walk_finds_the_surface():
+    names = {name for name, _ in CALLABLES}
+    assert {"Graph.query", "Graph.branches", "GraphSnapshot.diff", "Result.rows", "clone"} <= names
+
+
+@pytest.mark.parametrize(("name", "function"), CALLABLES, ids=[name for name, _ in CALLABLES])
+def test_every_annotation_resolves(name, function):
+    hints = typing.get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    assert set(parameters) - {"self", "cls"} <= set(hints), name
+    assert "return" in hints, name
+
+
+def classes_in(hint: object) -> Iterator[type]:
+    if isinstance(hint, type) and not typing.get_args(hint):
+        yield hint
+    for argument in typing.get_args(hint):
+        yield from classes_in(argument)
+
+
+def test_everything_that_is_returned_is_exported():
+    """Errors aside, which are all in ``omnigraph.errors``."""
+    exported = {id(getattr(omnigraph, name)) for name in omnigraph.__all__}
+    missing = {
+        f"{name} -> {cls.__module__}.{cls.__qualname__}"
+        for name, function in CALLABLES
+        for cls in classes_in(typing.get_type_hints(function)["return"])
+        if cls.__module__.split(".")[0] == "omnigraph"
+        and not issubclass(cls, OmniGraphError)
+        and id(cls) not in exported
+    }
+    assert missing == set()

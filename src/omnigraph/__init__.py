@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
     from omnigraph.api.tags import GraphTags
     from omnigraph.commit.history import Commit, Tag
+    from omnigraph.commit.metadata import SchemaEvent
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job.pace import RateLimit
-    from omnigraph.embed.job.requests import Batching
+    from omnigraph.embed.job.requests import Batching, Refusal
     from omnigraph.embed.job.run import EmbeddingReport, EmbeddingStatus
     from omnigraph.errors import (
         AlreadyExists,
@@ -57,23 +58,27 @@ if TYPE_CHECKING:
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
     from omnigraph.lang.schema import MigrationPlan, compile_schema
-    from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.schema.steps import UnsupportedChange
     from omnigraph.maintain.backup.copy import CopyReport
     from omnigraph.maintain.backup.create import BackupReport
     from omnigraph.maintain.backup.index import BackupPoint
     from omnigraph.maintain.backup.prune import PruneReport
-    from omnigraph.maintain.cleanup.report import CleanupReport
-    from omnigraph.maintain.doctor.report import DoctorReport
+    from omnigraph.maintain.cleanup.report import CleanupReport, TableCleanup
+    from omnigraph.maintain.doctor.report import DoctorReport, TableHealth
     from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
     from omnigraph.maintain.optimize.policy import MaintenancePolicy
-    from omnigraph.maintain.optimize.run import OptimizeReport
-    from omnigraph.maintain.repair import RepairReport
+    from omnigraph.maintain.optimize.run import OptimizeReport, TableStats
+    from omnigraph.maintain.repair import RepairReport, TableRepair
     from omnigraph.maintain.verify import VerifyReport
+    from omnigraph.maintain.verify.report import VerifyProblem
     from omnigraph.merge.blame import Blame
-    from omnigraph.merge.diff import Diff
-    from omnigraph.merge.feed import ChangePage
+    from omnigraph.merge.conflicts import ConflictKind, Conflicts, RowConflict
+    from omnigraph.merge.diff import Change, Diff
+    from omnigraph.merge.feed import ChangeBlock, ChangePage
     from omnigraph.merge.run import MergeReport, Resolve
     from omnigraph.plan import compile_query
+    from omnigraph.plan.nodes import MutationPlan, ReadPlan
     from omnigraph.progress import Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
@@ -81,6 +86,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
     from omnigraph.write.append import Rows
     from omnigraph.write.load.job import LoadData, LoadMode
+    from omnigraph.write.validate.violations import Violation
 
 __version__ = "0.1.0"
 
@@ -116,33 +122,51 @@ _MODULES = {
     "Commit": "commit.history",
     "Tag": "commit.history",
     "MergeReport": "merge.run",
+    "Conflicts": "merge.conflicts",
+    "RowConflict": "merge.conflicts",
+    "ConflictKind": "merge.conflicts",
     "Resolve": "merge.run",
     "Diff": "merge.diff",
+    "Change": "merge.diff",
     "ChangePage": "merge.feed",
+    "ChangeBlock": "merge.feed",
+    "SchemaEvent": "commit.metadata",
     "Baseline": "api.changes",
     "Blame": "merge.blame",
     "Catalog": "lang.schema.catalog",
+    "NodeType": "lang.schema.catalog",
+    "EdgeType": "lang.schema.catalog",
     "MigrationPlan": "lang.schema",
+    "UnsupportedChange": "lang.schema.steps",
     "SchemaApplied": "evolve.apply",
+    "Violation": "write.validate.violations",
     "IndexReport": "maintain.optimize.indexes",
     "IndexState": "maintain.optimize.indexes",
     "OptimizeReport": "maintain.optimize.run",
+    "TableStats": "maintain.optimize.run",
     "CleanupReport": "maintain.cleanup.report",
+    "TableCleanup": "maintain.cleanup.report",
     "MaintenancePolicy": "maintain.optimize.policy",
     "DoctorReport": "maintain.doctor.report",
+    "TableHealth": "maintain.doctor.report",
     "RepairReport": "maintain.repair",
+    "TableRepair": "maintain.repair",
     "VerifyReport": "maintain.verify",
+    "VerifyProblem": "maintain.verify.report",
     "BackupReport": "maintain.backup.create",
     "BackupPoint": "maintain.backup.index",
     "PruneReport": "maintain.backup.prune",
     "CopyReport": "maintain.backup.copy",
     "EmbeddingConfig": "embed",
     "EmbeddingReport": "embed.job.run",
+    "Refusal": "embed.job.requests",
     "EmbeddingStatus": "embed.job.run",
     "RateLimit": "embed.job.pace",
     "Batching": "embed.job.requests",
     "compile_schema": "lang.schema",
     "compile_query": "plan",
+    "ReadPlan": "plan.nodes",
+    "MutationPlan": "plan.nodes",
     "Source": "lang.diagnostics",
     "Span": "lang.diagnostics",
     "Severity": "lang.diagnostics",
@@ -198,33 +222,51 @@ __all__ = [
     "Commit",
     "Tag",
     "MergeReport",
+    "Conflicts",
+    "RowConflict",
+    "ConflictKind",
     "Resolve",
     "Diff",
+    "Change",
     "ChangePage",
+    "ChangeBlock",
+    "SchemaEvent",
     "Baseline",
     "Blame",
     "Catalog",
+    "NodeType",
+    "EdgeType",
     "MigrationPlan",
+    "UnsupportedChange",
     "SchemaApplied",
+    "Violation",
     "IndexReport",
     "IndexState",
     "OptimizeReport",
+    "TableStats",
     "CleanupReport",
+    "TableCleanup",
     "MaintenancePolicy",
     "DoctorReport",
+    "TableHealth",
     "RepairReport",
+    "TableRepair",
     "VerifyReport",
+    "VerifyProblem",
     "BackupReport",
     "BackupPoint",
     "PruneReport",
     "CopyReport",
     "EmbeddingConfig",
     "EmbeddingReport",
+    "Refusal",
     "EmbeddingStatus",
     "RateLimit",
     "Batching",
     "compile_schema",
     "compile_query",
+    "ReadPlan",
+    "MutationPlan",
     "Source",
     "Span",
     "Severity",

@@ -854,5 +854,5 @@ def test_a_branch_that_is_deleted_meanwhile_is_no_error(graph, monkeypatch):
 def test_progress_is_told(graph):
     write(graph, *"ab")
     told = []
-    clean(graph, progress=told.append)
+    clean(graph, on_progress=told.append)
     assert {at.phase for at in told} == {"looking", "removing"}

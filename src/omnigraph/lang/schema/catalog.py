@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.schema.ast import (
     Annotation,
@@ -25,7 +25,10 @@ from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
 from omnigraph.lang.types import PropType
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyarrow import Schema as ArrowSchema
+else:
+    # A catalog is built without loading Arrow; annotations resolve all the same.
+    ArrowSchema = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class NodeType:
     implements: tuple[str, ...] = ()
     annotations: tuple[Annotation, ...] = ()
     type_id: int = 0
-    _arrow: list[pa.Schema] = field(default_factory=list, repr=False, compare=False)
+    _arrow: list[ArrowSchema] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def key_property(self) -> str | None:
@@ -77,7 +80,7 @@ class NodeType:
         """``node:Name``"""
         return f"node:{self.name}"
 
-    def arrow_schema(self) -> pa.Schema:
+    def arrow_schema(self) -> ArrowSchema:
         """The columns of the table: ``id``, then the properties."""
         if not self._arrow:
             from omnigraph.lang.schema.arrow import node_schema
@@ -99,14 +102,14 @@ class EdgeType:
     indexes: tuple[tuple[str, ...], ...] = ()
     annotations: tuple[Annotation, ...] = ()
     type_id: int = 0
-    _arrow: list[pa.Schema] = field(default_factory=list, repr=False, compare=False)
+    _arrow: list[ArrowSchema] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def table_key(self) -> str:
         """``edge:Name``"""
         return f"edge:{self.name}"
 
-    def arrow_schema(self) -> pa.Schema:
+    def arrow_schema(self) -> ArrowSchema:
         """The columns of the table: ``id``, ``src``, ``dst``, then the properties."""
         if not self._arrow:
             from omnigraph.lang.schema.arrow import edge_schema
