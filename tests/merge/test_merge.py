@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from importlib import import_module
 
 import pytest
 
@@ -228,7 +229,7 @@ def test_choices_come_from_a_file_that_a_preview_wrote(graph, tmp_path):
     [
         ({"node:P/zed": "ours"}, "no conflict 'node:P/zed'"),
         ({"node:P/ana": "mine"}, "the choice for 'node:P/ana' is 'mine'"),
-        ({"node:P/ana": {"height": 1}}, "which P has not"),
+        ({"node:P/ana": {"height": 1}}, "which is not a property of P"),
         ({"node:P/ana": {"name": "eve"}}, "which is its key"),
         ({"node:P/ana": {"age": "old"}}, "is not an I32"),
         ("both", "neither 'ours' nor 'theirs'"),
@@ -697,7 +698,7 @@ def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(g
     def after_somebody(store, request):
         if not calls:
             calls.append(1)
-            run._merged(store, graph.catalog, "work", None, run.MergeOptions())
+            run._merge(store, graph.catalog, "work", None, run.MergeOptions())
             edit(graph, "main", "ana", age=30)
         return commit(store, request)
 
@@ -766,3 +767,30 @@ def test_a_commit_of_another_branch_is_taken_over(graph):
 def test_the_first_commit_cannot_be_taken_back(graph):
     with pytest.raises(InputError, match="first of the graph"):
         graph.revert(graph.commits()[-1].commit_id)
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "call"),
+    [
+        ("run", "plan_merge", lambda graph: graph.merge("work")),
+        ("run", "plan_merge", lambda graph: graph.merge("work", dry_run=True)),
+        ("run", "plan_merge", lambda graph: graph.merge("main", "work")),
+        ("feed", "table_changes", lambda graph: graph.changes.poll("work")),
+    ],
+)
+def test_a_branch_that_is_deleted_during_a_call_is_not_found(
+    graph, monkeypatch, module, function, call
+):
+    edit(graph, "work", "ana", age=31)
+    edit(graph, "main", "ben", age=31)
+    room = import_module(f"omnigraph.merge.{module}")
+    work = getattr(room, function)
+
+    def after_deletion(*arguments):
+        if "work" in graph.branches.list():
+            graph.branches.delete("work")
+        return work(*arguments)
+
+    monkeypatch.setattr(room, function, after_deletion)
+    with pytest.raises(BranchNotFound, match="branch 'work' not found"):
+        call(graph)

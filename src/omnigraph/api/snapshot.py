@@ -157,15 +157,15 @@ class GraphSnapshot:
         """
         from omnigraph.commit.schema.history import identified
         from omnigraph.merge.change_filter import ChangeFilter
-        from omnigraph.merge.diff import State, find_diff
+        from omnigraph.merge.diff import SchemaSnapshot, find_diff
 
         self._handle.check()
         before, after = self._context, context_of(other, self._handle)
         store = self._store
 
-        def state(context: SnapshotContext) -> State:
+        def state(context: SnapshotContext) -> SchemaSnapshot:
             snapshot = context.snapshot
-            return State(snapshot, identified(store, snapshot, context.catalog))
+            return SchemaSnapshot(snapshot, identified(store, snapshot, context.catalog))
 
         wanted = ChangeFilter.of(kinds, types, ops)
         with (

@@ -1,4 +1,4 @@
-"""Snapshots that cleanup removed while they were read.
+"""Snapshots and branches that were removed while they were read.
 
 Cleanup keeps what its own process reads and everything younger than an age floor. A reader in
 another process that takes longer than that finds files missing. That is not damage, so it is
@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import HistoryGone, StorageMissing
+from omnigraph.errors import (
+    BranchNotFound,
+    CommitNotFound,
+    Conflict,
+    HistoryGone,
+    StorageMissing,
+)
 from omnigraph.storage.tables.types import TableRef
 
 
@@ -25,6 +31,20 @@ def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
         yield
     except StorageMissing:
         check_not_removed(store, snapshot)
+        raise
+
+
+@contextmanager
+def detect_branch_deletion(store: GraphStore, *branches: str | None) -> Iterator[None]:
+    """Report a failure as ``BranchNotFound`` where a branch was deleted during the call."""
+    try:
+        yield
+    except (StorageMissing, HistoryGone, CommitNotFound, Conflict) as error:
+        for branch in branches:
+            if branch is not None and store.objects.head(branch_reference(branch)) is None:
+                raise BranchNotFound(
+                    f"branch '{branch}' not found", details={"branch": branch}
+                ) from error
         raise
 
 

@@ -1,4 +1,4 @@
-"""Applying a schema: one commit of the graph, alone with the schema, all of it or nothing."""
+"""Applying a schema: one atomic commit of the graph, under the schema lock."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
 from omnigraph.evolve.changes import changes_of, converted_values, kinds_of
+from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.events import schema_events
-from omnigraph.evolve.judge import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
@@ -40,7 +40,7 @@ _NOT_FILLED = "OG-MF-104"
 
 @dataclass(frozen=True, slots=True)
 class SchemaApplied:
-    """What an apply did, or a dry run would do.
+    """The outcome of an apply, or of a dry run.
 
     ``applied`` is false when the graph has the schema already, and for a dry run.
     ``manifest_version`` is the version of the graph from which on the schema holds.
@@ -52,7 +52,7 @@ class SchemaApplied:
     steps: tuple[Step, ...]
     commit_id: str | None = None
     violations: tuple[Violation, ...] = ()
-    """What of the data stands against it; only a dry run comes back with some."""
+    """Data that violates the new schema; only in a dry run."""
     cleared: tuple[str, ...] = ()
     """The tables whose earlier versions were removed for good."""
 
@@ -64,14 +64,14 @@ class SchemaApplied:
             "manifest_version": self.manifest_version,
             "steps": [step.to_json() for step in self.steps],
             "commit_id": self.commit_id,
-            "violations": [_told(violation) for violation in self.violations],
+            "violations": [_violation_json(violation) for violation in self.violations],
             "cleared": list(self.cleared),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How a schema is to be applied."""
+    """The options of an apply."""
 
     allow_data_loss: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ApplyOptions:
 
 
 def plan_schema(accepted: Catalog, source: Source, options: ApplyOptions) -> MigrationPlan:
-    """The steps from one schema to another; no data is looked at."""
+    """The steps from one schema to another; no data is read."""
     desired = compile_schema(source, is_new=True)
     return plan_migration(accepted, desired, options.allow_data_loss, options.values)
 
@@ -87,7 +87,7 @@ def plan_schema(accepted: Catalog, source: Source, options: ApplyOptions) -> Mig
 def preview_schema(
     store: GraphStore, contract: Contract, source: Source, options: ApplyOptions
 ) -> SchemaApplied:
-    """What an apply would do or be refused for; nothing is changed."""
+    """The outcome that an apply would have; nothing is changed."""
     refuse_branches(Branches(store).list()[1:])
     work = _Apply(contract, source, options)
     snapshot = store.manifest(None).current()
@@ -98,8 +98,8 @@ def preview_schema(
 
 
 def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> SchemaApplied:
-    """Change the schema of a graph. Raises, and changes nothing, where that cannot be."""
-    # A text that is wrong keeps nobody out.
+    """Change the schema of a graph, or raise and change nothing."""
+    # Before the lock: an invalid text blocks nobody.
     compile_schema(source, is_new=True)
     recover(store, full=False)
     with lock_schema(store):
@@ -126,7 +126,7 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
 
 
 class _Apply:
-    """One schema on its way to a graph."""
+    """One schema apply."""
 
     def __init__(self, contract: Contract, source: Source, options: ApplyOptions) -> None:
         self._contract = contract
@@ -140,7 +140,7 @@ class _Apply:
         self._values = converted_values(self.desired, self.plan.steps, options.values)
         self.changes = changes_of(contract.catalog, self.desired, self.plan.steps, self._values)
         self.hard_drops: tuple[HardDrop, ...] = ()
-        """Known when it was prepared."""
+        """Set by ``prepare``."""
 
     def prepare(self, store: GraphStore, view: WriteView) -> PreparedWrite:
         violations = violations_of(store, view.snapshot, self.changes)
@@ -164,13 +164,13 @@ class _Apply:
     def _rows(
         self, store: GraphStore, snapshot: Snapshot
     ) -> tuple[list[SchemaRow], list[SchemaEvent]]:
-        """The schema that begins, and the one that ends where nobody has written it down.
+        """The rows of the new schema, and of the old one where it was not recorded.
 
-        Beside them the events of the commit, since both need the stable ids.
+        Also the events of the commit, since both need the stable ids.
         """
-        known, accepted, rows = snapshot.schema, self._contract.catalog, []
+        row, accepted, rows = snapshot.schema, self._contract.catalog, []
         before = identified(store, snapshot, accepted)
-        if known is None or known.schema_hash != accepted.schema_hash:
+        if row is None or row.schema_hash != accepted.schema_hash:
             since = first_version_of(store, snapshot, accepted)
             rows.append(_row(since, before, self._contract.source))
         evolved = evolve_identity(before.identity, self.plan.steps, self.desired)
@@ -184,7 +184,7 @@ def _row(version: int, schema: IdentifiedSchema, source: str) -> SchemaRow:
 
 
 def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:
-    """The schema is in force; what cannot be removed now is removed by the next writable open."""
+    """Remove dropped data; what cannot be removed now is removed by the next writable open."""
     cleared: list[str] = []
     try:
         reached(Failpoint.SCHEMA_BEFORE_CLEANUP)
@@ -199,7 +199,7 @@ def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:
 def _unsupported(plan: MigrationPlan) -> SchemaChangeRefused:
     refusals = plan.refusals
     hints = {
-        "OG-MF-103": "make it optional, or give a value for the rows that are there",
+        "OG-MF-103": "make it optional, or give a value for existing rows",
         "OG-MF-106": "add a property of the new type, copy the values, and drop the old one",
     }
     return SchemaChangeRefused(
@@ -210,16 +210,16 @@ def _unsupported(plan: MigrationPlan) -> SchemaChangeRefused:
 
 
 def _violated(violations: list[Violation]) -> SchemaChangeRefused:
-    told = violations[:MOST]
-    count = f"{len(told)} or more" if len(violations) > MOST else str(len(told))
-    missing = [v for v in told if v.message.endswith("has no value")]
-    code = f"[{_NOT_FILLED}] " if missing and missing[0] is told[0] else ""
+    shown = violations[:MOST]
+    count = f"{len(shown)} or more" if len(violations) > MOST else str(len(shown))
+    missing = [v for v in shown if v.message.endswith("has no value")]
+    code = f"[{_NOT_FILLED}] " if missing and missing[0] is shown[0] else ""
     more = f" ({count} violations)" if len(violations) > 1 else ""
     return SchemaChangeRefused(
-        f"{code}the data does not fit the new schema: {told[0].message}{more}",
+        f"{code}the data does not fit the new schema: {shown[0].message}{more}",
         hint=f"give a value for '{_property(missing[0])}'" if code else "change the data first",
         details={
-            "violations": [_told(violation) for violation in told],
+            "violations": [_violation_json(violation) for violation in shown],
             "more": len(violations) > MOST,
         },
     )
@@ -229,7 +229,7 @@ def _property(violation: Violation) -> str:
     return f"{violation.table_key.partition(':')[2]}.{violation.details['property']}"
 
 
-def _told(violation: Violation) -> dict[str, Any]:
+def _violation_json(violation: Violation) -> dict[str, Any]:
     return {
         "code": violation.error_class.code,
         "table_key": violation.table_key,

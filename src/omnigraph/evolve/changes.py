@@ -1,4 +1,4 @@
-"""What a migration plan means for the tables of a graph, type by type."""
+"""The effect of a migration plan on the tables of a graph, by type."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from omnigraph.storage.tables.alter import ColumnPlan
 from omnigraph.write.delta import Kind
 
 Values = Mapping[str, pa.Array]
-"""A value for the rows that are there, in an array of one, by ``Type.property``."""
+"""A value for existing rows, in an array of one, by ``Type.property``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """A type that goes on: its table before and after, and the steps that concern it."""
+    """A type in both schemas: its table before and after, and the steps that concern it."""
 
     old: Kind
     new: Kind
     steps: tuple[Step, ...]
     columns: tuple[ColumnPlan, ...]
     filled: frozenset[str]
-    """The properties that get a value in the rows that are there."""
+    """The properties that get a value in existing rows."""
 
     @property
     def is_renamed(self) -> bool:
@@ -48,19 +48,19 @@ class TypeChange:
 
     @property
     def alters(self) -> bool:
-        """Whether the columns of the table become others."""
+        """Whether the columns of the table change."""
         kinds = AddProperty | RenameProperty | DropProperty | ChangeNullability | WidenProperty
         return any(isinstance(step, kinds) for step in self.steps) or bool(self.filled)
 
     @property
     def loses(self) -> bool:
-        """Whether values are dropped that must not stay anywhere."""
+        """Whether values are dropped for good."""
         return any(isinstance(s, DropProperty) and s.mode is DropMode.HARD for s in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """All that happens to the tables of a graph."""
+class SchemaChanges:
+    """All changes of the tables of a graph."""
 
     added: tuple[Kind, ...] = ()
     dropped: tuple[tuple[Kind, DropMode], ...] = ()
@@ -69,8 +69,8 @@ class Changes:
 
 def changes_of(
     accepted: Catalog, desired: Catalog, steps: Sequence[Step], values: Values
-) -> Changes:
-    """What a supported plan does to the tables; interfaces have none."""
+) -> SchemaChanges:
+    """The changes of a supported plan; interfaces have no tables."""
     added, dropped, changed = [], [], []
     sources = {
         f"{step.type_kind}:{step.new}": f"{step.type_kind}:{step.old}"
@@ -93,7 +93,7 @@ def changes_of(
     for key, mode in gone.items():
         if key in before:
             dropped.append((before[key], mode))
-    return Changes(tuple(added), tuple(dropped), tuple(changed))
+    return SchemaChanges(tuple(added), tuple(dropped), tuple(changed))
 
 
 def kinds_of(catalog: Catalog) -> Iterator[Kind]:
@@ -105,7 +105,7 @@ def kinds_of(catalog: Catalog) -> Iterator[Kind]:
 def converted_values(
     desired: Catalog, steps: Sequence[Step], values: Mapping[str, object]
 ) -> dict[str, pa.Array]:
-    """The values that a call gives, as the columns will hold them; each must have a use."""
+    """The given values, converted to the types of their columns; each must be used."""
     wanted = {
         f"{step.type_name}.{step.property_name}"
         for step in steps
@@ -114,7 +114,7 @@ def converted_values(
         if step.type_kind is not TypeKind.INTERFACE
     }
     kinds = {kind.name: kind for kind in kinds_of(desired)}
-    found = {}
+    converted = {}
     for name, value in values.items():
         owner, _, prop = name.partition(".")
         if name not in wanted:
@@ -123,8 +123,8 @@ def converted_values(
                 hint=f"it can be given for {', '.join(sorted(wanted))}" if wanted else None,
                 details={"property": name},
             )
-        found[name] = _converted(name, kinds[owner], prop, value)
-    return found
+        converted[name] = _converted(name, kinds[owner], prop, value)
+    return converted
 
 
 def _converted(name: str, kind: Kind, prop: str, value: object) -> pa.Array:
@@ -174,7 +174,7 @@ def _changed(old: Kind, new: Kind, steps: tuple[Step, ...], values: Values) -> T
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """The values of a column from those it had: in another type, with a value where none was."""
+    """Converts the values of a column: to another type, with a value instead of null."""
 
     type: pa.DataType
     value: pa.Array | None
@@ -187,6 +187,6 @@ class _Compute:
         cast = values.cast(self.type)
         if self.value is None or not cast.null_count:
             return cast
-        there = cast.is_valid().to_numpy(zero_copy_only=False)
-        places = np.where(there, np.arange(len(cast)), len(cast))
-        return pa.concat_arrays([cast, self.value.cast(self.type)]).take(pa.array(places))
+        is_valid = cast.is_valid().to_numpy(zero_copy_only=False)
+        indices = np.where(is_valid, np.arange(len(cast)), len(cast))
+        return pa.concat_arrays([cast, self.value.cast(self.type)]).take(pa.array(indices))

@@ -1,7 +1,7 @@
-"""The events of a schema apply: what its commit says about types and properties, by stable ids.
+"""The events of a schema apply: its changes of types and properties, by stable ids.
 
-They say everything that the apply does to rows: who has the rows of the state before and reads the
-events has the rows of the state after, without reading a table.
+They describe everything that the apply does to rows: the rows before and the events give the rows
+after, without reading a table.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _value(values: Mapping[str, pa.Array], name: str) -> dict[str, Any]:
 
 
 def _type(schema: IdentifiedSchema, kind: str, name: str) -> TypeIdentity:
-    found = schema.identity.type(kind, name)
-    if found is None:
+    identity = schema.identity.type(kind, name)
+    if identity is None:
         raise InternalError(f"a migration step names the unknown {kind} '{name}'")
-    return found
+    return identity

@@ -1,4 +1,4 @@
-"""The tables of a schema apply: new ones made, others altered, registered anew or taken out."""
+"""The tables of a schema apply: created, altered, renamed or removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError
-from omnigraph.evolve.changes import Changes, TypeChange
+from omnigraph.evolve.changes import SchemaChanges, TypeChange
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema.steps import DropMode
 from omnigraph.storage.tables.alter import stage_alter, stage_repeats
@@ -26,7 +26,7 @@ from omnigraph.write.delta import Kind
 
 @dataclass(slots=True)
 class StagedChanges:
-    """What the tables of an apply come to, before anything is visible."""
+    """The staged tables of an apply, before anything is visible."""
 
     tables: dict[str, list[StagedTable]] = field(default_factory=dict)
     registrations: list[TableRow] = field(default_factory=list)
@@ -37,16 +37,16 @@ class StagedChanges:
     consulted: dict[str, int] = field(default_factory=dict)
 
 
-def stage_changes(store: GraphStore, view: WriteView, changes: Changes) -> StagedChanges:
-    """Stage every table; nobody sees or misses anything of it yet.
+def stage_changes(store: GraphStore, view: WriteView, changes: SchemaChanges) -> StagedChanges:
+    """Stage every table; nothing is visible yet.
 
-    Whoever calls this holds the leases of all tables and alone may change the schema.
+    The caller holds the leases of all tables and the schema lock.
     """
     return _Staging(store, view, changes).run()
 
 
 class _Staging:
-    def __init__(self, store: GraphStore, view: WriteView, changes: Changes) -> None:
+    def __init__(self, store: GraphStore, view: WriteView, changes: SchemaChanges) -> None:
         self._store = store
         self._view = view
         self._changes = changes
@@ -55,20 +55,20 @@ class _Staging:
 
     def run(self) -> StagedChanges:
         out, snapshot = self._out, self._view.snapshot
-        # Whatever publishes to any table, also without our leases, is not overlooked.
+        # Detects publishes to any table, also without our leases.
         out.consulted.update({key: pin.version for key, pin in snapshot.pins.items()})
         for change in self._changes.changed:
             self._change(change)
         for kind, mode in self._changes.dropped:
             pin = _pin(snapshot, kind)
-            self._take_out(pin)
+            self._hide(pin)
             if mode is DropMode.HARD:
                 out.hard_drops.append(HardDrop(pin.table_key, pin.location, pin.version))
         for kind in self._changes.added:
             self._add(kind)
         return out
 
-    # -- types that go on ----------------------------------------------------------------
+    # -- changed types ----------------------------------------------------------------
 
     def _change(self, change: TypeChange) -> None:
         pin = _pin(self._view.snapshot, change.old)
@@ -86,17 +86,17 @@ class _Staging:
             self._out.renames[pin.table_key] = new
             self._out.registrations.append(TableRow(new, pin.location))
             self._out.consulted[new] = self._hidden.get(new, 0)
-            self._take_out(pin)
+            self._hide(pin)
         if steps:
             self._out.tables[pin.table_key] = steps
         if change.loses:
             last = pin.version + len(steps) - 1
             self._out.hard_drops.append(HardDrop(change.new.table_key, pin.location, last))
 
-    def _take_out(self, pin: Pin) -> None:
+    def _hide(self, pin: Pin) -> None:
         self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
 
-    # -- types that begin ----------------------------------------------------------------
+    # -- added types ----------------------------------------------------------------
 
     def _add(self, kind: Kind) -> None:
         made = self._created(kind)
@@ -106,15 +106,15 @@ class _Staging:
         self._out.consulted[key] = self._hidden.get(key, 0)
 
     def _created(self, kind: Kind) -> CommittedTable:
-        """An empty table, numbered above all that is hidden under its key."""
+        """An empty table, with versions above all hidden ones of its key."""
         key, schema = kind.table_key, kind.arrow_schema()
         inline = self._store.inline
-        taken = {place for other, place in self._locations.items() if other != key}
+        taken = {path for other, path in self._locations.items() if other != key}
         before = self._locations.get(key)
         if before is not None and before not in taken and self._has_versions(before):
             return inline.begin_again(before, schema, self._hidden[key])
         location = _free_location(kind, taken)
-        # Left by an attempt that was never published.
+        # Left by an unpublished attempt.
         self._store.objects.delete_prefix(location)
         if before is None:
             return inline.create(location, schema)
@@ -124,12 +124,12 @@ class _Staging:
         return bool(self._store.objects.list(f"{location}/_versions"))
 
     def _numbering(self, location: str) -> CommittedTable | None:
-        """The table that goes on, under another name, where this one lay."""
+        """The renamed table at the former location of this one."""
         for key, pin in self._view.snapshot.pins.items():
             if pin.location == location:
                 info = self._store.tables.info(pin.ref, pin.version)
                 if info is None:
-                    raise InternalError(f"version {pin.version} of '{key}' is gone")
+                    raise InternalError(f"version {pin.version} of '{key}' was removed")
                 return CommittedTable(pin.ref, pin.version, pin.row_count, info)
         ref = TableRef(location)
         head = self._store.tables.head(ref)
@@ -142,14 +142,14 @@ def _names(state: ManifestState, _: int) -> tuple[dict[str, str], dict[str, int]
 
 
 def _pin(snapshot: Snapshot, kind: Kind) -> Pin:
-    found = snapshot.pin(kind.table_key)
-    if found is None:
-        raise InternalError(f"'{kind.table_key}' is in the schema, but has no table")
-    return found
+    pin = snapshot.pin(kind.table_key)
+    if pin is None:
+        raise InternalError(f"'{kind.table_key}' is in the schema but has no table")
+    return pin
 
 
 def _free_location(kind: Kind, taken: set[str]) -> str:
-    """A place of its own: that of its name, unless a table that was called so lies there."""
+    """A free location: that of its name, unless a former table of that name is there."""
     location, life = table_location(kind), 1
     folder = location.partition("/")[0]
     while location in taken:
@@ -159,7 +159,7 @@ def _free_location(kind: Kind, taken: set[str]) -> str:
 
 
 def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBatchReader:
-    """All rows in the columns to be; none of what is dropped is among them."""
+    """All rows in the new columns, without dropped values."""
     schema = change.new.arrow_schema()
     if not pin.row_count:
         return schema.empty_table()

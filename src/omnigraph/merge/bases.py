@@ -1,8 +1,8 @@
-"""The state that two sides of a merge came from.
+"""The common base state of two sides of a merge.
 
-Mostly that is the state of one commit. Merges that crossed leave several commits that both sides
-have and of which none came before another; taking one of them would undo what only the others
-have. Then they are merged first, and the result is what both sides are compared with.
+Usually that is the state of one commit. After criss-cross merges both sides share several commits
+of which none came before another; using one of them would undo what only the others have. Then they
+are merged first, and both sides are compared with the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict
 from omnigraph.merge.ancestry import Ancestry
-from omnigraph.merge.changes import TableChanges, apart, find_changes, with_unsure
+from omnigraph.merge.changes import TableChanges, diff_via_base, find_changes, with_unknown_rows
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
 from omnigraph.storage.tables.store import KEY
@@ -29,19 +29,19 @@ from omnigraph.write.delta import Kind
 
 @dataclass(frozen=True, slots=True)
 class CrissCrossState:
-    """What merging two states makes, which no commit has."""
+    """The merge of two states, which no commit has."""
 
     one: MergeState
     other: MergeState
     common: MergeState | None
-    """What these two came from."""
+    """The base of these two."""
     commits: frozenset[str]
-    _found: dict[str, TableChanges] = field(default_factory=dict)
+    _changes: dict[str, TableChanges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """The state of a commit, or the one that a branch shows."""
+    """The state of a commit, or the newest of a branch."""
 
     snapshot: Snapshot
     commits: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ MergeState: TypeAlias = CommitState | CrissCrossState
 
 
 def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState:
-    """What two sides came from that have these commits in common."""
+    """The base state of two sides that have these commits in common."""
     state = _state(ancestry, commits)
     if state is None:
         raise Conflict("branches have no common ancestor", hint="load the data of one instead")
@@ -73,7 +73,7 @@ def _state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
 
 
 def table_versions(state: MergeState, table_key: str) -> set[TableVersion | None]:
-    """Every version of a table that a state is made of."""
+    """Every version of a table in a state."""
     return {snapshot.table_version(table_key) for snapshot in _snapshots(state)}
 
 
@@ -91,36 +91,36 @@ def _snapshots(state: MergeState) -> Iterator[Snapshot]:
 def changes_between(
     store: GraphStore, kind: Kind, before: MergeState | None, after: MergeState
 ) -> TableChanges:
-    """What differs in the table of a type; before none there were no rows."""
+    """The difference in the table of a type; a state of none has no rows."""
     if isinstance(before, CrissCrossState):
         since = changes_between(store, kind, before.one, after)
-        return apart(kind, _made(store, kind, before), since)
+        return diff_via_base(kind, _merge_changes(store, kind, before), since)
     if isinstance(after, CrissCrossState):
         back = changes_between(store, kind, before, after.one).reversed()
-        return apart(kind, back, _made(store, kind, after))
+        return diff_via_base(kind, back, _merge_changes(store, kind, after))
     key = kind.table_key
     start = None if before is None else before.snapshot.pin(key)
     return find_changes(store, kind, start, after.snapshot.pin(key))
 
 
-def _made(store: GraphStore, kind: Kind, state: CrissCrossState) -> TableChanges:
-    """What the merged state has that the first of the two has not."""
-    found = state._found.get(kind.table_key)
-    if found is None:
+def _merge_changes(store: GraphStore, kind: Kind, state: CrissCrossState) -> TableChanges:
+    """The changes from the first of the two states to the merged one."""
+    changes = state._changes.get(kind.table_key)
+    if changes is None:
         theirs = changes_between(store, kind, state.common, state.other)
         ours = changes_between(store, kind, state.common, state.one)
-        found = _merged(kind, theirs, ours)
-        state._found[kind.table_key] = found
-    return found
+        changes = _merged(kind, theirs, ours)
+        state._changes[kind.table_key] = changes
+    return changes
 
 
 def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChanges:
     made = merge_rows(kind, theirs, ours, Resolution(None))
     after = pa.concat_tables([made.new, made.changed])
-    # Both sides have settled these, each in its way: nobody knows what they would agree on.
-    unsure = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
-    ids = pa.concat_arrays([pa.array(after[KEY].to_pylist(), pa.string()), made.deleted, unsure])
+    # Each side has resolved these in its own way: the merged values are unknown.
+    unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
+    ids = pa.concat_arrays([pa.array(after[KEY].to_pylist(), pa.string()), made.deleted, unknown])
     only = theirs.before.filter(pc.invert(pc.is_in(theirs.before[KEY], value_set=ours.ids)))
     before = pa.concat_tables([ours.after, only])
     before = before.filter(pc.is_in(before[KEY], value_set=ids))
-    return with_unsure(kind, before, after, unsure)
+    return with_unknown_rows(kind, before, after, unknown)

@@ -1,4 +1,4 @@
-"""Which commit changed a node or an edge last."""
+"""The commit that last changed a node or an edge."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Blame:
 
     commit: Commit
     op: str
-    """``write``, or ``delete`` when it is not there any more."""
+    """``write``, or ``delete`` when the row was deleted."""
     origin: Commit | None = None
-    """Where a commit that merged it took it from, if that can still be seen."""
+    """Where a merge took the change from, if that is still known."""
 
 
 def find_blame(
@@ -40,23 +40,23 @@ def find_blame(
     row_id: str,
     chain: Sequence[CommitRow],
 ) -> Blame:
-    """Along the commits of a branch, oldest first; the type is one of the newest of them."""
-    seen = _Seen(store, schema, kind, chain[-1])
-    pin = seen.pin(chain[-1])
-    stamp = None if pin is None else seen.stamp(pin, row_id)
+    """Search the commits of a branch, oldest first; the type is from the newest of them."""
+    history = _TableHistory(store, schema, kind, chain[-1])
+    pin = history.pin(chain[-1])
+    stamp = None if pin is None else history.stamp(pin, row_id)
     if stamp is None:
-        return Blame(Commit.of(_deletion(seen, row_id, chain)), "delete")
-    found = _first_with(seen, stamp, chain)
-    while not seen.is_changed_by(found, row_id):
-        chain = chain[: chain.index(found)]
-        earlier = seen.known_stamp(chain[-1], row_id)
+        return Blame(Commit.of(_deletion(history, row_id, chain)), "delete")
+    commit = _first_with(history, stamp, chain)
+    while not history.is_changed_by(commit, row_id):
+        chain = chain[: chain.index(commit)]
+        earlier = history.stamp_if_kept(chain[-1], row_id)
         if earlier is None:
             break
-        found = _first_with(seen, earlier, chain)
-    return Blame(Commit.of(found), "write", _origin(store, seen, found, row_id))
+        commit = _first_with(history, earlier, chain)
+    return Blame(Commit.of(commit), "write", _origin(store, history, commit, row_id))
 
 
-class _Seen:
+class _TableHistory:
     """States of one table."""
 
     def __init__(self, store: GraphStore, schema: SchemaAt, kind: Kind, newest: CommitRow) -> None:
@@ -77,10 +77,10 @@ class _Seen:
         return self.pin_in(self.state(row.commit_id))
 
     def pin_in(self, state: Snapshot) -> Pin | None:
-        """The table in a state, whatever the type was called then."""
+        """The table in a state, whatever the name of the type then."""
         entry = self._schema(state).types.get(self._type_id)
         pin = None if entry is None else state.pin(f"{entry.kind}:{entry.type.name}")
-        # Another program moves a table that it renames: its versions count anew.
+        # Another program moves a table that it renames: its versions start again.
         return pin if pin is not None and pin.location == self._location else None
 
     def state(self, commit_id: str) -> Snapshot:
@@ -97,21 +97,21 @@ class _Seen:
         return self._had_null(row.parent, row_id, {event.property_id for event in filled})
 
     def _had_null(self, commit_id: str, row_id: str, properties: set[int | None]) -> bool:
-        """Whether a row had no value of some properties; also when nobody can tell any more."""
+        """Whether a row had no value of some properties; also when that is unknown."""
         try:
             state = self.state(commit_id)
             pin = self.pin_in(state)
             if pin is None:
                 return True
-            known = self._schema(state).types[self._type_id].identity.properties
-            names = [name for name, number in known.items() if number in properties]
+            properties_then = self._schema(state).types[self._type_id].identity.properties
+            names = [name for name, number in properties_then.items() if number in properties]
             rows = self._store.table(pin).read([KEY, *names], pc.field(KEY) == row_id)
         except (HistoryGone, StorageMissing, CommitNotFound):
             return True
         return not rows.num_rows or any(rows[name].null_count for name in names)
 
-    def known_stamp(self, row: CommitRow, row_id: str) -> int | None:
-        """The same as ``stamp`` in the state of a commit; none when that is gone."""
+    def stamp_if_kept(self, row: CommitRow, row_id: str) -> int | None:
+        """``stamp`` in the state of a commit; none when that was removed."""
         try:
             pin = self.pin(row)
             return None if pin is None else self.stamp(pin, row_id)
@@ -125,13 +125,13 @@ class _Seen:
         return int(rows[_STAMP][0].as_py()) if rows.num_rows else None
 
 
-def _first_with(seen: _Seen, stamp: int, chain: Sequence[CommitRow]) -> CommitRow:
+def _first_with(history: _TableHistory, stamp: int, chain: Sequence[CommitRow]) -> CommitRow:
     """The commit by which the table got to a version: versions only grow along a branch."""
     low, high = 0, len(chain) - 1
     while low < high:
         middle = (low + high) // 2
         try:
-            pin = seen.pin(chain[middle])
+            pin = history.pin(chain[middle])
         except (HistoryGone, CommitNotFound):
             low = middle + 1
             continue
@@ -142,45 +142,47 @@ def _first_with(seen: _Seen, stamp: int, chain: Sequence[CommitRow]) -> CommitRo
     return chain[low]
 
 
-def _deletion(seen: _Seen, row_id: str, chain: Sequence[CommitRow]) -> CommitRow:
-    """The commit after which a row was not there any more."""
+def _deletion(history: _TableHistory, row_id: str, chain: Sequence[CommitRow]) -> CommitRow:
+    """The commit that deleted a row."""
     later = chain[-1]
-    was: Pin | None = seen.pin(later)
+    was: Pin | None = history.pin(later)
     for row in reversed(chain[:-1]):
         try:
-            pin = seen.pin(row)
-            if pin is not None and pin != was and seen.stamp(pin, row_id) is not None:
+            pin = history.pin(row)
+            if pin is not None and pin != was and history.stamp(pin, row_id) is not None:
                 return later
         except (HistoryGone, StorageMissing, CommitNotFound):
             break
         later, was = row, pin
     raise EntityNotFound(
-        f"there is no {seen.what} '{row_id}', and the history that is kept knows of none",
+        f"there is no {history.what} '{row_id}', now or in the kept history",
         details={"id": row_id},
     )
 
 
-def _origin(store: GraphStore, seen: _Seen, found: CommitRow, row_id: str) -> Commit | None:
+def _origin(
+    store: GraphStore, history: _TableHistory, merge: CommitRow, row_id: str
+) -> Commit | None:
     """The commit on the merged branch that changed the row, where a merge brought it."""
-    if found.merged_parent is None:
+    if merge.merged_parent is None:
         return None
     try:
-        pin = seen.pin_in(seen.state(found.merged_parent))
-        stamp = None if pin is None else seen.stamp(pin, row_id)
+        pin = history.pin_in(history.state(merge.merged_parent))
+        stamp = None if pin is None else history.stamp(pin, row_id)
         if stamp is None:
             return None
-        chain = _chain(store, seen, found.merged_parent)
-        return Commit.of(_first_with(seen, stamp, chain))
+        chain = _chain(store, history, merge.merged_parent)
+        return Commit.of(_first_with(history, stamp, chain))
     except (HistoryGone, CommitNotFound):
         return None
 
 
-def _chain(store: GraphStore, seen: _Seen, commit_id: str) -> list[CommitRow]:
-    branch = seen.state(commit_id).branch
-    known = {row.commit_id: row for row in store.manifest(branch).commits()}
-    found: list[CommitRow] = []
-    here = known.get(commit_id)
+def _chain(store: GraphStore, history: _TableHistory, commit_id: str) -> list[CommitRow]:
+    branch = history.state(commit_id).branch
+    commits = {row.commit_id: row for row in store.manifest(branch).commits()}
+    chain: list[CommitRow] = []
+    here = commits.get(commit_id)
     while here is not None:
-        found.append(here)
-        here = known.get(here.parent) if here.parent else None
-    return found[::-1]
+        chain.append(here)
+        here = commits.get(here.parent) if here.parent else None
+    return chain[::-1]

@@ -1,7 +1,7 @@
-"""Which changes are wanted: by the kind and the identity of their types, and by what happened.
+"""Filters of changes: by kind, by type, and by operation.
 
-A type is wanted by its stable id, so that it stays wanted when it gets another name. Names are
-looked up once and then travel with the cursor of a feed: a name may belong to another type later.
+A type is selected by its stable id, so that it stays selected when it is renamed. Names are
+resolved once and then kept in the cursor of a feed: a name may belong to another type later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS = ("node", "edge")
 
 
 class Operation(StrEnum):
-    """What happened: to a row, or to the schema."""
+    """An operation on a row, or on the schema."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -35,11 +35,11 @@ ROW_OPERATIONS = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes are wanted; nothing said is everything."""
+    """Selects changes; what is not given selects everything."""
 
     kinds: frozenset[str] | None = None
     types: Mapping[str, int] | None = None
-    """The stable ids of the types, by the names that the caller used; 0 until it is known."""
+    """The stable ids of the types, by the caller's names; 0 until resolved."""
     ops: frozenset[Operation] | None = None
 
     @staticmethod
@@ -48,14 +48,14 @@ class ChangeFilter:
         types: Collection[str] | None = None,
         ops: Collection[str] | None = None,
     ) -> ChangeFilter:
-        """From what a caller says."""
+        """From the arguments of a caller."""
         for kind in kinds or ():
             if kind not in KINDS:
-                raise InputError(f"'{kind}' is no kind of change", hint="use node or edge")
+                raise InputError(f"invalid kind '{kind}'; expected node or edge")
         for op in ops or ():
             if op not in tuple(Operation):
-                known = ", ".join(Operation)
-                raise InputError(f"'{op}' is no operation", hint=f"use one of {known}")
+                allowed = ", ".join(Operation)
+                raise InputError(f"invalid operation '{op}'; expected one of {allowed}")
         return ChangeFilter(
             None if kinds is None else frozenset(kinds),
             None if types is None else dict.fromkeys(types, 0),
@@ -63,7 +63,7 @@ class ChangeFilter:
         )
 
     def resolve(
-        self, schemas: Iterable[IdentifiedSchema], known: Mapping[str, int] | None = None
+        self, schemas: Iterable[IdentifiedSchema], ids_of_cursor: Mapping[str, int] | None = None
     ) -> ChangeFilter:
         """With the ids of the types: those that are known, else by the first schema with the name.
 
@@ -72,8 +72,8 @@ class ChangeFilter:
         if self.types is None:
             return self
         lookup = _Lookup(schemas)
-        found = {name: (known or {}).get(name) or lookup.type_id(name) for name in self.types}
-        return replace(self, types=found)
+        ids = {name: (ids_of_cursor or {}).get(name) or lookup.type_id(name) for name in self.types}
+        return replace(self, types=ids)
 
     def takes(self, kind: str, type_id: int) -> bool:
         """Whether changes of a type are wanted."""
@@ -86,21 +86,21 @@ class ChangeFilter:
         return is_wanted and self.takes(event.type_kind, event.type_id)
 
     def text(self) -> str:
-        """What a cursor keeps of it: nothing where everything is wanted."""
+        """The form in a cursor: empty where everything is selected."""
         parts = {
             "kinds": None if self.kinds is None else sorted(self.kinds),
             "types": None if self.types is None else dict(sorted(self.types.items())),
             "ops": None if self.ops is None else sorted(self.ops),
         }
-        told = {name: part for name, part in parts.items() if part is not None}
-        return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+        content = {name: part for name, part in parts.items() if part is not None}
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False) if content else ""
 
     def wants_same(self, text: str) -> bool:
-        """Whether another filter, of which this is the text, wants the same; names may differ."""
+        """Whether the filter with this text selects the same; names may differ."""
         return _meaning(self.text()) == _meaning(text)
 
 
-def known_types(text: str) -> dict[str, int]:
+def type_ids_of(text: str) -> dict[str, int]:
     """The ids of types by their names, as the text of a filter has them."""
     types = _parsed(text).get("types")
     if not isinstance(types, dict):
@@ -110,17 +110,17 @@ def known_types(text: str) -> dict[str, int]:
 
 def _meaning(text: str) -> object:
     parts = _parsed(text)
-    types = sorted(known_types(text).values()) if "types" in parts else None
+    types = sorted(type_ids_of(text).values()) if "types" in parts else None
     return parts.get("kinds"), types, parts.get("ops")
 
 
 def _parsed(text: str) -> Mapping[str, object]:
     try:
-        found = json.loads(text) if text else {}
+        content = json.loads(text) if text else {}
     except ValueError:
         # Of an earlier release, which kept names only.
         return {"kinds": text}
-    return found if isinstance(found, dict) else {"kinds": text}
+    return content if isinstance(content, dict) else {"kinds": text}
 
 
 class _Lookup:

@@ -1,8 +1,8 @@
-"""What differs between two states of one table, by the ids of the rows.
+"""The difference between two states of one table, by row id.
 
-Only what changed since the two states parted is read. Where one state came from the other, Lance
-says which rows changed; two states of different branches are both compared with the one that they
-came from.
+Only what changed since the two states parted is read. Where one state descends from the other,
+Lance knows which rows changed; two states of different branches are both compared with their common
+ancestor.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.widths import null_column
 
-UNSURE = -1
-"""In the place of its row id: a row whose values nobody knows."""
+UNKNOWN = -1
+"""The row id of a row whose values are unknown."""
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """Rows that differ, as they were and as they are, each in the order of their ids.
+    """Rows that differ, before and after, each in the order of their ids.
 
-    An id on both sides is a row that changed; none is there whose values are all the same.
+    An id on both sides is an updated row; rows with equal values are left out.
     """
 
     before: pa.Table
     after: pa.Table
     is_straight: bool = False
-    """Whether the later state came from the earlier: a row that did not change has its row id."""
+    """Whether the later state descends from the earlier: unchanged rows keep their row ids."""
     rewritten: pa.Table | None = None
-    """Rows that were written again until they held what they had held."""
+    """Rows that were written again with the values they had."""
 
     @property
     def is_empty(self) -> bool:
@@ -79,12 +79,12 @@ class TableChanges:
 
     @property
     def same(self) -> pa.Table:
-        """Rows that were written and hold what they had held."""
+        """Rows that were written with the values they had."""
         return self.after.slice(0, 0) if self.rewritten is None else self.rewritten
 
     @cached_property
     def written(self) -> pa.Array:
-        """The ids of all rows that were written, whatever came of it."""
+        """The ids of all rows that were written, changed or not."""
         return pc.unique(pa.concat_arrays([self.ids, _ids(self.same)]))
 
     def reversed(self) -> TableChanges:
@@ -93,14 +93,14 @@ class TableChanges:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A type as it was in the state before, when the schema has changed since."""
+    """A type in the earlier state, where the schema has changed since."""
 
     kind: NodeType | EdgeType
     names: Mapping[str, str]
-    """What its columns were called, by their names now; those that are new are not there."""
+    """The earlier names of its columns, by their names now; new columns are left out."""
 
     def schema(self, kind: NodeType | EdgeType) -> pa.Schema:
-        """Columns that hold the values of both states."""
+        """Columns that can hold the values of both states."""
         old = self.kind.arrow_schema()
         fields = []
         for now in kind.arrow_schema():
@@ -115,7 +115,7 @@ class Earlier:
         return is_wider(was, now.as_nullable(was.nullable))
 
     def added(self, kind: NodeType | EdgeType) -> list[pa.Field]:
-        """The columns that are new, as they are now."""
+        """The new columns."""
         return [field for field in kind.arrow_schema() if field.name not in self.names]
 
 
@@ -126,49 +126,51 @@ def find_changes(
     after: Pin | None,
     earlier: Earlier | None = None,
 ) -> TableChanges:
-    """What differs between two states of the table of a type; none is a table without rows."""
+    """The difference between two states of a type's table; none is an empty table."""
     return _Comparison(store, kind, before, earlier).between(before, after)
 
 
-def apart(kind: NodeType | EdgeType, one: TableChanges, other: TableChanges) -> TableChanges:
-    """What differs between two states, from what each changed since the same third one."""
+def diff_via_base(
+    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges
+) -> TableChanges:
+    """The difference between two states, from the changes of each since a common base."""
     return _across(kind.arrow_schema(), one, other)
 
 
-def with_unsure(
-    kind: NodeType | EdgeType, before: pa.Table, after: pa.Table, unsure: pa.Array
+def with_unknown_rows(
+    kind: NodeType | EdgeType, before: pa.Table, after: pa.Table, ids: pa.Array
 ) -> TableChanges:
-    """Changes after which some rows are there of which nobody knows the values.
+    """Changes after which the values of some rows are unknown.
 
     Such a row differs from every other.
     """
-    unknown = pa.table({KEY: unsure})
-    known = _marked(kind, after, 0)
-    return TableChanges(before, pa.concat_tables([known, _marked(kind, unknown, UNSURE)]))
+    ids = pa.table({KEY: ids})
+    rows = _marked(kind, after, 0)
+    return TableChanges(before, pa.concat_tables([rows, _marked(kind, ids, UNKNOWN)]))
 
 
-def doubted(
+def mark_unknown(
     kind: NodeType | EdgeType, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
-    """The changes of two sides since a state that does not say how some rows were.
+    """The changes of two sides since a state in which some rows are unknown.
 
     These count as written by both.
     """
-    unknown = _marked(kind, pa.table({KEY: ids}), UNSURE)
+    unknown = _marked(kind, pa.table({KEY: ids}), UNKNOWN)
 
-    def doubt(side: TableChanges, opposite: TableChanges) -> TableChanges:
+    def with_unknown(side: TableChanges, opposite: TableChanges) -> TableChanges:
         before = pa.concat_tables([_without(side.before, ids), unknown])
-        # What a side did not write it has as it was before the other side wrote it.
+        # A side that did not write a row has it as it was before the other side wrote it.
         untouched = _only(ids, side.written)
         as_it_was = [_with(rows, untouched) for rows in (opposite.before, opposite.same)]
         after = pa.concat_tables([side.after, _with(side.same, ids), *as_it_was])
         return TableChanges(_sorted(before), _sorted(after))
 
-    return doubt(one, other), doubt(other, one)
+    return with_unknown(one, other), with_unknown(other, one)
 
 
 def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
-    """Rows with a mark in the place of their row ids; columns that they lack are null."""
+    """Rows with a mark instead of their row ids; missing columns are null."""
     schema = _row_schema(kind.arrow_schema())
     columns = [
         rows[field.name] if field.name in rows.column_names else null_column(len(rows), field.type)
@@ -201,18 +203,18 @@ class _Comparison:
         self._earlier = earlier
         self._schema = kind.arrow_schema() if earlier is None else earlier.schema(kind)
         self._fixed = {KEY, *_lasting_key(kind, earlier)}
-        """Columns in which a row always has the value that it began with."""
+        """Columns whose values never change in a row."""
         self._like: Table | None = None
         """A version in which the columns have the names of the schema."""
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
             if (before.branch, before.version) == (after.branch, after.version):
-                # Not even opened: it may be gone, which changes nothing here.
+                # Not opened: it may have been removed.
                 return TableChanges(self._nothing(), self._nothing(), is_straight=True)
             self._like = self._store.table(after)
             return self._related(before, after)
-        return _settled(self._schema, self._all(before), self._all(after))
+        return _without_equal_rows(self._schema, self._all(before), self._all(after))
 
     def _all(self, pin: Pin | None) -> pa.Table:
         if pin is None:
@@ -221,12 +223,12 @@ class _Comparison:
         return all_rows(table, self._schema, self._names(table))
 
     def _names(self, table: Table) -> Mapping[str, str]:
-        """What the columns are called in a table, those that it has."""
+        """The names of the columns in a table, as far as it has them."""
         pin = self._before
         if self._earlier is None or pin is None or not _is_at(table, pin):
             return column_names(table, self._schema, self._like)
-        there = set(table.schema.names)
-        return {name: was for name, was in self._earlier.names.items() if was in there}
+        columns = set(table.schema.names)
+        return {name: was for name, was in self._earlier.names.items() if was in columns}
 
     def _nothing(self) -> pa.Table:
         return _row_schema(self._schema).empty_table()
@@ -234,60 +236,60 @@ class _Comparison:
     # -- states of one table -------------------------------------------------------------
 
     def _related(self, before: Pin, after: Pin) -> TableChanges:
-        known: Mapping[str, BranchInfo] = {}
+        branches: Mapping[str, BranchInfo] = {}
         if before.branch is not None or after.branch is not None:
-            known = self._store.inline.branches(before.location)
-        path_before, path_after = _path(before, known), _path(after, known)
-        met = _meeting(path_before, path_after)
-        if met is None:
-            return _settled(self._schema, self._all(before), self._all(after))
-        there = self._table(before.location, met)
-        left = self._since(there, met, before, path_before)
-        right = self._since(there, met, after, path_after)
-        is_straight = met == _State(before.branch, before.version)
+            branches = self._store.inline.branches(before.location)
+        path_before, path_after = _path(before, branches), _path(after, branches)
+        common = _common_state(path_before, path_after)
+        if common is None:
+            return _without_equal_rows(self._schema, self._all(before), self._all(after))
+        base = self._table(before.location, common)
+        left = self._since(base, common, before, path_before)
+        right = self._since(base, common, after, path_after)
+        is_straight = common == _State(before.branch, before.version)
         return replace(_across(self._schema, left, right), is_straight=is_straight)
 
-    def _since(self, there: Table, met: _State, pin: Pin, path: list[_State]) -> TableChanges:
-        """What a state changed since the one that it came from."""
-        if met == _State(pin.branch, pin.version):
+    def _since(self, base: Table, common: _State, pin: Pin, path: list[_State]) -> TableChanges:
+        """The changes of a state since its base."""
+        if common == _State(pin.branch, pin.version):
             return TableChanges(self._nothing(), self._nothing())
         table = self._store.table(pin)
-        touched = changed_since(table, met.version, self._schema, self._names(table))
+        touched = changed_since(table, common.version, self._schema, self._names(table))
         row_ids = touched.rows[ROW_ID].to_numpy()
         now, before = [touched.rows], []
-        before.append(self._kept(there, np.setdiff1d(row_ids, touched.created), now[0], table))
-        refilled = np.setdiff1d(self._refilled(there, table), row_ids)
+        before.append(self._kept(base, np.setdiff1d(row_ids, touched.created), now[0], table))
+        refilled = np.setdiff1d(self._refilled(base, table), row_ids)
         if len(refilled):
             now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
-            before.append(self._kept(there, refilled, now[1], None))
-        gone = self._gone(met, pin, path)
-        before.append(rows_of(there, gone, self._schema, table, self._names(there)))
+            before.append(self._kept(base, refilled, now[1], None))
+        gone = self._deleted_rows(common, pin, path)
+        before.append(rows_of(base, gone, self._schema, table, self._names(base)))
         return TableChanges(pa.concat_tables(before), pa.concat_tables(now))
 
-    def _refilled(self, there: Table, table: Table) -> np.ndarray:
-        """Rows of both states that have values in columns which only the later one knows.
+    def _refilled(self, base: Table, table: Table) -> np.ndarray:
+        """Rows of both states with values in columns that only the later one has.
 
-        Lance says of values that were put in when they were written. Those that come back on the
-        way to a state from before a column was dropped were never written in between.
+        Lance reports values that were written. Those that come back on the way to a state from
+        before a column was dropped were never written in between.
         """
         earlier, pin = self._earlier, self._before
         if earlier is None or pin is None:
             return np.empty(0, np.int64)
-        old, new = (there, table) if _is_at(there, pin) else (table, there)
-        found = [
+        old, new = (base, table) if _is_at(base, pin) else (table, base)
+        row_ids = [
             rows_where(new, None if is_blob(field) else pc.field(field.name).is_valid())
             for field in earlier.added(self._kind)
         ]
-        if not any(len(some) for some in found):
+        if not any(len(some) for some in row_ids):
             return np.empty(0, np.int64)
-        return np.intersect1d(np.concatenate(found), rows_where(old, None))
+        return np.intersect1d(np.concatenate(row_ids), rows_where(old, None))
 
     def _kept(
-        self, there: Table, row_ids: np.ndarray, now: pa.Table, table: Table | None
+        self, base: Table, row_ids: np.ndarray, now: pa.Table, table: Table | None
     ) -> pa.Table:
-        """Rows as they were that still are there; what never changes is not read again."""
+        """Earlier values of existing rows; columns that never change are not read again."""
         wanted = pa.schema([field for field in self._schema if field.name not in self._fixed])
-        rows = rows_of(there, row_ids, wanted, table, self._names(there))
+        rows = rows_of(base, row_ids, wanted, table, self._names(base))
         where = pc.index_in(rows[ROW_ID].combine_chunks(), value_set=_one(now[ROW_ID]))
         columns = [
             now[field.name].take(where) if field.name in self._fixed else rows[field.name]
@@ -295,22 +297,22 @@ class _Comparison:
         ]
         return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=_row_schema(self._schema))
 
-    def _gone(self, met: _State, pin: Pin, path: list[_State]) -> np.ndarray:
-        """Rows of the state before that are not there any more, along the branches between."""
-        found = [np.empty(0, np.int64)]
+    def _deleted_rows(self, common: _State, pin: Pin, path: list[_State]) -> np.ndarray:
+        """Rows of the base that were deleted since, along the branches between."""
+        deleted = [np.empty(0, np.int64)]
         born = np.empty(0, np.int64)
         # The path leads back from the state; each of its steps begins where the next one ends.
-        steps = path[: path.index(_on(path, met.branch)) + 1]
-        start = met.version
+        steps = path[: path.index(_on(path, common.branch)) + 1]
+        start = common.version
         for step in reversed(steps):
             if step.version > start:
                 table = self._table(pin.location, step)
-                found.append(np.setdiff1d(deleted_since(table, start), born))
+                deleted.append(np.setdiff1d(deleted_since(table, start), born))
                 if step is not steps[0]:
                     touched = changed_since(table, start, _KEY_ONLY, {KEY: KEY})
                     born = np.concatenate([born, touched.created])
             start = step.version
-        return np.concatenate(found)
+        return np.concatenate(deleted)
 
     def _table(self, location: str, state: _State) -> Table:
         return self._store.tables.open(TableRef(location, state.branch), state.version)
@@ -324,7 +326,7 @@ def _is_at(table: Table, pin: Pin) -> bool:
 
 
 def _lasting_key(kind: NodeType | EdgeType, earlier: Earlier | None) -> tuple[str, ...]:
-    """The key of a type, if it was the key in both states."""
+    """The key of a type, if it is the key in both states."""
     if not isinstance(kind, NodeType):
         return ()
     if earlier is not None and isinstance(earlier.kind, NodeType):
@@ -339,14 +341,14 @@ def _row_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _across(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
-    # A row that one side did not touch is there as it was when they parted.
+    # A row that one side did not touch has the values of the base.
     before = pa.concat_tables([one.after, _without(other.before, one.ids)])
     after = pa.concat_tables([other.after, _without(one.before, other.ids)])
-    return _settled(schema, before, after)
+    return _without_equal_rows(schema, before, after)
 
 
-def _settled(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChanges:
-    """In order, without the rows that are the same on both sides."""
+def _without_equal_rows(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChanges:
+    """Sorted changes, without rows that are equal on both sides."""
     before, after = _sorted(before), _sorted(after)
     ids, others = _ids(before), _ids(after)
     where = pc.index_in(ids, value_set=others)
@@ -354,7 +356,7 @@ def _settled(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChang
     if len(rows):
         partners = where.drop_null().to_numpy()
         one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
-        same: Mask = (one[ROW_ID].to_numpy() != UNSURE) & (other[ROW_ID].to_numpy() != UNSURE)
+        same: Mask = (one[ROW_ID].to_numpy() != UNKNOWN) & (other[ROW_ID].to_numpy() != UNKNOWN)
         for name in schema.names:
             same &= same_values(_one(one[name]), _one(other[name]))
         rewritten = other.filter(pa.array(same))
@@ -364,18 +366,18 @@ def _settled(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChang
     return TableChanges(before, after)
 
 
-def _path(pin: Pin, known: Mapping[str, BranchInfo]) -> list[_State]:
-    """A state and those that its branches were forked from, back to main."""
+def _path(pin: Pin, branches: Mapping[str, BranchInfo]) -> list[_State]:
+    """A state and the states that its branches were forked from, back to main."""
     path = [_State(pin.branch, pin.version)]
     while path[-1].branch is not None:
-        info = known.get(path[-1].branch)
+        info = branches.get(path[-1].branch)
         if info is None:
             break
         path.append(_State(info.parent, info.parent_version))
     return path
 
 
-def _meeting(one: list[_State], other: list[_State]) -> _State | None:
+def _common_state(one: list[_State], other: list[_State]) -> _State | None:
     """The newest state that two paths have in common."""
     for step in one:
         for candidate in other:
@@ -393,8 +395,8 @@ def _ids(rows: pa.Table) -> pa.Array:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
 def _only(ids: pa.Array, others: pa.Array) -> pa.Array:

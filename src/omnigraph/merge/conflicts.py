@@ -1,4 +1,4 @@
-"""Where two sides cannot both have their way, and what a user decides about it."""
+"""Merge conflicts and their resolution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from omnigraph.write.validate import Violation
 
 
 class ConflictKind(StrEnum):
-    """What kind of thing two sides disagree in."""
+    """The kinds of conflicts."""
 
     DIVERGENT_INSERT = "divergent_insert"
     DIVERGENT_UPDATE = "divergent_update"
@@ -39,7 +39,7 @@ OURS, THEIRS = "ours", "theirs"
 
 Values: TypeAlias = Mapping[str, Any]
 Choice: TypeAlias = str | Values
-"""A side, or the values that a row shall have."""
+"""A side, or the values of the merged row."""
 
 _VIOLATIONS: tuple[tuple[type[OmniGraphError], ConflictKind], ...] = (
     (OrphanEdge, ConflictKind.ORPHAN_EDGE),
@@ -50,7 +50,7 @@ _VIOLATIONS: tuple[tuple[type[OmniGraphError], ConflictKind], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class RowConflict:
-    """One row that cannot be merged, as it was, as the target has it and as the source has it."""
+    """One row that cannot be merged, in the base, the target and the source."""
 
     table_key: str
     row_id: str | None
@@ -63,18 +63,18 @@ class RowConflict:
 
     @property
     def conflict_id(self) -> str:
-        """What a resolution names it by."""
+        """The id that a resolution uses."""
         return f"{self.table_key}/{self.row_id}"
 
     @property
-    def place(self) -> str:
-        """Where it is and of which kind, in one word or two."""
+    def location(self) -> str:
+        """The row and the kind of conflict, for messages."""
         row = "" if self.row_id is None else f":{self.row_id}"
         return f"{self.table_key}{row} ({self.kind})"
 
     @property
     def is_between_rows(self) -> bool:
-        """Whether a choice of a side settles it; what breaks a rule has to be mended."""
+        """Whether choosing a side resolves it; a broken rule has to be fixed on a branch."""
         return self.kind in (
             ConflictKind.DIVERGENT_INSERT,
             ConflictKind.DIVERGENT_UPDATE,
@@ -96,7 +96,7 @@ class RowConflict:
 
 
 def of_violation(violation: Violation) -> RowConflict:
-    """A rule that the merged graph would break."""
+    """The conflict of a rule that the merged graph would violate."""
     kind = next(
         (kind for error, kind in _VIOLATIONS if issubclass(violation.error_class, error)),
         ConflictKind.VALUE_CONSTRAINT_VIOLATION,
@@ -105,7 +105,7 @@ def of_violation(violation: Violation) -> RowConflict:
 
 
 def in_order(conflicts: Sequence[RowConflict]) -> tuple[RowConflict, ...]:
-    """By table, row and kind, whatever order they were found in."""
+    """Sorted by table, row and kind."""
     return tuple(
         sorted(conflicts, key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
     )
@@ -130,35 +130,35 @@ _SCHEMA = pa.schema(
 class Conflicts(Sequence[RowConflict]):
     """Conflicts in a fixed order, for programs and as a table."""
 
-    found: tuple[RowConflict, ...] = ()
+    items: tuple[RowConflict, ...] = ()
 
     def __getitem__(self, position: Any) -> Any:
-        return self.found[position]
+        return self.items[position]
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.items)
 
     def __iter__(self) -> Iterator[RowConflict]:
-        return iter(self.found)
+        return iter(self.items)
 
     def to_arrow(self) -> pa.Table:
         """One row for each; the three states as JSON."""
         rows = []
-        for conflict in self.found:
-            told = conflict.to_json()
+        for conflict in self.items:
+            record = conflict.to_json()
             for side in ("base", "ours", "theirs"):
-                told[side] = None if told[side] is None else as_json(told[side])
-            rows.append(told)
+                record[side] = None if record[side] is None else as_json(record[side])
+            rows.append(record)
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
     def write(self, path: str | PathLike[str]) -> None:
-        """As lines of JSON, each with a place for a choice; such a file can be ``resolve``."""
-        lines = (as_json({**conflict.to_json(), "choice": None}) for conflict in self.found)
+        """Write lines of JSON, each with an empty ``choice``; such a file can be ``resolve``."""
+        lines = (as_json({**conflict.to_json(), "choice": None}) for conflict in self.items)
         Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def error(self, source: str, target: str) -> MergeConflicts:
-        """The error of a merge that stops at them."""
-        first = "; ".join(conflict.place for conflict in self.found[:3])
+        """The error of a merge with these conflicts."""
+        first = "; ".join(conflict.location for conflict in self.items[:3])
         more = f"; and {len(self) - 3} more" if len(self) > 3 else ""
         return MergeConflicts(
             f"merge conflicts: {first}{more}",
@@ -166,14 +166,14 @@ class Conflicts(Sequence[RowConflict]):
             details={
                 "source": source,
                 "target": target,
-                "conflicts": [conflict.to_json() for conflict in self.found],
+                "conflicts": [conflict.to_json() for conflict in self.items],
             },
         )
 
     def _hint(self) -> str:
-        if all(conflict.is_between_rows for conflict in self.found):
+        if all(conflict.is_between_rows for conflict in self.items):
             return "choose a side: resolve='ours' or 'theirs', or one for each conflict by its id"
-        return "mend on one branch what would break a rule, and merge again"
+        return "fix the violation on one of the branches, then merge again"
 
 
 def as_json(value: Any) -> str:
@@ -187,31 +187,31 @@ def _plain(value: Any) -> Any:
 
 
 class Resolution:
-    """What was decided about conflicts: one side for all, or a choice for each by its id."""
+    """How conflicts are resolved: one side for all, or a choice by conflict id."""
 
     def __init__(self, given: str | Mapping[str, Choice] | PathLike[str] | None) -> None:
         self._all: str | None = None
-        self._each: Mapping[str, Choice] = {}
+        self._by_id: Mapping[str, Choice] = {}
         self.used: dict[str, Choice] = {}
         if given is None:
             return
         if isinstance(given, Mapping):
-            self._each = {str(key): _checked(str(key), choice) for key, choice in given.items()}
+            self._by_id = {str(key): _checked(str(key), choice) for key, choice in given.items()}
         elif given in (OURS, THEIRS):
             self._all = str(given)
         else:
-            self._each = _from_file(Path(given))
+            self._by_id = _from_file(Path(given))
 
     def choice(self, conflict: RowConflict) -> Choice | None:
-        """What shall become of a conflict; none when nothing was said."""
-        found = self._each.get(conflict.conflict_id, self._all)
-        if found is not None:
-            self.used[conflict.conflict_id] = found
-        return found
+        """The choice for a conflict; none when it is unresolved."""
+        choice = self._by_id.get(conflict.conflict_id, self._all)
+        if choice is not None:
+            self.used[conflict.conflict_id] = choice
+        return choice
 
     def check_used(self) -> None:
-        """A choice about something else is a mistake of whoever made it."""
-        for key in self._each:
+        """Refuse choices for conflicts that do not exist."""
+        for key in self._by_id:
             if key not in self.used:
                 raise InputError(
                     f"there is no conflict '{key}'",
@@ -225,7 +225,7 @@ def _checked(key: str, choice: Any) -> Choice:
         return choice  # type: ignore[no-any-return]
     raise InputError(
         f"the choice for '{key}' is '{choice}'",
-        hint="choose 'ours', 'theirs', or give the values that the row shall have",
+        hint="choose 'ours', 'theirs', or give the values of the merged row",
         details={"conflict_id": key},
     )
 
@@ -239,18 +239,18 @@ def _from_file(path: Path) -> dict[str, Choice]:
             f"'{path}' is neither 'ours' nor 'theirs' nor a file that can be read",
             hint="pass a side, a mapping, or the path of a file with choices",
         ) from error
-    found: dict[str, Choice] = {}
+    choices: dict[str, Choice] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            told = json.loads(line)
-            key, choice = told["conflict_id"], told["choice"]
+            record = json.loads(line)
+            key, choice = record["conflict_id"], record["choice"]
         except (ValueError, KeyError, TypeError):
             raise InputError(
                 f"{path}:{number}: a line is a JSON object with conflict_id and choice",
                 details={"file": str(path), "line": number},
             ) from None
         if choice is not None:
-            found[str(key)] = _checked(str(key), choice)
-    return found
+            choices[str(key)] = _checked(str(key), choice)
+    return choices

@@ -1,4 +1,4 @@
-"""What differs between two states of the graph, row by row or in numbers."""
+"""The difference between two states of the graph, by row or in numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from omnigraph.write.delta import NO_IDS, Kind
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node or edge that differs, as it was and as it is."""
+    """One changed node or edge, before and after."""
 
     table_key: str
     kind: str
@@ -52,7 +52,7 @@ class Change:
         return tuple(name for name, value in self.after.items() if repr(was[name]) != repr(value))
 
     def to_json(self) -> dict[str, Any]:
-        found = {
+        record = {
             "table_key": self.table_key,
             "kind": self.kind,
             "type_name": self.type_name,
@@ -61,7 +61,7 @@ class Change:
             "before": self.before,
             "after": self.after,
         }
-        return found if self.endpoints is None else {**found, "endpoints": self.endpoints}
+        return record if self.endpoints is None else {**record, "endpoints": self.endpoints}
 
 
 _SCHEMA = pa.schema(
@@ -103,16 +103,16 @@ def plain_rows(
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The net effect between two states: the schema first, then nodes before edges."""
+    """The net difference between two states: the schema first, then nodes before edges."""
 
     from_version: int
     to_version: int
     branch: str
     changes: tuple[Change, ...]
-    """By type and id, in the names of the later state; empty when only numbers were asked for."""
+    """By type and id, with the names of the later state; empty for a summary."""
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     schema_events: tuple[SchemaEvent, ...] = ()
-    """What became of types and properties; rows of a type that was dropped are no changes."""
+    """Changes of types and properties; rows of a dropped type are not listed."""
 
     @property
     def is_empty(self) -> bool:
@@ -121,11 +121,11 @@ class Diff:
     @property
     def stats(self) -> dict[str, Any]:
         """Inserts, updates, deletes, and which types they touch."""
-        every = list(self.tables.values())
+        tables = list(self.tables.values())
         return {
-            "inserts": sum(each.inserted for each in every),
-            "updates": sum(each.updated for each in every),
-            "deletes": sum(each.deleted for each in every),
+            "inserts": sum(counts.inserted for counts in tables),
+            "updates": sum(counts.updated for counts in tables),
+            "deletes": sum(counts.deleted for counts in tables),
             "types_affected": sorted({key.partition(":")[2] for key in self.tables}),
         }
 
@@ -136,26 +136,31 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """A state of the graph and the schema that it is read under."""
+class SchemaSnapshot:
+    """A snapshot and its schema."""
 
     snapshot: Snapshot
     schema: IdentifiedSchema
 
 
 def find_diff(
-    store: GraphStore, before: State, after: State, wanted: ChangeFilter, *, summary: bool = False
+    store: GraphStore,
+    before: SchemaSnapshot,
+    after: SchemaSnapshot,
+    wanted: ChangeFilter,
+    *,
+    summary: bool = False,
 ) -> Diff:
-    """What differs between two states, of whatever branches."""
+    """The difference between two states, of any branches."""
     changes: list[Change] = []
     tables: dict[str, TableCounts] = {}
     wanted = wanted.resolve([after.schema, before.schema])
-    for kind, found in table_changes(store, before, after, wanted):
-        counts = _counts(found, wanted)
+    for kind, rows in table_changes(store, before, after, wanted):
+        counts = _counts(rows, wanted)
         if counts.affected:
             tables[kind.table_key] = counts
         if not summary:
-            changes += changes_of(kind, found, wanted)
+            changes += changes_of(kind, rows, wanted)
     events = filter(wanted.takes_event, events_between(before.schema, after.schema))
     return Diff(
         before.snapshot.manifest_version,
@@ -168,12 +173,11 @@ def find_diff(
 
 
 def table_changes(
-    store: GraphStore, before: State | None, after: State, wanted: ChangeFilter
+    store: GraphStore, before: SchemaSnapshot | None, after: SchemaSnapshot, wanted: ChangeFilter
 ) -> Iterator[tuple[Kind, TableChanges]]:
-    """What differs in every type that is wanted, nodes before edges, each by name.
+    """The changes of every wanted type, nodes before edges, each by name.
 
-    A type is compared with itself, whatever it was called before. One that is not there any more
-    has no changes: all that is to say is that it was dropped.
+    A type is compared with itself, whatever its earlier name. A dropped type has no changes.
     """
     for kind in kinds_of(after.schema.catalog):
         number = type_id(after.schema, kind)
@@ -182,13 +186,13 @@ def table_changes(
         old = None if before is None else _kind_of(before.schema, number)
         new = after.snapshot.pin(kind.table_key)
         if old is None or before is None:
-            found = find_changes(store, kind, None, new)
+            changes = find_changes(store, kind, None, new)
         else:
             pin = before.snapshot.pin(old.table_key)
             earlier = earlier_of(before.schema, after.schema, old, kind)
-            found = find_changes(store, kind, pin, new, earlier)
-        if not found.is_empty:
-            yield kind, found
+            changes = find_changes(store, kind, pin, new, earlier)
+        if not changes.is_empty:
+            yield kind, changes
 
 
 def kinds_of(catalog: Catalog) -> list[Kind]:
@@ -207,10 +211,10 @@ def _kind_of(schema: IdentifiedSchema, number: int) -> Kind | None:
 def earlier_of(
     before: IdentifiedSchema, after: IdentifiedSchema, old: Kind, new: Kind
 ) -> Earlier | None:
-    """How the columns of a type were called in another schema; none when they are the same."""
+    """The column names of a type in another schema; none when they are the same."""
     then = before.identity.types[old.table_key].properties
     now = after.identity.types[new.table_key].properties
-    # A property that was dropped and added again looks the same, and is another.
+    # A property that was dropped and added again is another one of the same name.
     if old == new and then == now:
         return None
     was = {number: name for name, number in then.items()}
@@ -223,34 +227,34 @@ def kind_name(kind: Kind) -> str:
     return "edge" if isinstance(kind, EdgeType) else "node"
 
 
-def _ids(found: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Array]:
-    """The rows that are wanted, by what happened to them."""
+def _ids(changes: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Array]:
+    """The wanted rows, by operation."""
     every = {
-        Operation.INSERT: found.inserted,
-        Operation.UPDATE: found.updated,
-        Operation.DELETE: found.deleted,
+        Operation.INSERT: changes.inserted,
+        Operation.UPDATE: changes.updated,
+        Operation.DELETE: changes.deleted,
     }
     return {op: ids for op, ids in every.items() if wanted.ops is None or op in wanted.ops}
 
 
-def _counts(found: TableChanges, wanted: ChangeFilter) -> TableCounts:
-    counts = {op: len(ids) for op, ids in _ids(found, wanted).items()}
+def _counts(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
+    counts = {op: len(ids) for op, ids in _ids(changes, wanted).items()}
     return TableCounts(*(counts.get(op, 0) for op in ROW_OPERATIONS))
 
 
 def changes_of(
     kind: Kind,
-    found: TableChanges,
+    changes: TableChanges,
     wanted: ChangeFilter,
     start: int = 0,
     most: int | None = None,
 ) -> list[Change]:
     """Some of the changes of a table, in the order of their ids."""
     schema = kind.arrow_schema()
-    ids = pa.concat_arrays([NO_IDS, *_ids(found, wanted).values()])
+    ids = pa.concat_arrays([NO_IDS, *_ids(changes, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
-    old = {row[KEY]: row for row in json_rows(_rows(found.before, page), schema)}
-    new = {row[KEY]: row for row in json_rows(_rows(found.after, page), schema)}
+    old = {row[KEY]: row for row in json_rows(_rows(changes.before, page), schema)}
+    new = {row[KEY]: row for row in json_rows(_rows(changes.after, page), schema)}
     return [
         Change(
             kind.table_key,
@@ -265,9 +269,9 @@ def changes_of(
     ]
 
 
-def count_of(found: TableChanges, wanted: ChangeFilter) -> int:
+def count_of(changes: TableChanges, wanted: ChangeFilter) -> int:
     """How many changes of a table are wanted."""
-    return _counts(found, wanted).affected
+    return _counts(changes, wanted).affected
 
 
 def _rows(rows: pa.Table, ids: pa.Array) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What became of types and properties: by a commit, or between two states."""
+"""Schema events: of a commit, or between two states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.lang.schema.steps import AddType
 
 
 def recorded_events(row: CommitRow) -> tuple[SchemaEvent, ...]:
-    """What a commit says about itself; nothing, unless an apply of ours made it."""
+    """The events recorded in a commit; none, unless it is a schema apply of this program."""
     events = CommitMetadata.of(row).schema_events
     return tuple(sorted(events, key=lambda event: phase(event.kind)))
 
@@ -23,13 +23,13 @@ def events_between(
     before: IdentifiedSchema | None, after: IdentifiedSchema
 ) -> tuple[SchemaEvent, ...]:
     """The net difference of two schemas; before none there were no types."""
-    return tuple(_event(after, found) for found in schema_difference(before, after))
+    return tuple(_event(after, step) for step in schema_difference(before, after))
 
 
-def _event(after: IdentifiedSchema, found: IdentifiedStep) -> SchemaEvent:
-    step = found.step.to_json()
-    # How something was dropped is known of the commit that did it, not of two states.
+def _event(after: IdentifiedSchema, identified: IdentifiedStep) -> SchemaEvent:
+    step = identified.step.to_json()
+    # The mode of a drop is only known from its commit.
     step.pop("mode", None)
-    if isinstance(found.step, AddType):
-        step |= after.types[found.type_id].shape_json()
-    return SchemaEvent(step, found.type_id, found.property_id)
+    if isinstance(identified.step, AddType):
+        step |= after.types[identified.type_id].shape_json()
+    return SchemaEvent(step, identified.type_id, identified.property_id)

@@ -1,7 +1,7 @@
-"""The changes of a branch in the order of its commits, to be followed from a place on.
+"""The change feed of a branch: its changes in the order of its commits, from a cursor on.
 
-A cursor names the last commit that was told completely, and how far into the next one. It does
-not depend on anything that is kept here: who has it can go on as long as the history is there.
+A cursor names the last commit that was read completely, and the position in the next one. Nothing
+is stored here: a cursor is valid as long as the history is kept.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from typing import Any
 from omnigraph.commit.history import Commit, History
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
+from omnigraph.commit.removed_snapshots import detect_branch_deletion
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
 from omnigraph.lang.schema.identified import IdentifiedSchema
-from omnigraph.merge.change_filter import ChangeFilter, known_types
+from omnigraph.merge.change_filter import ChangeFilter, type_ids_of
 from omnigraph.merge.changes import TableChanges
-from omnigraph.merge.diff import Change, State, changes_of, count_of, table_changes
+from omnigraph.merge.diff import Change, SchemaSnapshot, changes_of, count_of, table_changes
 from omnigraph.merge.events import events_between, recorded_events
+from omnigraph.storage.tables.types import TableVersion
 from omnigraph.write.delta import Kind
 
 SchemaAt = Callable[[Snapshot], IdentifiedSchema]
 """The schema that a state is read under, with its stable ids."""
 
-Told = tuple[int, tuple[SchemaEvent, ...], list[Change]]
-"""A part of a commit: where it begins, its events and its changes."""
+CommitSlice = tuple[int, tuple[SchemaEvent, ...], list[Change]]
+"""A part of a commit: its offset, its events and its changes."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 _VERSION = 1
@@ -41,31 +43,31 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the feed of a branch."""
+    """A position in the feed of a branch."""
 
     branch: str | None
     commit: str | None
-    """The last that was told completely; none before the first."""
+    """The last commit that was read completely; none before the first."""
     offset: int = 0
-    """How many events and changes of the next one were told."""
+    """How many events and changes of the next one were read."""
     filter: str = ""
-    """What the offset counts, and which types the names of the filter stand for."""
+    """The filter that the offset counts by, with the ids of its types."""
 
     def text(self) -> str:
-        """The form in which it is handed out."""
-        told = [_VERSION, self.branch, self.commit, self.offset, self.filter]
-        packed = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+        """The encoded form."""
+        fields = [_VERSION, self.branch, self.commit, self.offset, self.filter]
+        packed = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
         return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
 
     @staticmethod
     def parse(text: str) -> Cursor:
         try:
             padded = text + "=" * (-len(text) % 4)
-            told = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-            version, branch, commit, offset, filter_text = told
+            fields = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+            version, branch, commit, offset, filter_text = fields
         except (ValueError, TypeError, binascii.Error):
-            raise _no_cursor() from None
-        known = (
+            raise _invalid_cursor() from None
+        is_valid = (
             version == _VERSION
             and isinstance(branch, str | None)
             and isinstance(commit, str | None)
@@ -73,14 +75,14 @@ class Cursor:
             and offset >= 0
             and isinstance(filter_text, str)
         )
-        if not known:
-            raise _no_cursor()
+        if not is_valid:
+            raise _invalid_cursor()
         return Cursor(branch, commit, offset, filter_text)
 
 
-def _no_cursor() -> InputError:
+def _invalid_cursor() -> InputError:
     return InputError(
-        "this is no cursor of a change feed", hint="pass one that a page gave, or a start"
+        "invalid cursor of a change feed", hint="pass the cursor of a page, or a start"
     )
 
 
@@ -93,9 +95,9 @@ class ChangeBlock:
     is_complete: bool = True
     """Whether these are the last changes of the commit."""
     schema_events: tuple[SchemaEvent, ...] = ()
-    """What the commit did to types and properties, before its changes of rows."""
+    """The schema changes of the commit, before its changes of rows."""
     cursor: str = ""
-    """Where to go on behind this block."""
+    """The position after this block."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -112,12 +114,12 @@ class ChangeBlock:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Some of the feed, and where to go on."""
+    """A page of the feed, and the cursor of the next."""
 
     blocks: tuple[ChangeBlock, ...]
     cursor: str
     caught_up: bool
-    """Whether there was nothing more when the page was made."""
+    """Whether there was nothing more when the page was read."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -130,7 +132,7 @@ class ChangePage:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """All that is wanted of a commit, in order: events of the schema, then changes by type."""
+    """The wanted content of a commit, in order: schema events, then changes by type."""
 
     events: tuple[SchemaEvent, ...]
     tables: tuple[tuple[Kind, TableChanges], ...]
@@ -138,17 +140,17 @@ class _Content:
 
     @property
     def size(self) -> int:
-        return len(self.events) + sum(count_of(each, self.wanted) for _, each in self.tables)
+        return len(self.events) + sum(count_of(changes, self.wanted) for _, changes in self.tables)
 
     def some(self, offset: int, most: int) -> tuple[tuple[SchemaEvent, ...], list[Change]]:
-        """At most so many of them, after those that were told."""
+        """At most ``most`` of them from an offset on."""
         events = self.events[offset : offset + most]
         offset, most = max(0, offset - len(self.events)), most - len(events)
         changes: list[Change] = []
-        for kind, each in self.tables:
-            size = count_of(each, self.wanted)
+        for kind, rows in self.tables:
+            size = count_of(rows, self.wanted)
             if offset < size and len(changes) < most:
-                changes += changes_of(kind, each, self.wanted, offset, most - len(changes))
+                changes += changes_of(kind, rows, self.wanted, offset, most - len(changes))
             offset = max(0, offset - size)
         return events, changes
 
@@ -164,7 +166,7 @@ class Feed:
         self._branch = branch
         self._history = History(store)
         self._wanted = wanted
-        # A type that no schema ever had is a slip of the pen, wherever the feed is read from.
+        # A type that no schema ever had is an error, wherever the feed starts.
         wanted.resolve(self._schemas(None))
 
     def start(self, where: str) -> Cursor:
@@ -181,45 +183,49 @@ class Feed:
             commit = self._history.commit(where.removeprefix(AFTER)).commit_id
             return Cursor(self._branch, commit)
         raise InputError(
-            f"'{where}' is no start of a change feed",
-            hint="use beginning, now or after:<commit>",
+            f"invalid start '{where}' of a change feed",
+            hint="expected beginning, now or after:<commit>",
         )
 
     def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
-        """The next events and changes, at most so many; a commit without any is passed over.
+        """The next events and changes, at most ``limit``; a commit without any is skipped.
 
-        ``until`` is the last commit that is told.
+        ``until`` is the last commit to read.
         """
+        with detect_branch_deletion(self._store, self._branch):
+            return self._page(cursor, limit, until)
+
+    def _page(self, cursor: Cursor, limit: int, until: str | None) -> ChangePage:
         if limit < 1:
             raise InputError("a page has at least one change", hint="pass a limit of 1 or more")
         self._check(cursor)
         wanted = self._resolved(cursor)
         blocks: list[ChangeBlock] = []
-        left, place = limit, cursor
-        for row, parent in self._behind(cursor):
+        left, position = limit, cursor
+        for row, parent in self._commits_after(cursor):
             if not left:
-                return ChangePage(tuple(blocks), place.text(), False)
+                return ChangePage(tuple(blocks), position.text(), False)
             content = self._content(row, parent, wanted)
-            events, changes = content.some(place.offset, left)
-            told = len(events) + len(changes)
-            left -= told
-            offset = place.offset + told
+            events, changes = content.some(position.offset, left)
+            count = len(events) + len(changes)
+            left -= count
+            offset = position.offset + count
             done = offset >= content.size
             if done:
-                place = self._end(Cursor(self._branch, row.commit_id), wanted)
+                position = self._end(Cursor(self._branch, row.commit_id), wanted)
             else:
-                place = Cursor(self._branch, place.commit, offset, wanted.text())
-            if told:
+                position = Cursor(self._branch, position.commit, offset, wanted.text())
+            if count:
                 commit = Commit.of(row)
-                blocks.append(ChangeBlock(commit, tuple(changes), done, events, place.text()))
+                blocks.append(ChangeBlock(commit, tuple(changes), done, events, position.text()))
             if not done:
-                return ChangePage(tuple(blocks), place.text(), False)
+                return ChangePage(tuple(blocks), position.text(), False)
             if row.commit_id == until:
                 break
-        return ChangePage(tuple(blocks), place.text(), True)
+        return ChangePage(tuple(blocks), position.text(), True)
 
     def _end(self, cursor: Cursor, wanted: ChangeFilter | None = None) -> Cursor:
-        """A place between commits; a filter by types is kept with the types that it means."""
+        """A position between commits; keeps the type ids of a filter by types."""
         if self._wanted.types is None:
             return cursor
         return replace(cursor, filter=(wanted or self._resolved(cursor)).text())
@@ -227,29 +233,29 @@ class Feed:
     def _check(self, cursor: Cursor) -> None:
         if cursor.branch != self._branch:
             raise InputError(
-                f"the cursor is one of branch '{branch_label(cursor.branch)}'",
-                hint="ask for that branch, or start anew",
+                f"the cursor belongs to branch '{branch_label(cursor.branch)}'",
+                hint="read that branch, or start without a cursor",
             )
         if cursor.offset and not self._resolved(cursor).wants_same(cursor.filter):
             raise InputError(
-                "the cursor stands inside a commit that was told by another filter",
-                hint="read that commit to its end with the same filter first",
+                "cursor was created with a different filter",
+                hint="read to the end of its commit with the same filter first",
             )
 
-    # -- which types are meant -----------------------------------------------------------
+    # -- types of the filter -----------------------------------------------------------
 
     def _resolved(self, cursor: Cursor) -> ChangeFilter:
-        """The filter with the types that it means at a place.
+        """The filter with the ids of its types at a position.
 
-        A name stands for the type that it stood for when the cursor was made; else for the one
-        that has it there, that has it now, or that had it last.
+        A name means the type that it meant when the cursor was created; else the type with that
+        name there, now, or most recently.
         """
-        return self._wanted.resolve(self._schemas(cursor), known_types(cursor.filter))
+        return self._wanted.resolve(self._schemas(cursor), type_ids_of(cursor.filter))
 
     def _schemas(self, cursor: Cursor | None) -> Iterator[IdentifiedSchema]:
         manifest = self._store.manifest(self._branch)
         if cursor is not None and cursor.commit is not None:
-            # The commit may be gone, which is for others to say.
+            # The commit may have been removed, which is reported elsewhere.
             with suppress(CommitNotFound, HistoryGone, StorageMissing):
                 yield self._schema(self._history.snapshot_of(cursor.commit))
         newest = manifest.current()
@@ -258,17 +264,17 @@ class Feed:
         for version in sorted(rows, reverse=True):
             yield recorded_schema(rows[version])
 
-    # -- for whoever reads commit by commit ----------------------------------------------
+    # -- reading by commit ----------------------------------------------
 
-    def behind(self, cursor: Cursor) -> list[Cursor]:
-        """The places behind each commit after a cursor, oldest first."""
+    def after(self, cursor: Cursor) -> list[Cursor]:
+        """The positions after each commit that follows a cursor, oldest first."""
         self._check(cursor)
         wanted = self._resolved(cursor)
-        places = [Cursor(self._branch, row.commit_id) for row, _ in self._behind(cursor)]
-        return [self._end(place, wanted) for place in places]
+        ends = [Cursor(self._branch, row.commit_id) for row, _ in self._commits_after(cursor)]
+        return [self._end(end, wanted) for end in ends]
 
-    def told(self, end: Cursor, most: int) -> tuple[CommitRow, Iterator[Told]]:
-        """All of the commit before a place that ``behind`` gave, in pieces of at most so many."""
+    def slices(self, end: Cursor, most: int) -> tuple[CommitRow, Iterator[CommitSlice]]:
+        """The commit before a position of ``after``, in slices of at most ``most``."""
         parent: CommitRow | None = None
         for row in self.chain():
             if row.commit_id == end.commit:
@@ -280,8 +286,8 @@ class Feed:
 
     # -- commits -------------------------------------------------------------------------
 
-    def _behind(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
-        """The commits behind a cursor, each with the one before it, oldest first."""
+    def _commits_after(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
+        """The commits after a cursor, each with its predecessor, oldest first."""
         chain = self.chain()
         start = 0
         if cursor.commit is not None:
@@ -295,14 +301,14 @@ class Feed:
     def chain(self) -> list[CommitRow]:
         """The commits of the branch along their first parents, oldest first."""
         manifest = self._store.manifest(self._branch)
-        known = {row.commit_id: row for row in manifest.commits()}
+        commits = {row.commit_id: row for row in manifest.commits()}
         head = manifest.current().head
-        found: list[CommitRow] = []
-        here = None if head is None else known.get(head.commit_id, head)
+        chain: list[CommitRow] = []
+        here = None if head is None else commits.get(head.commit_id, head)
         while here is not None:
-            found.append(here)
-            here = known.get(here.parent) if here.parent else None
-        return found[::-1]
+            chain.append(here)
+            here = commits.get(here.parent) if here.parent else None
+        return chain[::-1]
 
     def _gap(self, chain: list[CommitRow], cursor: Cursor) -> HistoryGone:
         return HistoryGone(
@@ -313,7 +319,7 @@ class Feed:
         )
 
     def _oldest(self, chain: list[CommitRow]) -> str | None:
-        """The first place from which every commit can still be told."""
+        """The first position from which every commit can still be read."""
         oldest: Cursor | None = None
         for position in range(len(chain) - 1, -1, -1):
             row, parent = chain[position], chain[position - 1] if position else None
@@ -329,15 +335,19 @@ class Feed:
         return None if oldest is None else oldest.text()
 
     def _is_readable(self, row: CommitRow, parent: CommitRow | None) -> bool:
-        """Whether the tables that a commit changed are there as it left and as it found them.
+        """Whether the tables that a commit changed still exist before and after it.
 
-        An apply that dropped data for good removed them, however young they were.
+        An apply that dropped data for good removed them, whatever their age.
         """
         if recorded_events(row):
             return True
         after = self._state(row).pins
         before = {} if parent is None else self._state(parent).pins
-        moved = [key for key, pin in after.items() if _version(before.get(key)) != _version(pin)]
+        moved = [
+            key
+            for key, pin in after.items()
+            if _table_version(before.get(key)) != pin.table_version
+        ]
         pins = [pins[key] for pins in (before, after) for key in moved if key in pins]
         return all(self._store.tables.info(pin.ref, pin.version) is not None for pin in pins)
 
@@ -346,7 +356,7 @@ class Feed:
     def _content(self, row: CommitRow, parent: CommitRow | None, wanted: ChangeFilter) -> _Content:
         events = recorded_events(row)
         if events:
-            # They say everything that an apply does to rows, also where those are gone.
+            # They describe everything that an apply does to rows, even if those were removed.
             return _Content(tuple(filter(wanted.takes_event, events)), (), wanted)
         try:
             before = None if parent is None else self._under_schema(parent)
@@ -355,9 +365,8 @@ class Feed:
             tables = tuple(table_changes(self._store, before, after, wanted))
         except (HistoryGone, StorageMissing) as error:
             raise HistoryGone(
-                f"the changes of commit '{row.commit_id}' are not there any more",
-                hint="they were removed by cleanup: start from the oldest cursor, "
-                "or from a new baseline",
+                f"the changes of commit '{row.commit_id}' were removed by cleanup",
+                hint="start from the oldest cursor, or from a new baseline",
                 details={
                     "commit_id": row.commit_id,
                     "oldest_cursor": self._oldest(self.chain()),
@@ -365,22 +374,22 @@ class Feed:
             ) from error
         return _Content(tuple(filter(wanted.takes_event, events)), tables, wanted)
 
-    def _under_schema(self, row: CommitRow) -> State:
-        found = self._state(row)
-        return State(found, self._schema(found))
+    def _under_schema(self, row: CommitRow) -> SchemaSnapshot:
+        snapshot = self._state(row)
+        return SchemaSnapshot(snapshot, self._schema(snapshot))
 
     def _state(self, row: CommitRow) -> Snapshot:
         return self._history.snapshot_of(row.commit_id)
 
 
-def _version(pin: Pin | None) -> tuple[str, str | None, int] | None:
-    return None if pin is None else (pin.location, pin.branch, pin.version)
+def _table_version(pin: Pin | None) -> TableVersion | None:
+    return None if pin is None else pin.table_version
 
 
 def baseline_record(
     commit_id: str | None, cursor: str, schema: IdentifiedSchema
 ) -> Mapping[str, Any]:
-    """The last line of a baseline: without it, a copy is not whole."""
+    """The last line of a baseline; a copy without it is incomplete."""
     return {
         "baseline": {
             "snapshot_commit_id": commit_id,

@@ -1,4 +1,4 @@
-"""What a merge would do: table by table, before anything is written."""
+"""The plan of a merge, table by table, before anything is written."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.ancestry import AncestryGap, Inherited
 from omnigraph.merge.bases import CommitState, MergeState, changes_between, table_versions
-from omnigraph.merge.changes import TableChanges, doubted
+from omnigraph.merge.changes import TableChanges, mark_unknown
 from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, in_order, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
-from omnigraph.merge.stage import Placed, placed
+from omnigraph.merge.stage import LocatedRows, locate_rows
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.validate import Validator
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The changes of one side since a base, on top of another side."""
+    """The changes of one side since a base, applied to another side."""
 
     deltas: dict[str, TableDelta]
     counts: dict[str, TableCounts]
     conflicts: Conflicts
     consulted: dict[str, int]
     validator: Validator
-    places: dict[str, Placed]
-    """Where the rows lie that are replaced or deleted, if that is known."""
+    located: dict[str, LocatedRows]
+    """The replaced and deleted rows by row id, where those are known."""
 
 
 def changed_tables(
@@ -40,14 +40,14 @@ def changed_tables(
 ) -> dict[str, Kind]:
     """The types whose tables a merge may write.
 
-    The source has another version of them than the base. Where the base does not say everything
-    that both sides have in common, it may be any.
+    The source has another version of them than the base. Where the base is incomplete, it may be
+    any.
     """
     kinds: Iterable[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
-    found = {kind.table_key: kind for kind in kinds}
+    types = {kind.table_key: kind for kind in kinds}
     return {
-        key: found[key]
-        for key in sorted(found)
+        key: types[key]
+        for key in sorted(types)
         if gap is not None or table_versions(base, key) != {source.table_version(key)}
     }
 
@@ -61,11 +61,11 @@ def plan_merge(
     resolution: Resolution,
     gap: AncestryGap | None = None,
 ) -> MergePlan:
-    """Bring the changes from base to source onto the target; what cannot be is a conflict."""
+    """Apply the changes from base to source to the target, collecting conflicts."""
     deltas: dict[str, TableDelta] = {}
     counts: dict[str, TableCounts] = {}
     conflicts: list[RowConflict] = []
-    homes: dict[str, Placed] = {}
+    located: dict[str, LocatedRows] = {}
     for key, kind in changed_tables(catalog, base, source, gap).items():
         if source.table_version(key) == target.table_version(key):
             continue
@@ -74,27 +74,27 @@ def plan_merge(
             continue
         ours = changes_between(store, kind, base, CommitState(target))
         if gap is not None:
-            ids = _unsure_ids(store, kind, base, gap, theirs, ours)
-            theirs, ours = doubted(kind, theirs, ours, ids)
+            ids = _unknown_ids(store, kind, base, gap, theirs, ours)
+            theirs, ours = mark_unknown(kind, theirs, ours, ids)
         merged = merge_rows(kind, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
             is_simple = isinstance(base, CommitState) and gap is None
-            home = placed(kind, merged, theirs, ours) if is_simple else None
-            if home is not None:
-                homes[key] = home
+            rows = locate_rows(kind, merged, theirs, ours) if is_simple else None
+            if rows is not None:
+                located[key] = rows
             counts[key] = TableCounts(
                 merged.new.num_rows, merged.changed.num_rows, len(merged.deleted)
             )
     validator = Validator(store, catalog, deltas)
     judged = validator.judge(target, None)
     conflicts += [of_violation(violation) for violation in judged.violations]
-    found = Conflicts(in_order(conflicts))
-    return MergePlan(deltas, counts, found, judged.consulted, validator, homes)
+    ordered = Conflicts(in_order(conflicts))
+    return MergePlan(deltas, counts, ordered, judged.consulted, validator, located)
 
 
-def _unsure_ids(
+def _unknown_ids(
     store: GraphStore,
     kind: Kind,
     base: MergeState,
@@ -102,10 +102,10 @@ def _unsure_ids(
     theirs: TableChanges,
     ours: TableChanges,
 ) -> pa.Array:
-    """Rows that were perhaps different when both sides last had the same.
+    """Rows whose base is unknown, because the newest common state cannot be read.
 
-    A side that merged just what is lost has written all that it changed; one that merged something
-    later may have got it set back. What a side wrote after it had all of it is its own.
+    A side that merged exactly the lost commit has written all of its changes; one that merged a
+    later commit may have got them reverted. What a side wrote after that is its own.
     """
 
     def written(side: TableChanges, how: Inherited) -> pa.Array:
@@ -120,7 +120,7 @@ def _unsure_ids(
         ids = source if gap.source.is_exact else target
     else:
         ids = pc.unique(pa.concat_arrays([source, target]))
-    # What both inserted is compared without a base anyway.
+    # Rows that both inserted are compared without a base anyway.
     new = theirs.inserted.filter(pc.is_in(theirs.inserted, value_set=ours.inserted))
     either = pa.concat_arrays([theirs.written, ours.written])
     ids = ids.filter(pc.is_in(ids, value_set=either))

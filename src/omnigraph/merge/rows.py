@@ -1,7 +1,7 @@
-"""The rule for rows: what one side changed is taken, what both changed must agree.
+"""The three-way merge of rows: changes of one side are taken, changes of both must agree.
 
-Two sides that changed different properties of one row are both taken; the same property changed
-differently is a conflict, and so is a row that one deleted and the other changed.
+Changes of different properties of one row are combined. A property changed differently is a
+conflict, and so is a row that one side deleted and the other changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.columns import convert_column, json_row
-from omnigraph.merge.changes import UNSURE, TableChanges
+from omnigraph.merge.changes import UNKNOWN, TableChanges
 from omnigraph.merge.conflicts import OURS, THEIRS, Choice, ConflictKind, Resolution, RowConflict
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.deltas import ROW_ID
@@ -30,12 +30,12 @@ ENDS = ("src", "dst")
 
 @dataclass(frozen=True)
 class MergedRows:
-    """What a merge does to the table of the target, and where it cannot."""
+    """What a merge does to the table of the target, and its conflicts."""
 
     new: pa.Table
-    """Rows that the target has not."""
+    """Rows that the target does not have."""
     changed: pa.Table
-    """Rows in the place of those that the target has under their ids."""
+    """Rows that replace those of the target with the same ids."""
     deleted: pa.Array
     conflicts: tuple[RowConflict, ...] = ()
 
@@ -47,17 +47,17 @@ class MergedRows:
 def merge_rows(
     kind: Kind, source: TableChanges, target: TableChanges, resolution: Resolution
 ) -> MergedRows:
-    """Bring two sets of changes since one state together, on top of the target."""
+    """Merge two sets of changes since one state, on top of the target."""
     both = source.ids.filter(pc.is_in(source.ids, value_set=target.ids))
-    alone = _alone(kind, source, both)
+    alone = _one_sided(kind, source, both)
     if not len(both):
-        return _once(kind, alone, target)
-    three = _Three(kind, source, target, both)
-    settled = three.settled(resolution)
-    return _once(kind, _joined(alone, settled), target)
+        return _deduplicate_edges(kind, alone, target)
+    three = _ThreeWay(kind, source, target, both)
+    merged = three.merge(resolution)
+    return _deduplicate_edges(kind, _joined(alone, merged), target)
 
 
-def _alone(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
+def _one_sided(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
     """What only the source changed."""
     schema = _loose(kind)
 
@@ -79,8 +79,8 @@ def _joined(one: MergedRows, other: MergedRows) -> MergedRows:
     )
 
 
-class _Three:
-    """Rows that both sides changed, in three states side by side; absent ones are all null."""
+class _ThreeWay:
+    """Rows that both sides changed, in three aligned states; absent rows are all null."""
 
     def __init__(
         self, kind: Kind, source: TableChanges, target: TableChanges, ids: pa.Array
@@ -88,44 +88,44 @@ class _Three:
         self._kind = kind
         self._ids = ids
         self._names = kind.arrow_schema().names
-        # Both sides have changed these rows since the same state: either knows how they were.
+        # Both sides changed these rows since the same state: either has the base.
         before, self._was = _aligned(source.before, ids, [*self._names, ROW_ID])
-        self._unsure: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNSURE
+        self._unknown: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNKNOWN
         self._base = before
         self._theirs, self._is_theirs = _aligned(source.after, ids, self._names)
         self._ours, self._is_ours = _aligned(target.after, ids, self._names)
 
-    def settled(self, resolution: Resolution) -> MergedRows:
+    def merge(self, resolution: Resolution) -> MergedRows:
         differ = self._differing()
         agreed = (self._is_ours == self._is_theirs) & ~differ["any"]
         combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~differ["clash"]
         open_rows = np.flatnonzero(~agreed & ~combined)
         taken = self._mixed(differ, np.flatnonzero(combined))
-        found = MergedRows(taken.slice(0, 0), taken, self._ids.slice(0, 0))
-        return _joined(found, self._decided(open_rows, differ, resolution))
+        combined_rows = MergedRows(taken.slice(0, 0), taken, self._ids.slice(0, 0))
+        return _joined(combined_rows, self._decided(open_rows, differ, resolution))
 
     def _differing(self) -> dict[str, Any]:
-        """Column by column: what each side changed, and where they clash."""
+        """By column: what each side changed, and where they clash."""
         mine: dict[str, Mask] = {}
         theirs: dict[str, Mask] = {}
         clash: dict[str, Mask] = {}
-        apart: dict[str, Mask] = {}
+        differs: dict[str, Mask] = {}
         for name in self._names:
             base, ours, other = self._base[name], self._ours[name], self._theirs[name]
-            mine[name] = ~same_values(base, ours) | self._unsure
-            theirs[name] = ~same_values(base, other) | self._unsure
-            apart[name] = ~same_values(ours, other)
-            clash[name] = mine[name] & theirs[name] & apart[name]
+            mine[name] = ~same_values(base, ours) | self._unknown
+            theirs[name] = ~same_values(base, other) | self._unknown
+            differs[name] = ~same_values(ours, other)
+            clash[name] = mine[name] & theirs[name] & differs[name]
         return {
             "theirs": theirs,
-            "each": clash,
-            "apart": apart,
+            "clashes": clash,
+            "differs": differs,
             "clash": np.logical_or.reduce(list(clash.values())),
-            "any": np.logical_or.reduce(list(apart.values())),
+            "any": np.logical_or.reduce(list(differs.values())),
         }
 
     def _mixed(self, differ: dict[str, Any], rows: np.ndarray) -> pa.Table:
-        """What the source changed, and everything else as the target has it."""
+        """The changes of the source, and everything else from the target."""
         columns = [
             pc.if_else(
                 pa.array(differ["theirs"][name][rows]),
@@ -166,7 +166,7 @@ class _Three:
         row_id = self._ids[row].as_py()
         key = self._kind.table_key
         is_new = not self._was[row]
-        base = None if is_new or self._unsure[row] else json_row(self._base, row)
+        base = None if is_new or self._unknown[row] else json_row(self._base, row)
         ours = json_row(self._ours, row) if self._is_ours[row] else None
         theirs = json_row(self._theirs, row) if self._is_theirs[row] else None
         names: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class _Three:
             kind = ConflictKind.DELETE_VS_UPDATE
             text = f"{key} '{row_id}' was changed, and the {who} deleted it"
         else:
-            clashes = differ["apart"] if is_new else differ["each"]
+            clashes = differ["differs"] if is_new else differ["clashes"]
             names = tuple(name for name in self._names if clashes[name][row])
             kind = ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE
             what = "inserted" if is_new else "changed"
@@ -185,7 +185,7 @@ class _Three:
     def _resolved(
         self, row: int, differ: dict[str, Any], conflict: RowConflict, choice: Choice
     ) -> dict[str, pa.Array] | None:
-        """The row as it shall be, each column with one value; none when it shall not be."""
+        """The resolved row, each column with one value; none when it is deleted."""
         if not isinstance(choice, Mapping):
             return self._side(row, differ, conflict, choice)
         start = self._side(row, differ, conflict, OURS)
@@ -197,19 +197,19 @@ class _Three:
     def _side(
         self, row: int, differ: dict[str, Any], conflict: RowConflict, side: str
     ) -> dict[str, pa.Array] | None:
-        """One side where they clash; what only one of them changed is taken from it."""
-        chosen, there = (
+        """One side where they clash; changes of only one side are kept."""
+        chosen, exists = (
             (self._ours, self._is_ours) if side == OURS else (self._theirs, self._is_theirs)
         )
-        if not there[row]:
+        if not exists[row]:
             return None
-        found = {}
+        row_values = {}
         for name in self._names:
             column = chosen[name]
-            if conflict.kind is ConflictKind.DIVERGENT_UPDATE and not differ["each"][name][row]:
+            if conflict.kind is ConflictKind.DIVERGENT_UPDATE and not differ["clashes"][name][row]:
                 column = (self._theirs if differ["theirs"][name][row] else self._ours)[name]
-            found[name] = column.slice(row, 1)
-        return found
+            row_values[name] = column.slice(row, 1)
+        return row_values
 
     def _table(self, rows: list[dict[str, pa.Array]]) -> pa.Table:
         schema = _loose(self._kind)
@@ -220,7 +220,7 @@ class _Three:
 
 
 def _loose(kind: Kind) -> pa.Schema:
-    """The columns of a type without a word on nulls, which the validator judges."""
+    """The columns of a type, all nullable: the validator checks nulls."""
     return pa.schema([field.with_nullable(True) for field in kind.arrow_schema()])
 
 
@@ -229,27 +229,27 @@ def _is_choosable(kind: pa.DataType) -> bool:
 
 
 def _chosen(theirs: pa.Array, ours: pa.Array, mask: Mask, rows: np.ndarray) -> pa.Array:
-    """As ``if_else``, which does not take lists."""
+    """As ``if_else``, which does not support lists."""
     both = pa.concat_arrays([theirs, ours])
     return both.take(pa.array(np.where(mask[rows], rows, rows + len(theirs))))
 
 
 def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str, pa.Array], Mask]:
-    """Columns of rows in the order of ids, null where there is no row, and where there is one."""
+    """Columns in the order of ids, null where there is no row, and a mask of existing rows."""
     where = pc.index_in(ids, value_set=rows[KEY].combine_chunks())
-    there = where.is_valid().to_numpy(zero_copy_only=False)
+    exists = where.is_valid().to_numpy(zero_copy_only=False)
     columns = {name: rows[name].combine_chunks().take(where) for name in names}
-    return columns, there
+    return columns, exists
 
 
 def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dict[str, pa.Array]:
-    """The values that somebody chose, each as a column of one."""
-    found = {}
+    """The chosen values, each as a column of one."""
+    columns = {}
     for name, value in choice.items():
         is_end = isinstance(kind, EdgeType) and name in ENDS
         key = kind.key if isinstance(kind, NodeType) else ()
         if name in key or (name not in kind.properties and not is_end):
-            why = "is its key" if name in key else f"{kind.name} has not"
+            why = "is its key" if name in key else f"is not a property of {kind.name}"
             raise InputError(
                 f"the choice for '{conflict.conflict_id}' names '{name}', which {why}",
                 details={"conflict_id": conflict.conflict_id, "property": name},
@@ -257,20 +257,20 @@ def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dic
         type_ = PropType(Scalar.STRING) if is_end else kind.properties[name].type
         column, problems = convert_column(name, type_, [value])
         if problems or (value is None and not type_.nullable):
-            said = problems[0].message if problems else "it is required"
+            problem = problems[0].message if problems else "it is required"
             raise ValueConversionError(
-                f"the choice for '{conflict.conflict_id}': {kind.name}.{name}: {said}",
+                f"the choice for '{conflict.conflict_id}': {kind.name}.{name}: {problem}",
                 details={"conflict_id": conflict.conflict_id, "property": name},
             )
-        found[name] = column
-    return found
+        columns[name] = column
+    return columns
 
 
-# -- the same edge from both sides ----------------------------------------------------------------
+# -- edges inserted on both sides ----------------------------------------------------------------
 
 
-def _once(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
-    """Without edges that the target made too, where only one may lead from here to there."""
+def _deduplicate_edges(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
+    """Drop new edges that the target has too, where source and target make an edge unique."""
     if not isinstance(kind, EdgeType) or not merged.new.num_rows:
         return merged
     if not any(set(columns) == set(ENDS) for columns in kind.unique):
@@ -279,18 +279,18 @@ def _once(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
     if not mine.num_rows:
         return merged
     names = [name for name in kind.arrow_schema().names if name != KEY]
-    known: dict[tuple[str, str], int] = {
+    existing: dict[tuple[str, str], int] = {
         ends: row
         for row, ends in enumerate(
             zip(mine["src"].to_pylist(), mine["dst"].to_pylist(), strict=True)
         )
     }
     pairs = [
-        (row, known[ends])
+        (row, existing[ends])
         for row, ends in enumerate(
             zip(merged.new["src"].to_pylist(), merged.new["dst"].to_pylist(), strict=True)
         )
-        if ends in known
+        if ends in existing
     ]
     if not pairs:
         return merged

@@ -1,4 +1,4 @@
-"""Merging a branch into another, and taking one commit back or over."""
+"""Merging a branch into another, and reverting or cherry-picking one commit."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import Receipt, TableCounts
+from omnigraph.commit.removed_snapshots import detect_branch_deletion
 from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -40,7 +41,7 @@ _locks: WeakValueDictionary[tuple[str, str | None], threading.Lock] = WeakValueD
 
 
 class Outcome(StrEnum):
-    """What became of a merge."""
+    """The outcome of a merge."""
 
     UP_TO_DATE = "already_up_to_date"
     FAST_FORWARD = "fast_forward"
@@ -61,10 +62,10 @@ class MergeReport:
     version: int = 0
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
-    """Only a preview has some: a merge that has conflicts is refused."""
+    """Only in a preview: a merge with conflicts is refused."""
     resolved: Mapping[str, Choice] = field(default_factory=dict)
     branch_deleted: bool | None = None
-    """Whether the source was deleted afterwards; none when that was not asked for."""
+    """Whether the source was deleted afterwards; none when that was not requested."""
 
     @property
     def is_clean(self) -> bool:
@@ -73,7 +74,7 @@ class MergeReport:
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """What a caller may say about a merge."""
+    """The options of a merge."""
 
     resolve: Resolve = None
     dry_run: bool = False
@@ -81,66 +82,102 @@ class MergeOptions:
     delete_branch: bool = False
 
 
-class _Changes:
-    """The changes between two states, to be brought onto the newest of a branch."""
+@dataclass(frozen=True, slots=True)
+class _MergeBase:
+    """Where a source and a target have parted."""
+
+    commit: str
+    """The nearest common commit."""
+    state: MergeState
+    gap: AncestryGap | None = None
+    """Set when they share more than the state shows."""
+    lineage: MergeLineage | None = None
+    """What the source has beyond it, to be recorded."""
+    onto: str = ""
+    """The newest commit of the target that was considered."""
+
+
+class _Merge:
+    """The changes of a source since a base, to be applied to the newest state of a branch."""
 
     def __init__(
         self,
         store: GraphStore,
         catalog: Catalog,
-        common: _Common,
+        base: _MergeBase,
         source: Snapshot,
         names: tuple[str, str],
         options: MergeOptions,
+        *,
+        find_base: Callable[[Snapshot], _MergeBase] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
+        """``find_base`` looks the base up again when the target has moved."""
+        self.base = base
+        self.plan: MergePlan | None = None
+        self.resolution = Resolution(options.resolve)
         self._store = store
         self._catalog = catalog
-        self._common = common
         self._source = source
         self._names = names
         self._options = options
-        self.resolution = Resolution(options.resolve)
+        self._find_base = find_base
         self._extra = dict(extra or {})
-        self.plan: MergePlan | None = None
-        self.look_again: Callable[[Snapshot], _Common] | None = None
-        """What to compare with when the target is another than it was."""
-        self.touches = frozenset(changed_tables(catalog, common.state, source, common.gap))
+        self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap))
 
-    def planned(self, target: Snapshot) -> MergePlan:
+    def preview(self, target: Snapshot) -> MergePlan:
+        """What a merge onto a state would do."""
         self.resolution = Resolution(self._options.resolve)
-        if self.look_again is not None:
-            self._common = self.look_again(target)
-        base, gap = self._common.state, self._common.gap
-        found = plan_merge(
-            self._store, self._catalog, base, self._source, target, self.resolution, gap
+        if self._find_base is not None and _head(target) != self.base.onto:
+            # Another merge may have brought the source, and later commits changed it again.
+            self.base = self._find_base(target)
+        self.plan = plan_merge(
+            self._store,
+            self._catalog,
+            self.base.state,
+            self._source,
+            target,
+            self.resolution,
+            self.base.gap,
         )
         self.resolution.check_used()
-        self.plan = found
-        return found
+        return self.plan
 
-    def prepare(self, view: WriteView) -> PreparedWrite:
-        plan = self.planned(view.snapshot)
+    def commit(self, kind: WriterKind, into: str | None, merged_parent: str | None) -> Receipt:
+        request = WriteRequest(
+            kind,
+            into,
+            self._touches,
+            self._prepare,
+            actor=self._options.actor,
+            merged_parent=merged_parent,
+            schema_hash=self._catalog.schema_hash,
+        )
+        return commit_write(self._store, request)
+
+    def _prepare(self, view: WriteView) -> PreparedWrite:
+        plan = self.preview(view.snapshot)
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
-        self._refuse_other_tables(plan)
-        merge: dict[str, Any] = {}
-        if self.resolution.used:
-            merge["resolved"] = dict(self.resolution.used)
-        if self._common.lineage is not None:
-            merge |= self._common.lineage.to_json()
-        extra = {**self._extra, MERGE: merge} if merge else self._extra
-        staged = stage_merge(view, plan.deltas, plan.places)
-        return PreparedWrite(staged, plan.consulted, plan.validator.check, always=True, extra=extra)
-
-    def _refuse_other_tables(self, plan: MergePlan) -> None:
-        """Without its lease no table is written; a new common state may ask for another one."""
-        for key in sorted(plan.deltas.keys() - self.touches):
+        for key in sorted(plan.deltas.keys() - self._touches):
+            # No table is written without its lease; a new base may need another one.
             raise Conflict(
-                f"what the branches have in common changed meanwhile, and with it '{key}'",
+                f"the merge base changed during the merge, and with it '{key}'",
                 hint="repeat the merge",
                 details={"table_key": key},
             )
+        merge: dict[str, Any] = {}
+        if self.resolution.used:
+            merge["resolved"] = dict(self.resolution.used)
+        if self.base.lineage is not None:
+            merge |= self.base.lineage.to_json()
+        extra = {**self._extra, MERGE: merge} if merge else self._extra
+        staged = stage_merge(view, plan.deltas, plan.located)
+        # A merge is recorded even when it changes no row, unless another process did it meanwhile.
+        always = self._find_base is not None and self.base.commit != _head(self._source)
+        return PreparedWrite(
+            staged, plan.consulted, plan.validator.check, always=always, extra=extra
+        )
 
 
 def merge_branches(
@@ -151,18 +188,15 @@ def merge_branches(
     if from_branch == into:
         raise InputError("branch_merge requires distinct source and target branches")
     refuse_while_schema_changes(store)
-    with _one_at_a_time(store, into):
-        report, head = _merged(store, catalog, from_branch, into, options)
+    with _lock_of(store, into), detect_branch_deletion(store, from_branch, into):
+        report, head = _merge(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
-        report = replace(report, branch_deleted=_deleted(store, from_branch, head))
+        report = replace(report, branch_deleted=_delete_branch(store, from_branch, head))
     return report
 
 
-def _deleted(store: GraphStore, branch: str, head: str) -> bool:
-    """Delete a branch that was merged up to a commit, unless somebody committed to it since.
-
-    The merge is done, whatever becomes of its source.
-    """
+def _delete_branch(store: GraphStore, branch: str, head: str) -> bool:
+    """Delete a merged branch, unless it has commits after ``head``; never fails the merge."""
     try:
         Branches(store).delete(branch, head=head)
     except OmniGraphError as error:
@@ -171,106 +205,66 @@ def _deleted(store: GraphStore, branch: str, head: str) -> bool:
     return True
 
 
-def _one_at_a_time(store: GraphStore, branch: str | None) -> threading.Lock:
+def _lock_of(store: GraphStore, branch: str | None) -> threading.Lock:
     """The lock of the merges of this process into one branch of one graph."""
     with _guard:
         return _locks.setdefault((store.root.uri, branch), threading.Lock())
 
 
-def _merged(
+def _merge(
     store: GraphStore,
     catalog: Catalog,
     source: str | None,
     target: str | None,
     options: MergeOptions,
 ) -> tuple[MergeReport, str]:
-    """What became of a merge, and the head of the source that it saw."""
+    """The outcome of a merge, and the head of the source that it saw."""
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
     head = _head(theirs)
     names = (branch_label(source), branch_label(target))
-    meeting = _meeting(store, source, target, theirs, ours)
-    if meeting.base == head:
+    base = _find_base(store, source, target, theirs, ours)
+    if base.commit == head:
         return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version), head
-    changes = _Changes(store, catalog, meeting.common, theirs, names, options)
 
-    def look_again(now: Snapshot) -> _Common:
-        # Somebody may have merged the source meanwhile, and changed again what it brought.
-        nonlocal meeting
-        if _head(now) != meeting.onto:
-            meeting = _meeting(store, source, target, theirs, now)
-        return meeting.common
+    def find_base(now: Snapshot) -> _MergeBase:
+        return _find_base(store, source, target, theirs, now)
 
-    def prepare(view: WriteView) -> PreparedWrite:
-        # What somebody else has merged meanwhile is not merged again.
-        prepared = changes.prepare(view)
-        return replace(prepared, always=meeting.base != head)
-
-    changes.look_again = look_again
+    merge = _Merge(store, catalog, base, theirs, names, options, find_base=find_base)
     report = MergeReport(Outcome.MERGED, *names, None)
     if options.dry_run:
-        plan = changes.planned(ours)
-        report = replace(report, conflicts=plan.conflicts, version=ours.manifest_version)
+        conflicts = merge.preview(ours).conflicts
+        report = replace(report, conflicts=conflicts, version=ours.manifest_version)
     else:
-        request = WriteRequest(
-            WriterKind.BRANCH_MERGE,
-            target,
-            changes.touches,
-            prepare,
-            actor=options.actor,
-            merged_parent=head,
-            schema_hash=catalog.schema_hash,
-        )
-        receipt = commit_write(store, request)
+        receipt = merge.commit(WriterKind.BRANCH_MERGE, target, head)
         if receipt.commit_id is None:
             return MergeReport(Outcome.UP_TO_DATE, *names, head, version=receipt.version), head
         report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
-    assert changes.plan is not None
-    is_ahead = meeting.base == meeting.onto
+    assert merge.plan is not None
+    is_ahead = merge.base.commit == merge.base.onto
     report = replace(
         report,
         outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED,
-        base=meeting.base,
-        tables=changes.plan.counts,
-        resolved=dict(changes.resolution.used),
+        base=merge.base.commit,
+        tables=merge.plan.counts,
+        resolved=dict(merge.resolution.used),
     )
     return report, head
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
-    """What two sides have in common."""
-
-    state: MergeState
-    gap: AncestryGap | None = None
-    """That there is more of it than the state says."""
-    lineage: MergeLineage | None = None
-    """What the source has beyond it, to be recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    """Where a source and a target parted: the nearest commit."""
-
-    base: str
-    common: _Common
-    onto: str
-    """The newest commit of the target that was looked at."""
-
-
-def _meeting(
+def _find_base(
     store: GraphStore, source: str | None, target: str | None, theirs: Snapshot, ours: Snapshot
-) -> _Meeting:
+) -> _MergeBase:
     head, onto = _head(theirs), _head(ours)
     ancestry = Ancestry(store, source, target)
     if ancestry.precedes(onto, head, source):
         lineage = ancestry.lineage(head, source, onto)
-        return _Meeting(onto, _Common(CommitState(ours), None, lineage), onto)
+        return _MergeBase(onto, CommitState(ours), None, lineage, onto)
     commits = ancestry.common_commits([head], [onto])
     if commits == [head]:
-        return _Meeting(head, _Common(CommitState(theirs)), onto)
+        return _MergeBase(head, CommitState(theirs), onto=onto)
     state = common_state(ancestry, commits)
     lineage = ancestry.lineage(head, source, onto)
-    return _Meeting(commits[0], _Common(state, ancestry.gap, lineage), onto)
+    return _MergeBase(commits[0], state, ancestry.gap, lineage, onto)
 
 
 def _head(snapshot: Snapshot) -> str:
@@ -283,39 +277,36 @@ def _head(snapshot: Snapshot) -> str:
 def revert_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
-    """Take back what a commit changed, by a new commit; what came after it stays."""
-    history = History(store)
-    commit = history.commit(commit_id)
-    before = _before(history, commit.parent, commit_id)
-    state = history.snapshot_of(commit_id)
-    return _replayed(store, catalog, state, before, branch, options, {REVERTS: commit_id})
+    """Undo the changes of a commit by a new commit; later changes stay."""
+    before, after = _change_of(store, commit_id)
+    return _replay(store, catalog, after, before, branch, options, {REVERTS: commit_id})
 
 
 def pick_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
-    """Make what a commit of any branch changed part of a branch, by a new commit."""
+    """Apply the changes of a commit of any branch to a branch, by a new commit."""
+    before, after = _change_of(store, commit_id)
+    return _replay(store, catalog, before, after, branch, options, {PICKS: commit_id})
+
+
+def _change_of(store: GraphStore, commit_id: str) -> tuple[Snapshot, Snapshot]:
+    """The states before and after a commit."""
     history = History(store)
-    commit = history.commit(commit_id)
-    before = _before(history, commit.parent, commit_id)
-    state = history.snapshot_of(commit_id)
-    return _replayed(store, catalog, before, state, branch, options, {PICKS: commit_id})
-
-
-def _before(history: History, parent: str | None, commit_id: str) -> Snapshot:
+    parent = history.commit(commit_id).parent
     if parent is None:
         raise InputError(
             f"commit '{commit_id}' is the first of the graph",
             hint="there is nothing before it to compare with",
             details={"commit_id": commit_id},
         )
-    return history.snapshot_of(parent)
+    return history.snapshot_of(parent), history.snapshot_of(commit_id)
 
 
 def _refuse_another_schema(
     store: GraphStore, branch: str | None, states: Sequence[Snapshot]
 ) -> None:
-    """Rows of another schema would come back without what has another name today."""
+    """Rows of another schema would lose properties that were renamed since."""
     now = store.manifest(branch).current().schema
     for state in states:
         if (state.schema and state.schema.schema_hash) != (now and now.schema_hash):
@@ -325,7 +316,7 @@ def _refuse_another_schema(
             )
 
 
-def _replayed(
+def _replay(
     store: GraphStore,
     catalog: Catalog,
     base: Snapshot,
@@ -338,38 +329,24 @@ def _replayed(
     refuse_while_schema_changes(store)
     _refuse_another_schema(store, into, (base, source))
     names = (str(next(iter(extra.values()))), branch_label(into))
-    changes = _Changes(store, catalog, _Common(CommitState(base)), source, names, options, extra)
+    merge_base = _MergeBase(_head(base), CommitState(base))
+    merge = _Merge(store, catalog, merge_base, source, names, options, extra=extra)
     report = MergeReport(Outcome.MERGED, *names, _head(base))
-    if options.dry_run:
-        now = store.manifest(into).current()
-        plan = changes.planned(now)
-        return replace(
-            report,
-            conflicts=plan.conflicts,
-            tables=plan.counts,
-            version=now.manifest_version,
-            outcome=Outcome.MERGED if plan.deltas or len(plan.conflicts) else Outcome.UP_TO_DATE,
-        )
-
-    def prepare(view: WriteView) -> PreparedWrite:
-        # Unlike a merge, a commit that changes nothing here is none.
-        return replace(changes.prepare(view), always=False)
-
-    request = WriteRequest(
-        WriterKind.MUTATION,
-        into,
-        changes.touches,
-        prepare,
-        actor=options.actor,
-        schema_hash=catalog.schema_hash,
-    )
-    receipt: Receipt = commit_write(store, request)
-    assert changes.plan is not None
-    return replace(
-        report,
-        outcome=Outcome.MERGED if receipt.commit_id else Outcome.UP_TO_DATE,
-        commit_id=receipt.commit_id,
-        version=receipt.version,
-        tables=changes.plan.counts,
-        resolved=dict(changes.resolution.used),
-    )
+    with detect_branch_deletion(store, into):
+        if options.dry_run:
+            now = store.manifest(into).current()
+            plan = merge.preview(now)
+            does_something = bool(plan.deltas or len(plan.conflicts))
+            report = replace(report, conflicts=plan.conflicts, version=now.manifest_version)
+        else:
+            receipt = merge.commit(WriterKind.MUTATION, into, None)
+            does_something = receipt.commit_id is not None
+            report = replace(
+                report,
+                commit_id=receipt.commit_id,
+                version=receipt.version,
+                resolved=dict(merge.resolution.used),
+            )
+    assert merge.plan is not None
+    outcome = Outcome.MERGED if does_something else Outcome.UP_TO_DATE
+    return replace(report, outcome=outcome, tables=merge.plan.counts)

@@ -1,7 +1,7 @@
-"""From the plan of a merge to staged tables.
+"""Staging the plan of a merge.
 
-Where the target came from the common state, rows have the row ids that they had there. Then it is
-known which rows are to be replaced or deleted, and nobody has to look for their keys.
+Where the target descends from the base, rows keep their row ids. Then the rows to replace or delete
+are known without a search for their keys.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from omnigraph.write.delta import Kind, TableDelta
 from omnigraph.write.stage import stage_deltas
 
 _MOST_ROWS = 100_000
-"""More are found sooner by their keys."""
+"""Above this, searching by key is faster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """What happens to a table, by the row ids of the target."""
+class LocatedRows:
+    """The changes of a table, by the row ids of the target."""
 
     rows: pa.Table
     row_ids: np.ndarray
@@ -35,23 +35,23 @@ class Placed:
     deleted: np.ndarray
 
 
-def placed(
+def locate_rows(
     kind: Kind, merged: MergedRows, source: TableChanges, target: TableChanges
-) -> Placed | None:
-    """The rows that a merge replaces and deletes; none where their row ids are not known."""
+) -> LocatedRows | None:
+    """The rows that a merge replaces and deletes; none where their row ids are unknown."""
     if not 0 < merged.changed.num_rows + len(merged.deleted) <= _MOST_ROWS:
         return None
-    known = [target.after]
+    sources = [target.after]
     if source.is_straight and target.is_straight:
-        known.append(source.before)
-    keys = pa.concat_arrays([each[KEY].combine_chunks() for each in known])
-    numbers = np.concatenate([each[ROW_ID].to_numpy() for each in known])
+        sources.append(source.before)
+    keys = pa.concat_arrays([rows[KEY].combine_chunks() for rows in sources])
+    numbers = np.concatenate([rows[ROW_ID].to_numpy() for rows in sources])
     changed = pc.index_in(merged.changed[KEY].combine_chunks(), value_set=keys)
     deleted = pc.index_in(merged.deleted, value_set=keys)
     if changed.null_count or deleted.null_count:
         return None
     schema = kind.arrow_schema()
-    return Placed(
+    return LocatedRows(
         merged.changed.cast(schema),
         numbers[changed.to_numpy()],
         merged.new.cast(schema),
@@ -60,12 +60,12 @@ def placed(
 
 
 def stage_merge(
-    view: WriteView, deltas: dict[str, TableDelta], places: dict[str, Placed]
+    view: WriteView, deltas: dict[str, TableDelta], located: dict[str, LocatedRows]
 ) -> dict[str, tuple[StagedTable, ...]]:
     """Stage every table once."""
     staged: dict[str, tuple[StagedTable, ...]] = {}
     for key in sorted(deltas):
-        step = _by_row_ids(view, key, places.get(key))
+        step = _by_row_ids(view, key, located.get(key))
         if step is not None:
             staged[key] = (step,)
         else:
@@ -73,12 +73,12 @@ def stage_merge(
     return staged
 
 
-def _by_row_ids(view: WriteView, key: str, place: Placed | None) -> StagedTable | None:
-    if place is None:
+def _by_row_ids(view: WriteView, key: str, located: LocatedRows | None) -> StagedTable | None:
+    if located is None:
         return None
     table = view.table(key)
-    deletions = delete_rows(table, np.concatenate([place.row_ids, place.deleted]))
+    deletions = delete_rows(table, np.concatenate([located.row_ids, located.deleted]))
     if deletions is None:
-        # Deleted and made again meanwhile, with the values it had: its key has to be looked for.
+        # Deleted and inserted again with the same values: search by key.
         return None
-    return view.stage.stage_changes(table, deletions, place.rows, place.row_ids, place.new)
+    return view.stage.stage_changes(table, deletions, located.rows, located.row_ids, located.new)

@@ -158,7 +158,7 @@ def show_merge(
         for key, counts in sorted(report.tables.items()):
             terminal.show(f"  {key} +{counts.inserted} ~{counts.updated} -{counts.deleted}")
         for conflict in report.conflicts:
-            terminal.show(f"  conflict {conflict.conflict_id} {conflict.place}")
+            terminal.show(f"  conflict {conflict.conflict_id} {conflict.location}")
             terminal.show(f"    {conflict.message}")
         if report.resolved:
             many = len(report.resolved)

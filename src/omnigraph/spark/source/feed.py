@@ -65,7 +65,7 @@ class FeedPlan:
 
     def latest(self, start: Place) -> Place:
         """How far a batch goes that begins at a place."""
-        behind = self._feed().behind(_cursor(start))
+        behind = self._feed().after(_cursor(start))
         if self.max_commits is not None:
             behind = behind[: self.max_commits]
         return _place(behind[-1]) if behind else start
@@ -76,7 +76,7 @@ class FeedPlan:
         found: list[str] = []
         if start == end:
             return found
-        for cursor in self._feed().behind(_cursor(start)):
+        for cursor in self._feed().after(_cursor(start)):
             found.append(cursor.text())
             if cursor.commit == last:
                 break
@@ -84,7 +84,7 @@ class FeedPlan:
 
     def read(self, end: str) -> Iterator[pa.RecordBatch]:
         """The events and changes of one commit."""
-        row, pieces = self._feed().told(Cursor.parse(end), _ROWS)
+        row, pieces = self._feed().slices(Cursor.parse(end), _ROWS)
         commit = Commit.of(row)
         for start, events, changes in pieces:
             rows: list[dict[str, Any]] = [

@@ -1,7 +1,7 @@
-"""Whether the rows that are there keep the rules of another schema.
+"""Whether existing rows satisfy the rules of a new schema.
 
-Only what a plan makes stricter is looked at, and only in the columns that it is about, as they
-will be. The rules and the finding are those of every write.
+Only rules that a plan makes stricter are checked, and only in the columns concerned, with their new
+values. The rules are those of every write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import UniqueViolation, ValueViolation
-from omnigraph.evolve.changes import Changes, TypeChange
+from omnigraph.evolve.changes import SchemaChanges, TypeChange
 from omnigraph.lang.schema.ast import (
     Cardinality,
     CheckConstraint,
@@ -50,21 +50,21 @@ from omnigraph.write.validate.values import table_violations, value_columns
 from omnigraph.write.validate.violations import Violation, named
 
 MOST = 100
-"""So many violations are told at most."""
+"""The maximum number of reported violations."""
 
 
-def violations_of(store: GraphStore, snapshot: Snapshot, changes: Changes) -> list[Violation]:
+def violations_of(store: GraphStore, snapshot: Snapshot, changes: SchemaChanges) -> list[Violation]:
     """The first violations, in the order of the tables; one more than ``MOST`` if there are."""
-    found = (
+    violations = (
         violation
         for change in changes.changed
-        for violation in _TypeJudge(store, snapshot, change).violations()
+        for violation in _TypeCheck(store, snapshot, change).violations()
     )
-    return list(islice(found, MOST + 1))
+    return list(islice(violations, MOST + 1))
 
 
-class _TypeJudge:
-    """Judges the rows of one type."""
+class _TypeCheck:
+    """Checks the rows of one type."""
 
     def __init__(self, store: GraphStore, snapshot: Snapshot, change: TypeChange) -> None:
         self._store = store
@@ -99,7 +99,7 @@ class _TypeJudge:
             yield from cardinality_violations(delta, finder)
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of all rows as they will be, with their ids."""
+        """Columns of all rows with their new values, and their ids."""
         pin = self._snapshot.pin(self._change.old.table_key)
         assert pin is not None
         wanted = {KEY, *columns}
@@ -107,12 +107,12 @@ class _TypeJudge:
         reads = list(dict.fromkeys((KEY, *(plan.source for plan in plans if plan.source))))
         for batch in self._store.table(pin).scan(reads):
             arrays = {
-                plan.field.name: _as_it_will_be(batch, plan.source, plan.compute) for plan in plans
+                plan.field.name: _new_values(batch, plan.source, plan.compute) for plan in plans
             }
             yield pa.table(arrays)
 
 
-def _as_it_will_be(batch: pa.RecordBatch, source: str | None, compute: Any) -> pa.Array:
+def _new_values(batch: pa.RecordBatch, source: str | None, compute: Any) -> pa.Array:
     values = batch[source or KEY]
     if compute is not None:
         return compute(values)
@@ -121,7 +121,7 @@ def _as_it_will_be(batch: pa.RecordBatch, source: str | None, compute: Any) -> p
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """A type with no more rules than those that have to be looked at."""
+    """A type with only the rules that have to be checked."""
 
     kind: Kind
     required: tuple[str, ...]
@@ -135,10 +135,10 @@ class _Rules:
 
 
 def _rules(change: TypeChange) -> _Rules:
-    """What a plan adds, and every rule about values that it puts in."""
+    """The rules that a plan adds, and every rule about values that it fills in."""
     steps = change.steps
     added = [step.constraint for step in steps if isinstance(step, AddConstraint)]
-    # A bound of an F32 is the nearest number that it can be; as an F64 it is what was written.
+    # A bound of an F32 is the nearest F32; as an F64 it is the written value.
     floats = {
         step.property_name
         for step in steps
@@ -181,7 +181,7 @@ def _rules(change: TypeChange) -> _Rules:
 
 
 def _is_reordered(change: TypeChange) -> bool:
-    """Whether a rename changes the order of key columns, by which ids are spelled."""
+    """Whether a rename changes the order of key columns, which determines ids."""
     old, new = change.old, change.new
     if not isinstance(old, NodeType) or not isinstance(new, NodeType):
         return False
@@ -226,7 +226,7 @@ def _nulls(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
 
 
 def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
-    """The ids of keyed rows are spelled from their keys, and edges name rows by them."""
+    """Rows whose id does not match their key: edges refer to rows by id."""
     if not rules.key:
         return
     kind = rules.kind
@@ -241,7 +241,7 @@ def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
                 UniqueViolation,
                 kind.table_key,
                 row_id,
-                f"@key({', '.join(rules.key)}) on {kind.name}: the id '{row_id}' is not that of "
+                f"@key({', '.join(rules.key)}) on {kind.name}: the id '{row_id}' does not match "
                 f"its key, '{expected}'",
                 details={"property": shown, "value": expected},
             )
