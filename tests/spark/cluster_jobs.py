@@ -74,7 +74,7 @@ def small_shares() -> Iterator[None]:
         for target, value in (
             ("omnigraph.spark.load.run.split_reader", partial(shared, split_bytes=SPLIT_BYTES)),
             ("omnigraph.spark.source.reader.ROWS_IN_PARTITION", ROWS),
-            ("omnigraph.spark.query.sources._SHARE_ROWS", ROWS),
+            ("omnigraph.spark.query.sources._SPLIT_ROWS", ROWS),
         ):
             stack.enter_context(patch(target, value))
         yield

@@ -235,7 +235,7 @@ def test_walks_over_tables_of_several_parts(
     tmp_path, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """Each part is a share of its own: Spark then knows less of what it has computed."""
-    monkeypatch.setattr(sources, "_SHARE_ROWS", 1)
+    monkeypatch.setattr(sources, "_SPLIT_ROWS", 1)
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
         for name in ("ann", "bob", "cat"):
             graph.append({"Person": pa.table({"name": [name]})})
@@ -250,7 +250,7 @@ def test_large_tables_are_shared_and_results_come_in_pieces(
     tmp_path, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """More rows than a worker holds whole, in several parts of the table."""
-    monkeypatch.setattr(sources, "_SHARE_ROWS", 20_000)
+    monkeypatch.setattr(sources, "_SPLIT_ROWS", 20_000)
     monkeypatch.setattr(result, "_FEW", 10)
     names = [f"p{number:05}" for number in range(60_000)]
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
@@ -293,7 +293,7 @@ def test_a_query_is_cancelled_while_it_runs(
     graph: Graph, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
     cancel, inside, told = Cancel(), threading.Event(), []
-    real = Driver.kept
+    real = Driver.checkpoint
 
     def slow(self: Driver, data: Any) -> Any:
         # Longer than anybody waits; Spark ends it.
@@ -310,7 +310,7 @@ def test_a_query_is_cancelled_while_it_runs(
         except Cancelled as error:
             told.append(error.message)
 
-    monkeypatch.setattr(Driver, "kept", slow)
+    monkeypatch.setattr(Driver, "checkpoint", slow)
     running = threading.Thread(target=query)
     running.start()
     assert inside.wait(60)
@@ -391,13 +391,13 @@ def test_no_plan_shows_how_storage_is_reached(
         graph._handle.store.datasets, "options", {"aws_secret_access_key": "hush-hush-hush"}
     )
     plans = []
-    real = Driver.kept
+    real = Driver.checkpoint
 
     def kept(self: Driver, data: Any) -> Any:
         plans.append(data._jdf.queryExecution().toString())
         return real(self, data)
 
-    monkeypatch.setattr(Driver, "kept", kept)
+    monkeypatch.setattr(Driver, "checkpoint", kept)
     assert len(same(graph, session, WALK)) == 10
     assert plans
     assert not [plan for plan in plans if "hush" in plan or "g.omni" in plan]

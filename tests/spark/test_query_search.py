@@ -84,5 +84,5 @@ def test_more_scores_than_can_be_sent_are_refused(
 ):
     monkeypatch.setattr(searches, "MOST_HITS", 2)
     query = f"query q() {{ match {{ $d: Doc }} return {{ {WORDS} as s }} }}"
-    with pytest.raises(LimitExceeded, match="a search finds 3 rows"):
+    with pytest.raises(LimitExceeded, match="a search matches 3 rows"):
         graph.query(query, engine="spark", spark=session)

@@ -18,6 +18,7 @@ from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
+from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.order import SortColumn
 from omnigraph.read.search.fuse import DEFAULT_K, fuse
 from omnigraph.read.search.ranking import bm25
@@ -26,6 +27,7 @@ from omnigraph.read.search.vector import distances, metric_of, nearest, probes_o
 from omnigraph.storage.tables.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
+    from omnigraph.read.context import EvalContext
     from omnigraph.read.frame import Frame
     from omnigraph.read.run import Run
 
@@ -53,9 +55,7 @@ class Searches:
         edits = None if expr.max_edits is None else _number(expr.max_edits)
         variable, column = expr.field.variable, expr.field.name
         if variable in self._run.edge_types or frame.rows <= _FEW:
-            texts = self._run.column(frame, variable, column)
-            found = matches(texts, expr.function, query, edits, self._run.guard.check)
-            return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
+            return match_rows(self._run, frame, expr, self._run.guard.check)
         flags = self._sets.get(expr)
         if flags is None:
             source = self._run.existing_nodes(variable)
@@ -68,11 +68,11 @@ class Searches:
             self._sets[expr] = flags
             self._run.note({"search": f"{expr.function}(${variable}.{column})", "hits": len(rows)})
         numbers = self._run.numbers(frame, variable)
-        found = flags[np.minimum(numbers, len(flags) - 1)] & (numbers < len(flags))
+        is_match = flags[np.minimum(numbers, len(flags) - 1)] & (numbers < len(flags))
         if not exact:
-            return pa.array(found)
+            return pa.array(is_match)
         texts = self._run.column(frame, variable, column)
-        return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
+        return pa.array(is_match, mask=texts.is_null().to_numpy(zero_copy_only=False))
 
     # -- columns -------------------------------------------------------------------------
 
@@ -84,15 +84,10 @@ class Searches:
         source = self._run.existing_source(expr.field.variable)
         prop = source.entity_type.properties[expr.field.name]
         rows = self._rows(frame, expr.field.variable)
-        found = distances(
-            source.table(),
-            prop.name,
-            vector,
-            rows,
-            metric=metric_of(prop),
-            check=self._run.guard.check,
+        check = self._run.guard.check
+        return nullable(
+            distances(source.table(), prop.name, vector, rows, metric=metric_of(prop), check=check)
         )
-        return pa.array(found, mask=np.isnan(found))
 
     def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
         """How well the text of each row matches; null where it does not."""
@@ -107,14 +102,8 @@ class Searches:
         return self._spread(frame, expr.primary.field.variable, self._fused(frame, expr, limit))
 
     def _spread(self, frame: Frame, variable: str, hits: Hits) -> pa.Array:
-        rows = self._rows(frame, variable)
-        found = np.full(len(rows), np.nan)
-        if len(hits):
-            order = np.argsort(hits.row_ids)
-            places = order[np.searchsorted(hits.row_ids[order], rows).clip(max=len(hits) - 1)]
-            here = hits.row_ids[places] == rows
-            found[here] = hits.scores[places[here]]
-        return pa.array(found, mask=np.isnan(found))
+        order = np.argsort(hits.row_ids)
+        return spread(hits.row_ids[order], hits.scores[order], self._rows(frame, variable))
 
     def _rows(self, frame: Frame, variable: str) -> RowIds:
         """The row of the table of a variable that each row of a frame has."""
@@ -136,25 +125,25 @@ class Searches:
                 return [SortColumn(self.scores(frame, expr), descending=True)]
             case typed.Rrf():
                 hits = self._fused(frame, expr, limit)
-                places = Hits(hits.row_ids, np.arange(len(hits), dtype=np.float64))
+                ranking = Hits(hits.row_ids, np.arange(len(hits), dtype=np.float64))
                 variable = expr.primary.field.variable
                 found = self._spread(frame, variable, hits)
                 return [
                     SortColumn(found, descending=True),
-                    SortColumn(self._spread(frame, variable, places)),
+                    SortColumn(self._spread(frame, variable, ranking)),
                 ]
             case _:
                 raise InternalError(f"{type(expr).__name__} is no ranking")
 
     def _fused(self, frame: Frame, expr: typed.Rrf, limit: int | None) -> Hits:
         """Made once: later, rows may have been left out that have a rank."""
-        known = self._hits.get(expr)
-        if known is None:
+        hits = self._hits.get(expr)
+        if hits is None:
             k = DEFAULT_K if expr.k is None else _number(expr.k)
             first = self._ranking(expr.primary, frame, limit)
             second = self._ranking(expr.secondary, frame, limit)
-            known = self._hits[expr] = fuse(first.row_ids, second.row_ids, k)
-        return known
+            hits = self._hits[expr] = fuse(first.row_ids, second.row_ids, k)
+        return hits
 
     def _ranking(self, expr: typed.Nearest | typed.Bm25, frame: Frame, limit: int | None) -> Hits:
         """The rows of a frame, best first; of a vector search as many as are wanted."""
@@ -180,15 +169,15 @@ class Searches:
 
     def scored(self, expr: typed.Bm25) -> Hits:
         """Everything in the table that matches; the scores do not depend on the other rows."""
-        known = self._hits.get(expr)
-        if known is None:
+        hits = self._hits.get(expr)
+        if hits is None:
             query = _text(expr.query)
             table = self._run.existing_source(expr.field.variable).table()
-            known = NOTHING
+            hits = NOTHING
             if query is not None:
-                known = bm25(table, expr.field.name, query, check=self._run.guard.check)
-            self._hits[expr] = known
-        return known
+                hits = bm25(table, expr.field.name, query, check=self._run.guard.check)
+            self._hits[expr] = hits
+        return hits
 
     def nearest_rows(self, plan: ReadPlan) -> RowIds | None:
         """The rows of a plan that is a pure vector search, by the vector index; else none."""
@@ -231,8 +220,8 @@ class Searches:
 
     def _embedded(self, expr: typed.Nearest, text: str) -> tuple[float, ...]:
         key = (expr.field.variable, expr.field.name, text)
-        known = self._vectors.get(key)
-        if known is None:
+        embedded = self._vectors.get(key)
+        if embedded is None:
             embedders = self._run.context.embedders
             if embedders is None:
                 raise EmbeddingError("a text query needs an embedding, and there is no provider")
@@ -247,8 +236,38 @@ class Searches:
                 # When the time of the query is over, that is what is wrong.
                 self._run.guard.check()
                 raise
-            known = self._vectors[key] = tuple(vector.tolist())
-        return known
+            embedded = self._vectors[key] = tuple(vector.tolist())
+        return embedded
+
+
+def match_rows(
+    context: EvalContext, frame: Frame, expr: typed.TextMatch, check: Check = unlimited
+) -> Any:
+    """Whether the text of each row matches, by reading the texts; null where there is none."""
+    query = _text(expr.query)
+    if query is None:
+        return pa.scalar(None, pa.bool_())
+    edits = None if expr.max_edits is None else _number(expr.max_edits)
+    texts = context.column(frame, expr.field.variable, expr.field.name)
+    is_match = matches(texts, expr.function, query, edits, check)
+    return pa.array(is_match, mask=texts.is_null().to_numpy(zero_copy_only=False))
+
+
+def spread(
+    row_ids: npt.NDArray[np.integer], scores: Floats, rows: npt.NDArray[np.integer]
+) -> pa.Array:
+    """The scores of some rows, by sorted row ids; null for a row without a score."""
+    result = np.full(len(rows), np.nan)
+    if len(row_ids):
+        indices = np.searchsorted(row_ids, rows).clip(max=len(row_ids) - 1)
+        present = row_ids[indices] == rows
+        result[present] = scores[indices[present]]
+    return nullable(result)
+
+
+def nullable(scores: Floats) -> pa.Array:
+    """Scores with null instead of NaN."""
+    return pa.array(scores, mask=np.isnan(scores))
 
 
 def _text(expr: typed.TypedExpr) -> str | None:

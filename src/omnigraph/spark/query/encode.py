@@ -19,11 +19,11 @@ ARROW = {LONG: pa.int64(), DOUBLE: pa.float64(), TEXT: pa.string()}
 _SIGN = np.uint64(1 << 63)
 
 
-def spark_type(kind: pa.DataType) -> str:
+def spark_type(type_: pa.DataType) -> str:
     """The type that values of a kind get in Spark."""
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(type_):
         return DOUBLE
-    if pa.types.is_string(kind) or pa.types.is_nested(kind):
+    if pa.types.is_string(type_) or pa.types.is_nested(type_):
         return TEXT
     return LONG
 
@@ -34,38 +34,38 @@ def encoded(values: pa.Array) -> pa.Array:
     >>> encoded(pa.array([0, None, 2**64 - 1], pa.uint64())).to_pylist()
     [-9223372036854775808, None, 9223372036854775807]
     """
-    kind = values.type
-    if pa.types.is_string(kind):
+    type_ = values.type
+    if pa.types.is_string(type_):
         return values
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(type_):
         plain = _with_numbers(values).to_pylist()
         return pa.array([None if v is None else json.dumps(v) for v in plain], pa.string())
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(type_):
         return _one_zero(values.cast(pa.float64()))
-    if pa.types.is_uint64(kind):
+    if pa.types.is_uint64(type_):
         missing = values.is_null().to_numpy(zero_copy_only=False)
         numbers = values.fill_null(0).to_numpy() ^ _SIGN
         return pa.array(numbers.view(np.int64), mask=missing)
-    if pa.types.is_date(kind):
-        return values.view(date_width(kind)).cast(pa.int64())
+    if pa.types.is_date(type_):
+        return values.view(date_width(type_)).cast(pa.int64())
     return values.cast(pa.int64())
 
 
-def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def decoded(values: pa.Array, type_: pa.DataType) -> pa.Array:
     """What ``encoded`` made, as it was."""
-    if pa.types.is_string(kind):
+    if pa.types.is_string(type_):
         return values
-    if pa.types.is_nested(kind):
-        return _lists(values, kind)
-    if pa.types.is_floating(kind):
-        return values.cast(kind, safe=False)
-    if pa.types.is_uint64(kind):
+    if pa.types.is_nested(type_):
+        return _lists(values, type_)
+    if pa.types.is_floating(type_):
+        return values.cast(type_, safe=False)
+    if pa.types.is_uint64(type_):
         missing = values.is_null().to_numpy(zero_copy_only=False)
         numbers = values.fill_null(0).to_numpy().view(np.uint64) ^ _SIGN
         return pa.array(numbers, mask=missing)
-    if pa.types.is_date(kind):
-        return values.cast(date_width(kind)).view(kind)
-    return values.cast(kind)
+    if pa.types.is_date(type_):
+        return values.cast(date_width(type_)).view(type_)
+    return values.cast(type_)
 
 
 def as_double(values: pa.Array) -> pa.Array:
@@ -83,12 +83,12 @@ def _with_numbers(values: pa.Array) -> pa.Array:
     return values.cast(pa.list_(date_width(item))) if pa.types.is_date(item) else values
 
 
-def _lists(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _lists(values: pa.Array, type_: pa.DataType) -> pa.Array:
     plain = [None if text is None else json.loads(text) for text in values.to_pylist()]
-    item = kind.value_type
+    item = type_.value_type
     if not pa.types.is_date(item):
-        return pa.array(plain, kind)
+        return pa.array(plain, type_)
     offsets = np.cumsum([0, *(len(items or ()) for items in plain)])
     flat = pa.array([item for items in plain for item in items or ()], date_width(item)).view(item)
     missing = pa.array([items is None for items in plain])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=missing)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=missing)

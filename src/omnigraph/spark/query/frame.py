@@ -1,8 +1,7 @@
-"""The rows of a query on the driver: a frame of Spark, or a pass of the workers that is to come.
+"""The rows of a query on the driver: a Spark DataFrame, or a pass of the workers still to run.
 
-Scans and conditions wait until somebody needs the rows, so that they are one pass together with
-what comes behind them. Rows are different from each other in their variables; how often one counts
-stands beside it.
+Scans and conditions are deferred until the rows are needed, so that they run in one pass with what
+follows. Rows are distinct in their variables; a weight says how often each occurs.
 """
 
 from __future__ import annotations
@@ -12,40 +11,39 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import LimitExceeded, SparkError
 from omnigraph.lang.query import typed
-from omnigraph.spark.query.rows import Query
+from omnigraph.spark.query.rows import WorkerQuery
+from omnigraph.spark.query.tables import LABEL, BatchWork, task_function
 from omnigraph.spark.query.work import (
-    LABEL,
     WEIGHT,
     Columns,
-    Given,
-    Numbers,
-    Output,
+    FrameRows,
+    RowIdOutput,
+    RowOutput,
     RowWork,
-    Scan,
+    TableScan,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from omnigraph.read.limits import ResourceGuard
     from omnigraph.spark.session.engine import SparkEngine
 
 T = TypeVar("T")
-# Spark knows no sizes of what Python reads; frames of so few rows go to every worker.
+# Spark knows no sizes of what Python reads; frames of so few rows are broadcast.
 MOST_BROADCAST = 100_000
 _OVERFLOW = "ARITHMETIC_OVERFLOW"
 
 
 class Driver:
-    """Spark for one query: every action can be ended by the limits of the query."""
+    """Runs Spark actions for one query, within the limits of the query."""
 
     def __init__(self, engine: SparkEngine, guard: ResourceGuard) -> None:
         self.engine = engine
         self.guard = guard
-        self._held: list[DataFrame] = []
+        self._checkpoints: list[DataFrame] = []
 
     def run(self, action: Callable[[], T]) -> T:
         try:
@@ -58,8 +56,8 @@ class Driver:
                 ) from error
             raise
 
-    def kept(self, data: DataFrame) -> DataFrame:
-        """The rows, computed now and once: what is built on them starts from here."""
+    def checkpoint(self, data: DataFrame) -> DataFrame:
+        """Compute rows now, so that what is built on them does not compute them again."""
 
         def computed() -> DataFrame:
             if self.engine.is_connect:
@@ -71,46 +69,47 @@ class Driver:
             # with those of what it was computed from when the two are joined.
             return data.localCheckpoint(eager=True).toDF(*data.columns)
 
-        found = self.run(computed)
-        # Spark Connect forgets rows that nobody holds, whatever is built on them.
-        self._held.append(found)
-        return found
+        rows = self.run(computed)
+        # Spark Connect frees rows without a reference, whatever is built on them.
+        self._checkpoints.append(rows)
+        return rows
 
     def tasks(
         self,
         count: int,
-        work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        work: BatchWork,
         schema: str,
     ) -> DataFrame:
-        """What so many tasks give, each of which is told its number."""
-        return self.engine.session.range(0, count, 1, max(count, 1)).mapInArrow(work, schema)
+        """The output of tasks, each of which is given its number."""
+        numbers = self.engine.session.range(0, count, 1, max(count, 1))
+        return numbers.mapInArrow(task_function(work), schema)
 
     def expr(self, text: str) -> Column:
-        """A column by its text, for whichever Spark this is."""
+        """A column expression for this kind of Spark session."""
         functions: Any
         if self.engine.is_connect:
             from pyspark.sql.connect import functions
         else:
             from pyspark.sql import functions
-        found: Column = functions.expr(text)
-        return found
+        column: Column = functions.expr(text)
+        return column
 
 
-def near(data: DataFrame, rows: int) -> DataFrame:
-    """A frame that is joined: sent to every worker if it is small."""
+def broadcast_if_small(data: DataFrame, rows: int) -> DataFrame:
+    """A frame to join: broadcast if it is small."""
     return data.hint("broadcast") if rows <= MOST_BROADCAST else data
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows by their variables."""
+class SparkRows:
+    """The rows of a pipeline, by variable."""
 
     variables: dict[str, str] = field(default_factory=dict)
     """For each variable the column with its row ids."""
     data: DataFrame | None = None
-    scan: Scan | None = None
+    scan: TableScan | None = None
     filters: tuple[typed.TypedExpr, ...] = ()
-    """Conditions that are still to be looked at."""
+    """Conditions not yet evaluated."""
 
     @property
     def columns(self) -> Columns:
@@ -118,28 +117,28 @@ class Rows:
 
     @property
     def is_unit(self) -> bool:
-        """Whether nothing was bound yet: one row of nothing."""
+        """Whether no variable is bound yet: one empty row."""
         return self.data is None and self.scan is None
 
-    def where(self, conditions: Sequence[typed.TypedExpr]) -> Rows:
+    def where(self, conditions: Sequence[typed.TypedExpr]) -> SparkRows:
         return replace(self, filters=(*self.filters, *conditions)) if conditions else self
 
     def output(
-        self, driver: Driver, query: Query, output: Output, most: int | None = None
+        self, driver: Driver, query: WorkerQuery, output: RowOutput, most: int | None = None
     ) -> DataFrame:
-        """What the workers make of the rows in one pass."""
+        """Evaluate an output for the rows in one pass of the workers."""
         if self.scan is not None:
             work = RowWork(query, self.scan, self.filters, output, most)
-            return driver.tasks(len(self.scan.shares), work.function(), output.schema)
+            return driver.tasks(len(self.scan.splits), work.run, output.schema)
         data = self._data(driver)
-        work = RowWork(query, Given(self.columns), self.filters, output, most)
-        return data.mapInArrow(work.function(), output.schema)
+        work = RowWork(query, FrameRows(self.columns), self.filters, output, most)
+        return data.mapInArrow(task_function(work.run), output.schema)
 
-    def numbers(self, driver: Driver, query: Query) -> DataFrame:
+    def numbers(self, driver: Driver, query: WorkerQuery) -> DataFrame:
         """The rows as a frame of Spark."""
         if self.scan is None and not self.filters:
             return self._data(driver)
-        return self.output(driver, query, Numbers(self.columns))
+        return self.output(driver, query, RowIdOutput(self.columns))
 
     def _data(self, driver: Driver) -> DataFrame:
         if self.data is not None:

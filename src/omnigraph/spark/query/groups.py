@@ -13,62 +13,63 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import is_row_count
 from omnigraph.spark.query.encode import DOUBLE, LONG, spark_type
-from omnigraph.spark.query.work import WEIGHT, Decode, Encoded, Item
+from omnigraph.spark.query.tables import task_function
+from omnigraph.spark.query.work import WEIGHT, Decode, EncodedColumn, EncodedOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from omnigraph.plan.nodes import ReadPlan
-    from omnigraph.spark.query.frame import Driver, Rows
-    from omnigraph.spark.query.rows import Query
+    from omnigraph.spark.query.frame import Driver, SparkRows
+    from omnigraph.spark.query.rows import WorkerQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupedRows:
     """The groups of a plan; a column of Spark for each column of the result."""
 
     data: DataFrame
     columns: tuple[tuple[str, str | None], ...]
     """Their names, each with the variable whose row id it holds."""
 
-    def decode(self, query: Query, types: bytes) -> DataFrame:
+    def decode(self, query: WorkerQuery, types: bytes) -> DataFrame:
         """The rows of the result, in the order of the groups."""
         work = Decode(query, self.columns, types)
-        return self.data.mapInArrow(work.function(), "piece binary")
+        return self.data.mapInArrow(task_function(work.run), "piece binary")
 
 
-def grouped(driver: Driver, query: Query, plan: ReadPlan, rows: Rows) -> Groups:
+def grouped(driver: Driver, query: WorkerQuery, plan: ReadPlan, rows: SparkRows) -> GroupedRows:
     """The groups of rows, in no particular order."""
-    keys: list[Item] = []
-    arguments: list[Item] = []
+    keys: list[EncodedColumn] = []
+    arguments: list[EncodedColumn] = []
     sums: set[str] = set()
     totals: list[str] = []
     columns: list[tuple[str, str | None]] = []
-    for place, column in enumerate(plan.columns):
-        name, expr = f"g{place}", column.expr
+    for number, column in enumerate(plan.columns):
+        name, expr = f"g{number}", column.expr
         variable = None
         if isinstance(expr, typed.Aggregate):
-            argument = _argument(f"x{place}", expr)
+            argument = _argument(f"x{number}", expr)
             if argument is not None:
                 arguments.append(argument)
                 if _is_sum(expr):
                     sums.add(argument.name)
-            totals.append(f"{_total(f'x{place}', expr)} AS {name}")
+            totals.append(f"{_total(f'x{number}', expr)} AS {name}")
         else:
-            # Who is asked for by name is told apart by numbers, if nobody sorts by the names.
+            # Entities are grouped by row id, unless the groups are sorted by their ids.
             is_number = isinstance(expr, typed.Entity) and not plan.order
-            keys.append(Item(name, expr, LONG if is_number else _type(expr), is_number))
+            keys.append(EncodedColumn(name, expr, LONG if is_number else _type(expr), is_number))
             if is_number and isinstance(expr, typed.Entity):
                 variable = expr.variable
         columns.append((name, variable))
-    values = Encoded((*keys, *arguments), sums=frozenset(sums))
+    values = EncodedOutput((*keys, *arguments), sums=frozenset(sums))
     data = rows.output(driver, query, values)
     names = [key.name for key in keys]
     if totals:
         data = data.groupBy(*names).agg(*map(driver.expr, totals))
     else:
         data = data.select(*names).distinct()
-    return Groups(data.select(*(name for name, _ in columns)), tuple(columns))
+    return GroupedRows(data.select(*(name for name, _ in columns)), tuple(columns))
 
 
 def _type(expr: typed.TypedExpr) -> str:
@@ -79,17 +80,17 @@ def _is_sum(expr: typed.Aggregate) -> bool:
     return expr.function in (typed.AggregateFunction.SUM, typed.AggregateFunction.AVG)
 
 
-def _argument(name: str, expr: typed.Aggregate) -> Item | None:
-    """What an aggregate looks at in each row; nothing when it counts rows."""
+def _argument(name: str, expr: typed.Aggregate) -> EncodedColumn | None:
+    """The argument of an aggregate; none if it counts rows."""
     if is_row_count(expr):
         return None
     if isinstance(expr.arg, typed.Entity):
-        return Item(name, expr.arg, LONG, is_number=True)
-    return Item(name, expr.arg, DOUBLE if _is_sum(expr) else _type(expr.arg))
+        return EncodedColumn(name, expr.arg, LONG, is_number=True)
+    return EncodedColumn(name, expr.arg, DOUBLE if _is_sum(expr) else _type(expr.arg))
 
 
 def _total(x: str, expr: typed.Aggregate) -> str:
-    """An aggregate in the words of Spark."""
+    """An aggregate as a Spark SQL expression."""
     count = f"coalesce(sum(IF({x} IS NULL, 0, {WEIGHT})), 0)"
     match expr.function:
         case typed.AggregateFunction.COUNT if is_row_count(expr):

@@ -13,16 +13,16 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import named_variables
 from omnigraph.spark.query.encode import DOUBLE, TEXT, spark_type
-from omnigraph.spark.query.frame import Driver, Rows
+from omnigraph.spark.query.frame import Driver, SparkRows
 from omnigraph.spark.query.groups import grouped
-from omnigraph.spark.query.work import WEIGHT, Encoded, Item, Pieces, unpacked
+from omnigraph.spark.query.work import WEIGHT, EncodedColumn, EncodedOutput, ResultOutput, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from omnigraph.plan.nodes import ReadPlan
     from omnigraph.plan.prepared import PlanInfo
-    from omnigraph.spark.query.rows import Query
+    from omnigraph.spark.query.rows import WorkerQuery
     from omnigraph.spark.query.searches import DriverSearches
 
 # Results that cannot have more rows come to the driver at once.
@@ -30,7 +30,7 @@ _FEW = 50_000
 
 
 class Finish:
-    """The last part of a query."""
+    """Order, groups, limit and values of a query."""
 
     def __init__(self, driver: Driver, plan: ReadPlan, info: PlanInfo) -> None:
         self._driver = driver
@@ -40,7 +40,7 @@ class Finish:
         self._types = info.schema.serialize().to_pybytes()
 
     def batches(
-        self, query: Query, rows: Rows, searches: DriverSearches
+        self, query: WorkerQuery, rows: SparkRows, searches: DriverSearches
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the result from the first on; more than are wanted may come."""
         query, rows = self._ranked(query, rows, searches)
@@ -50,49 +50,51 @@ class Finish:
             data = self._sorted(query, rows)
         else:
             data = self._few(rows).output(self._driver, query, self._pieces(), self._end)
-        for piece in self._handed_over(data):
+        for piece in self._collect(data):
             yield from unpacked(piece)
 
-    def _few(self, rows: Rows) -> Rows:
-        """As many rows as are wanted, whichever they are."""
+    def _few(self, rows: SparkRows) -> SparkRows:
+        """As many rows as the limit, whichever they are."""
         if self._end is None or rows.data is None or rows.filters:
             return rows
         return replace(rows, data=rows.data.limit(self._end))
 
-    def _pieces(self) -> Pieces:
-        return Pieces(tuple(column.expr for column in self._plan.columns), self._types)
+    def _pieces(self) -> ResultOutput:
+        return ResultOutput(tuple(column.expr for column in self._plan.columns), self._types)
 
-    def _ranked(self, query: Query, rows: Rows, searches: DriverSearches) -> tuple[Query, Rows]:
-        """Ranks are among all rows, so they are made before rows are left out."""
+    def _ranked(
+        self, query: WorkerQuery, rows: SparkRows, searches: DriverSearches
+    ) -> tuple[WorkerQuery, SparkRows]:
+        """Compute fused rankings before rows are dropped: ranks are among all rows."""
         wanted = searches.fusions()
         if not wanted:
             return query, rows
-        data = self._driver.kept(rows.numbers(self._driver, query))
-        rankings = dict(query.findings.rankings)
+        data = self._driver.checkpoint(rows.numbers(self._driver, query))
+        rankings = dict(query.search_results.rankings)
         for expr, limit in wanted.items():
             column = rows.variables[expr.primary.field.variable]
-            found = self._driver.run(data.select(column).distinct().toArrow)
-            row_ids = found[column].to_numpy().astype(np.int64)
+            rows_read = self._driver.run(data.select(column).distinct().toArrow)
+            row_ids = rows_read[column].to_numpy().astype(np.int64)
             rankings[expr] = searches.fused(expr, row_ids, limit)
-        findings = replace(query.findings, rankings=rankings)
-        return replace(query, findings=findings), Rows(rows.variables, data)
+        search_results = replace(query.search_results, rankings=rankings)
+        return replace(query, search_results=search_results), SparkRows(rows.variables, data)
 
     # -- order ---------------------------------------------------------------------------
 
-    def _sorted(self, query: Query, rows: Rows) -> DataFrame:
+    def _sorted(self, query: WorkerQuery, rows: SparkRows) -> DataFrame:
         """The rows in the order of the plan; ties by the ids of the variables."""
         items, ways = self._keys()
-        data = rows.output(self._driver, query, Encoded(tuple(items), rows.columns))
+        data = rows.output(self._driver, query, EncodedOutput(tuple(items), rows.columns))
         if isinstance(self._plan.order[0].expr, typed.Score):
-            # A search keeps what it finds.
+            # A search keeps its matches only.
             data = data.where(f"{items[0].name} IS NOT NULL")
         names = [item.name for item in items]
         data = self._ordered(data, list(zip(names, ways, strict=True)))
         left = data.select(*rows.variables.values(), WEIGHT)
-        return Rows(rows.variables, left).output(self._driver, query, self._pieces())
+        return SparkRows(rows.variables, left).output(self._driver, query, self._pieces())
 
-    def _keys(self) -> tuple[list[Item], list[bool]]:
-        """What to sort by, and whether the other way round."""
+    def _keys(self) -> tuple[list[EncodedColumn], list[bool]]:
+        """The sort keys, and whether each is descending."""
         plan = self._plan
         first = plan.order[0].expr
         keys: list[tuple[typed.TypedExpr, bool]] = []
@@ -102,16 +104,16 @@ class Finish:
             else:
                 keys.append((plan.meaning(key.expr), key.descending))
         items = [
-            Item(f"k{place}", expr, spark_type(arrow_type(expr.type)))
-            for place, (expr, _) in enumerate(keys)
+            EncodedColumn(f"k{number}", expr, spark_type(arrow_type(expr.type)))
+            for number, (expr, _) in enumerate(keys)
         ]
         ways = [descending for _, descending in keys]
         if isinstance(first, typed.Rrf):
-            items.append(Item("place", first, DOUBLE, is_place=True))
+            items.append(EncodedColumn("rank", first, DOUBLE, is_rank=True))
             ways.append(False)
-        for place, name in enumerate(named_variables(plan)):
+        for number, name in enumerate(named_variables(plan)):
             expr = typed.Column(name, typed.ID_COLUMN, typed.STRING)
-            items.append(Item(f"t{place}", expr, TEXT))
+            items.append(EncodedColumn(f"t{number}", expr, TEXT))
             ways.append(False)
         return items, ways
 
@@ -123,14 +125,14 @@ class Finish:
         data = data.orderBy(*columns)
         return data if self._end is None else data.limit(self._end)
 
-    def _groups(self, query: Query, rows: Rows) -> DataFrame:
+    def _groups(self, query: WorkerQuery, rows: SparkRows) -> DataFrame:
         plan = self._plan
         groups = grouped(self._driver, query, plan, rows)
         if plan.order:
             keys = [(f"g{number}", descending) for number, descending in plan.output_order()]
             plain = [
-                (f"g{place}", False)
-                for place, column in enumerate(plan.columns)
+                (f"g{number}", False)
+                for number, column in enumerate(plan.columns)
                 if not pa.types.is_nested(arrow_type(column.expr.type))
             ]
             groups = replace(groups, data=self._ordered(groups.data, [*keys, *plain]))
@@ -140,14 +142,14 @@ class Finish:
 
     # -- to the driver -------------------------------------------------------------------
 
-    def _handed_over(self, data: DataFrame) -> Iterator[bytes]:
-        """The pieces in their order: at once where they are few, else one after the other."""
+    def _collect(self, data: DataFrame) -> Iterator[bytes]:
+        """The batches in order: collected at once if they are few, else one by one."""
         keys = [c for c in self._plan.columns if not isinstance(c.expr, typed.Aggregate)]
         is_one = self._info.is_aggregate and not keys
         if is_one or (self._end is not None and self._end <= _FEW):
             for row in self._driver.run(data.collect):
                 yield bytes(row[0])
             return
-        pieces = self._driver.run(self._driver.kept(data).toLocalIterator)
+        pieces = self._driver.run(self._driver.checkpoint(data).toLocalIterator)
         while (piece := self._driver.run(lambda: next(pieces, None))) is not None:
             yield bytes(piece[0])

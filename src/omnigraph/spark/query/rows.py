@@ -18,10 +18,10 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.read.context import EvalContext
 from omnigraph.read.frame import Frame, Mask
-from omnigraph.read.search.text import matches
 from omnigraph.read.search.vector import Metric, distances
+from omnigraph.read.searches import match_rows, nullable, spread
 from omnigraph.read.values import keeps, values_of
-from omnigraph.spark.query.tables import Reader, reader_of
+from omnigraph.spark.query.tables import WorkerTable, worker_table
 from omnigraph.storage.tables.fragments import TableLocator
 
 Floats = npt.NDArray[np.float64]
@@ -29,39 +29,39 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """What a search found: rows in the order of their ids, scores, and places among equals."""
+    """The matches of a search, sorted by row id: scores, and ranks to break ties."""
 
     row_ids: npt.NDArray[np.int64]
     scores: Floats
-    places: Floats | None = None
+    ranks: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """What a vector search looks for."""
+    """The query vector of a search, and its metric."""
 
     values: tuple[float, ...] | None
     metric: Metric
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What the driver found out about the searches of a query."""
+class SearchResults:
+    """Results of searches that the driver computed for the workers."""
 
     rankings: Mapping[typed.TypedExpr, Ranking] = field(default_factory=dict)
     vectors: Mapping[typed.TypedExpr, Vector] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What every worker of a query is sent."""
+class WorkerQuery:
+    """What the driver sends to every worker of a query."""
 
     name: str
     tables: Mapping[str, TableLocator]
     """The table of each variable; none for a type that the snapshot does not have."""
     edges: frozenset[str]
     """Which variables are edges."""
-    findings: Findings = Findings()
+    search_results: SearchResults = SearchResults()
 
 
 class WorkerRun(EvalContext):
@@ -69,31 +69,31 @@ class WorkerRun(EvalContext):
 
     searches: _Searches
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: WorkerQuery) -> None:
         self.query = query
         self.types: Mapping[str, str] = {}
         self.searches = _Searches(self)
 
     def frame(self, rows: int, numbers: Mapping[str, Any], weights: Any = None) -> Frame:
-        """Rows of which nothing is known but who they are."""
+        """A frame of row ids, without values."""
         edges = self.query.edges
         return Frame(
             rows,
-            {name: found for name, found in numbers.items() if name not in edges},
-            {name: found for name, found in numbers.items() if name in edges},
+            {name: row_ids for name, row_ids in numbers.items() if name not in edges},
+            {name: row_ids for name, row_ids in numbers.items() if name in edges},
             weights=weights,
         )
 
-    def reader(self, variable: str) -> Reader:
-        at = self.query.tables.get(variable)
-        if at is None:
+    def table(self, variable: str) -> WorkerTable:
+        locator = self.query.tables.get(variable)
+        if locator is None:
             raise InternalError(f"${variable} has rows, but its type has no table")
-        return reader_of(self.query.name, at)
+        return worker_table(self.query.name, locator)
 
     def read_columns(
         self, frame: Frame, variable: str, names: Sequence[str]
     ) -> dict[str, pa.Array]:
-        return self.reader(variable).values(names, numbers_of(frame, variable))
+        return self.table(variable).values(names, row_ids_in(frame, variable))
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> None:
         """No codes: values are compared as they are."""
@@ -109,37 +109,30 @@ class WorkerRun(EvalContext):
         return keeps(self, frame, condition)
 
 
-def numbers_of(frame: Frame, variable: str) -> npt.NDArray[np.int64]:
+def row_ids_in(frame: Frame, variable: str) -> npt.NDArray[np.int64]:
     """The row ids of a variable."""
-    found: Any = frame.edges if variable in frame.edges else frame.nodes
-    numbers: npt.NDArray[np.int64] = found[variable]
-    return numbers
+    columns: Any = frame.edges if variable in frame.edges else frame.nodes
+    row_ids: npt.NDArray[np.int64] = columns[variable]
+    return row_ids
 
 
 class _Searches:
-    """Searches by row: texts are looked at here, rankings were made by the driver."""
+    """Searches by row: words are matched here, rankings come from the driver."""
 
     def __init__(self, run: WorkerRun) -> None:
         self._run = run
 
     def matches(self, frame: Frame, expr: typed.TextMatch, *, exact: bool) -> Any:
-        query, edits = _constant(expr.query), expr.max_edits
-        if query is None:
-            return pa.scalar(None, pa.bool_())
-        texts = self._run.column(frame, expr.field.variable, expr.field.name)
-        most = None if edits is None else int(_constant(edits))
-        found = matches(texts, expr.function, str(query), most)
-        return pa.array(found, mask=texts.is_null().to_numpy(zero_copy_only=False))
+        return match_rows(self._run, frame, expr)
 
     def distances(self, frame: Frame, expr: typed.Nearest) -> pa.Array:
-        vector = self._run.query.findings.vectors[expr]
+        vector = self._run.query.search_results.vectors[expr]
         if vector.values is None or not frame.rows:
             return pa.nulls(frame.rows, pa.float64())
         name, variable = expr.field.name, expr.field.variable
-        rows = numbers_of(frame, variable).astype(np.uint64)
-        table = self._run.reader(variable).table
-        found = distances(table, name, vector.values, rows, metric=vector.metric)
-        return pa.array(found, mask=np.isnan(found))
+        rows = row_ids_in(frame, variable).astype(np.uint64)
+        table = self._run.table(variable).table
+        return nullable(distances(table, name, vector.values, rows, metric=vector.metric))
 
     def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
         return self._spread(frame, expr, expr.field.variable)
@@ -147,26 +140,14 @@ class _Searches:
     def fused(self, frame: Frame, expr: typed.Rrf) -> pa.Array:
         return self._spread(frame, expr, expr.primary.field.variable)
 
-    def places(self, frame: Frame, expr: typed.Rrf) -> pa.Array:
-        """What comes first of rows with equal scores."""
-        return self._spread(frame, expr, expr.primary.field.variable, by_place=True)
+    def ranks(self, frame: Frame, expr: typed.Rrf) -> pa.Array:
+        """The order of rows with equal scores."""
+        return self._spread(frame, expr, expr.primary.field.variable, by_rank=True)
 
     def _spread(
-        self, frame: Frame, expr: typed.Score, variable: str, *, by_place: bool = False
+        self, frame: Frame, expr: typed.Score, variable: str, *, by_rank: bool = False
     ) -> pa.Array:
-        ranking = self._run.query.findings.rankings[expr]
-        values = ranking.places if by_place else ranking.scores
+        ranking = self._run.query.search_results.rankings[expr]
+        values = ranking.ranks if by_rank else ranking.scores
         assert values is not None
-        rows = numbers_of(frame, variable)
-        found = np.full(len(rows), np.nan)
-        if len(ranking.row_ids):
-            last = len(ranking.row_ids) - 1
-            places = np.searchsorted(ranking.row_ids, rows).clip(max=last)
-            here = ranking.row_ids[places] == rows
-            found[here] = values[places[here]]
-        return pa.array(found, mask=np.isnan(found))
-
-
-def _constant(expr: typed.TypedExpr) -> Any:
-    assert isinstance(expr, typed.Constant)
-    return expr.value
+        return spread(ranking.row_ids, values, row_ids_in(frame, variable))

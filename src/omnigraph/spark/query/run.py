@@ -1,4 +1,4 @@
-"""A bound plan on Spark: the same rows in the same order as the embedded engine gives."""
+"""Runs a bound plan on Spark: the same rows in the same order as the embedded engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from omnigraph.errors import SparkError
 from omnigraph.plan.nodes import NodeScan
 from omnigraph.read.engine import ResultWindow
 from omnigraph.read.run import Run
-from omnigraph.spark.query.frame import Driver, Rows
+from omnigraph.spark.query.frame import Driver, SparkRows
 from omnigraph.spark.query.result import Finish
-from omnigraph.spark.query.rows import Query
+from omnigraph.spark.query.rows import WorkerQuery
 from omnigraph.spark.query.searches import DriverSearches
-from omnigraph.spark.query.sources import Sources
+from omnigraph.spark.query.sources import SparkTables
 from omnigraph.spark.query.steps import Steps
-from omnigraph.spark.query.work import LABEL, WEIGHT
+from omnigraph.spark.query.tables import LABEL
+from omnigraph.spark.query.work import WEIGHT
 from omnigraph.spark.session.failures import ROWS_LOST, translated
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def execute_on_spark(
 def _in_attempts(
     engine: SparkEngine, context: QueryContext, plan: ReadPlan, info: PlanInfo, guard: ResourceGuard
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the plan; from the beginning again where an executor died with rows it kept.
+    """The rows of the plan, restarted if an executor died with checkpointed rows.
 
-    Spark repeats what an executor was doing, and cannot repeat what the rows that it kept were
-    made from. What the caller has already is passed over, which needs an order of the rows.
+    Spark repeats the tasks of a lost executor, but cannot recompute checkpointed rows. Rows that
+    the caller already has are skipped, which needs a deterministic order.
     """
     given = 0
     for attempt in range(1, _ATTEMPTS + 1):
@@ -74,7 +75,7 @@ def _in_attempts(
 
 
 def _has_order(plan: ReadPlan, info: PlanInfo) -> bool:
-    """Whether rows come in the same order however often they are computed."""
+    """Whether the order of the rows is deterministic."""
     if not plan.order:
         return False
     # Groups are not ordered by their lists.
@@ -83,7 +84,7 @@ def _has_order(plan: ReadPlan, info: PlanInfo) -> bool:
 
 
 def _translating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; what PySpark raises while a plan is made is one of our errors too."""
+    """The same batches; errors that PySpark raises while it plans are translated."""
     try:
         yield from batches
     except Exception as error:
@@ -97,21 +98,21 @@ def _rows(
     engine: SparkEngine, context: QueryContext, plan: ReadPlan, info: PlanInfo, guard: ResourceGuard
 ) -> Iterator[pa.RecordBatch]:
     driver = Driver(engine, guard)
-    # What workers keep of tables belongs to this query.
+    # Workers keep their tables for this query.
     name = uuid.uuid4().hex
-    sources = Sources(driver, context, name, plan)
-    searches = DriverSearches(Run(context, guard, info), plan)
-    tables, edges = sources.variables(info), frozenset(info.edge_types)
-    query = Query(name, tables, edges, searches.findings())
-    steps = Steps(driver, query, sources)
+    run = Run(context, guard, info)
+    tables, searches = SparkTables(driver, run, name, plan), DriverSearches(run, plan)
+    edges = frozenset(info.edge_types)
+    query = WorkerQuery(name, tables.locators(), edges, searches.search_results())
+    steps = Steps(driver, query, tables)
     rows = _nearest(driver, plan, searches)
     if rows is None:
-        rows = steps.pipeline(plan.pipeline, info.live, Rows(), weighted=info.needs_counts)
+        rows = steps.pipeline(plan.pipeline, info.live, SparkRows(), weighted=info.needs_counts)
     yield from Finish(driver, plan, info).batches(query, rows, searches)
 
 
-def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> Rows | None:
-    """The rows that a vector index found, as they would come out of the scan."""
+def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> SparkRows | None:
+    """The rows of a pure vector search, in the form of scanned rows."""
     row_ids = searches.nearest_rows()
     if row_ids is None:
         return None
@@ -120,4 +121,4 @@ def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> Rows |
     ones = np.ones(len(row_ids), np.int64)
     table = pa.table({"c0": row_ids, WEIGHT: ones})
     data = driver.run(lambda: driver.engine.session.createDataFrame(table))
-    return Rows({step.variable: "c0"}, data)
+    return SparkRows({step.variable: "c0"}, data)

@@ -1,7 +1,7 @@
-"""The searches of a query that need more than a row to be answered: asked by the driver, once.
+"""Searches that need more than one row: run by the driver, once.
 
-Scores depend on a whole table and ranks on all rows of the query, so they are found here and sent
-to the workers. Distances and the matches of words belong to a row: the workers find them.
+Scores depend on a whole table and ranks on all rows of the query, so they are computed here and
+sent to the workers. Distances and word matches depend on one row: the workers compute them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.nodes import ReadPlan
 from omnigraph.read.frame import Frame
 from omnigraph.read.search.vector import metric_of
-from omnigraph.spark.query.rows import Findings, Ranking, Vector
+from omnigraph.spark.query.rows import Ranking, SearchResults, Vector
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
@@ -30,14 +30,14 @@ RowIds = npt.NDArray[np.int64]
 
 
 class DriverSearches:
-    """Asks what the embedded engine asks, about row ids."""
+    """The searches of the embedded engine, by row id."""
 
     def __init__(self, run: Run, plan: ReadPlan) -> None:
         self._run = run
         self._plan = plan
 
-    def findings(self) -> Findings:
-        """What can be found out before there are rows."""
+    def search_results(self) -> SearchResults:
+        """The results that do not depend on the rows of the query."""
         rankings: dict[typed.TypedExpr, Ranking] = {}
         vectors: dict[typed.TypedExpr, Vector] = {}
         for expr in self._parts():
@@ -48,7 +48,7 @@ class DriverSearches:
                     vectors[expr] = Vector(self._run.searches.vector(expr), metric)
             elif isinstance(expr, typed.Bm25) and expr not in rankings:
                 rankings[expr] = self._scored(expr)
-        return Findings(rankings, vectors)
+        return SearchResults(rankings, vectors)
 
     def fusions(self) -> dict[typed.Rrf, int | None]:
         """The fused rankings of the plan, with how many of the nearest each takes."""
@@ -75,15 +75,10 @@ class DriverSearches:
                 frame.nodes[variable] = nodes.index().numbers_of_rows(rows.astype(np.uint64))
         if not len(rows):
             return Ranking(rows, np.empty(0), np.empty(0))
-        score, place = self._run.searches.order(frame, expr, limit)
-        found = score.values.is_valid().to_numpy(zero_copy_only=False)
-        return self._sent(
-            Ranking(
-                rows[found],
-                score.values.drop_null().to_numpy(),
-                place.values.drop_null().to_numpy(),
-            )
-        )
+        score, rank = self._run.searches.order(frame, expr, limit)
+        is_match = score.values.is_valid().to_numpy(zero_copy_only=False)
+        scores, ranks = score.values.drop_null(), rank.values.drop_null()
+        return self._sent(Ranking(rows[is_match], scores.to_numpy(), ranks.to_numpy()))
 
     def nearest_rows(self) -> RowIds | None:
         """The rows of a plan that is a pure vector search, by the vector index; else none."""
@@ -104,8 +99,8 @@ class DriverSearches:
     def _sent(self, ranking: Ranking) -> Ranking:
         if len(ranking.row_ids) > MOST_HITS:
             raise LimitExceeded(
-                f"a search finds {len(ranking.row_ids):,} rows, more than Spark is sent "
-                f"({MOST_HITS:,})",
+                f"a search matches {len(ranking.row_ids):,} rows; at most {MOST_HITS:,} can be "
+                "sent to Spark",
                 hint="search for rarer words, or run the query with engine='local'",
             )
         return ranking

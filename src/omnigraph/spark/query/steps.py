@@ -1,4 +1,4 @@
-"""The steps of a pipeline on frames of Spark; see ``read.run`` for what they mean."""
+"""The steps of a pipeline as operations on Spark DataFrames; see ``read.run`` for their meaning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from omnigraph.errors import InternalError
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
-from omnigraph.spark.query.frame import Driver, Rows, near
-from omnigraph.spark.query.rows import Query
-from omnigraph.spark.query.sources import Sources
-from omnigraph.spark.query.walk import Walk
-from omnigraph.spark.query.work import WEIGHT, Scan
+from omnigraph.spark.query.frame import Driver, SparkRows, broadcast_if_small
+from omnigraph.spark.query.rows import WorkerQuery
+from omnigraph.spark.query.sources import SparkTables
+from omnigraph.spark.query.traversal import SparkTraversal
+from omnigraph.spark.query.work import WEIGHT, TableScan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Steps:
     """Runs the pipeline of one query."""
 
-    def __init__(self, driver: Driver, query: Query, sources: Sources) -> None:
+    def __init__(self, driver: Driver, query: WorkerQuery, sources: SparkTables) -> None:
         self._driver = driver
         self._query = query
         self._sources = sources
@@ -33,25 +33,25 @@ class Steps:
         self,
         steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
-        rows: Rows,
+        rows: SparkRows,
         *,
         weighted: bool,
-    ) -> Rows:
+    ) -> SparkRows:
         """Run steps one after the other; ``weighted`` is whether it matters how often rows are."""
-        for place, (step, kept) in enumerate(zip(steps, live, strict=True)):
+        for number, (step, needed) in enumerate(zip(steps, live, strict=True)):
             self._driver.guard.check()
             rows = self._step(step, rows)
-            if place + 1 < len(steps):
-                rows = self._tidy(rows, kept, weighted)
+            if number + 1 < len(steps):
+                rows = self._prune(rows, needed, weighted)
         return rows
 
-    def numbers(self, rows: Rows) -> DataFrame:
+    def numbers(self, rows: SparkRows) -> DataFrame:
         return rows.numbers(self._driver, self._query)
 
     def _column(self, variable: str) -> str:
         return self._columns.setdefault(variable, f"c{len(self._columns)}")
 
-    def _step(self, step: PlanStep, rows: Rows) -> Rows:
+    def _step(self, step: PlanStep, rows: SparkRows) -> SparkRows:
         match step:
             case NodeScan():
                 return self._product(rows, self._scan(step))
@@ -66,7 +66,7 @@ class Steps:
             case _:
                 raise InternalError(f"Spark does not know {type(step).__name__}")
 
-    def _tidy(self, rows: Rows, live: frozenset[str], weighted: bool) -> Rows:
+    def _prune(self, rows: SparkRows, live: frozenset[str], weighted: bool) -> SparkRows:
         """Where one variable is left, or none, equal rows become one that counts more."""
         kept = {name: column for name, column in rows.variables.items() if name in live}
         if len(kept) == len(rows.variables) or len(kept) > 1:
@@ -75,82 +75,86 @@ class Steps:
         names = list(kept.values())
         if not weighted:
             once = data.selectExpr(*names, f"CAST(1 AS BIGINT) AS {WEIGHT}")
-            return Rows(kept, once.distinct())
+            return SparkRows(kept, once.distinct())
         total = self._driver.expr(f"coalesce(sum({WEIGHT}), 0) AS {WEIGHT}")
-        return Rows(kept, data.groupBy(*names).agg(total).where(f"{WEIGHT} > 0"))
+        return SparkRows(kept, data.groupBy(*names).agg(total).where(f"{WEIGHT} > 0"))
 
     # -- scans ---------------------------------------------------------------------------
 
-    def _scan(self, step: NodeScan) -> Rows:
+    def _scan(self, step: NodeScan) -> SparkRows:
         variables = {step.variable: self._column(step.variable)}
         source = self._sources.nodes(step.type_name)
-        if source is None or not source.at.rows:
-            return Rows(variables, self._nothing(variables))
-        pushed = tuple(each for each in step.filters if pushable(each))
-        others = tuple(each for each in step.filters if not pushable(each))
-        scan = Scan(step.variable, source.at, source.shares(pushed), pushed)
-        return Rows(variables, scan=scan, filters=others)
+        if source is None or not source.locator.rows:
+            return SparkRows(variables, self._nothing(variables))
+        pushed = tuple(condition for condition in step.filters if pushable(condition))
+        others = tuple(condition for condition in step.filters if not pushable(condition))
+        splits = source.splits_for(pushed)
+        scan = TableScan(step.variable, source.locator, splits, pushed)
+        return SparkRows(variables, scan=scan, filters=others)
 
     def _nothing(self, variables: dict[str, str]) -> DataFrame:
         names = [*variables.values(), WEIGHT]
         return self._driver.engine.session.range(0).selectExpr(*(f"id AS {n}" for n in names))
 
-    def _none(self, rows: Rows, *new: str | None) -> Rows:
+    def _none(self, rows: SparkRows, *new: str | None) -> SparkRows:
         """No row, with new variables."""
         more = {name: self._column(name) for name in new if name is not None}
         variables = {**rows.variables, **more}
-        return Rows(variables, self._nothing(variables))
+        return SparkRows(variables, self._nothing(variables))
 
-    def _product(self, rows: Rows, scanned: Rows) -> Rows:
+    def _product(self, rows: SparkRows, scanned: SparkRows) -> SparkRows:
         if rows.is_unit and not rows.filters:
             return scanned
-        size = 0 if scanned.scan is None else scanned.scan.at.rows
+        size = 0 if scanned.scan is None else scanned.scan.locator.rows
         other = self.numbers(scanned).withColumnRenamed(WEIGHT, "w2")
-        data = self.numbers(rows).crossJoin(near(other, size))
+        data = self.numbers(rows).crossJoin(broadcast_if_small(other, size))
         variables = {**rows.variables, **scanned.variables}
         both = f"{WEIGHT} * w2 AS {WEIGHT}"
-        return Rows(variables, data.selectExpr(*variables.values(), both))
+        return SparkRows(variables, data.selectExpr(*variables.values(), both))
 
     # -- along edges ---------------------------------------------------------------------
 
-    def _expand(self, step: Expand, rows: Rows) -> Rows:
-        walk = self._walk(step)
-        if walk is None:
+    def _expand(self, step: Expand, rows: SparkRows) -> SparkRows:
+        traversal = self._traversal(step)
+        if traversal is None:
             return self._none(rows, step.dst, step.edge_variable)
         src, dst = rows.variables[step.src], self._column(step.dst)
         variables = {**rows.variables, step.dst: dst}
         data = self.numbers(rows)
         if step.edge_variable is not None:
             edge = variables[step.edge_variable] = self._column(step.edge_variable)
-            data = data.join(walk.edges(src, dst, edge), [src])
-        elif walk.max_hops == 1:
-            data = data.join(walk.edges(src, dst), [src]).dropDuplicates([*variables.values()])
+            data = data.join(traversal.edges(src, dst, edge), [src])
+        elif traversal.max_hops == 1:
+            data = data.join(traversal.edges(src, dst), [src]).dropDuplicates([*variables.values()])
         else:
-            data = self._driver.kept(data)
-            data = data.join(walk.all_reached(data.select(src), src, dst), [src])
+            data = self._driver.checkpoint(data)
+            data = data.join(traversal.all_reached(data.select(src), src, dst), [src])
         data = data.where(f"{dst} >= 0").select(*variables.values(), WEIGHT)
-        found = Rows(variables, data)
+        reached = SparkRows(variables, data)
         if step.dst_filters:
-            found = self._passing(step, found, dst)
-        return found.where(step.edge_filters)
+            reached = self._passing(step, reached, dst)
+        return reached.where(step.edge_filters)
 
-    def _walk(self, step: Expand | Connect) -> Walk | None:
+    def _traversal(self, step: Expand | Connect) -> SparkTraversal | None:
         edges = self._sources.edges(step.edge_type)
-        if edges is None or not edges.rows or step.min_hops > edges.hops(step):
+        if edges is None or not edges.source.rows:
             return None
-        return Walk(self._driver, edges, step, edges.hops(step))
+        max_hops = edges.source.hops(step)
+        if step.min_hops > max_hops:
+            return None
+        return SparkTraversal(self._driver, edges, step, max_hops)
 
-    def _passing(self, step: Expand, rows: Rows, dst: str) -> Rows:
-        """The rows whose target passes the conditions of the step: judged by a scan."""
+    def _passing(self, step: Expand, rows: SparkRows, dst: str) -> SparkRows:
+        """The rows whose target is among those of a scan with the conditions of the step."""
         scanned = self._scan(NodeScan(step.dst, step.dst_type, step.dst_filters))
-        size = 0 if scanned.scan is None else scanned.scan.at.rows
+        size = 0 if scanned.scan is None else scanned.scan.locator.rows
         good = self.numbers(scanned).select(dst)
-        data = self.numbers(rows).join(near(good, size), [dst], "left_semi")
+        data = self.numbers(rows).join(broadcast_if_small(good, size), [dst], "left_semi")
         return replace(rows, data=data)
 
-    def _connect(self, step: Connect, rows: Rows) -> Rows:
-        walk = self._walk(step)
-        if walk is None:
+    def _connect(self, step: Connect, rows: SparkRows) -> SparkRows:
+        traversal = self._traversal(step)
+        if traversal is None:
             return self._none(rows, step.edge_variable)
         src, dst = rows.variables[step.src], rows.variables[step.dst]
         data = self.numbers(rows)
@@ -161,33 +165,32 @@ class Steps:
         variables = dict(rows.variables)
         if step.edge_variable is not None:
             edge = variables[step.edge_variable] = self._column(step.edge_variable)
-            data = data.join(walk.edges(src, dst, edge), [src, dst])
-        elif walk.max_hops == 1:
-            data = data.join(walk.edges(src, dst), [src, dst], "left_semi")
+            data = data.join(traversal.edges(src, dst, edge), [src, dst])
+        elif traversal.max_hops == 1:
+            data = data.join(traversal.edges(src, dst), [src, dst], "left_semi")
         else:
-            data = self._driver.kept(data)
-            pairs = walk.all_reached(data.select(src), src, dst)
+            data = self._driver.checkpoint(data)
+            pairs = traversal.all_reached(data.select(src), src, dst)
             data = data.join(pairs, [src, dst], "left_semi")
         data = data.select(*variables.values(), WEIGHT)
-        return Rows(variables, data).where(step.edge_filters)
+        return SparkRows(variables, data).where(step.edge_filters)
 
     # -- negation ------------------------------------------------------------------------
 
-    def _without(self, step: AntiJoin, rows: Rows) -> Rows:
-        """The rows for which the inner pipeline, started from them, finds nothing."""
+    def _without(self, step: AntiJoin, rows: SparkRows) -> SparkRows:
+        """The rows for which the inner pipeline yields nothing."""
         needed = used(step)
         outer = {name: column for name, column in rows.variables.items() if name in needed}
         names = list(outer.values())
         live = live_after(step.inner, frozenset(outer))
         if not names:
-            found = self.pipeline(step.inner, live, Rows(), weighted=False)
-            inner = self.numbers(found)
-            is_there = bool(self._driver.run(inner.limit(1).collect))
-            return self._none(rows) if is_there else rows
-        data = self._driver.kept(self.numbers(rows))
+            inner = self.numbers(self.pipeline(step.inner, live, SparkRows(), weighted=False))
+            has_match = bool(self._driver.run(inner.limit(1).collect))
+            return self._none(rows) if has_match else rows
+        data = self._driver.checkpoint(self.numbers(rows))
         starts = data.selectExpr(*names, f"CAST(1 AS BIGINT) AS {WEIGHT}")
         if len(names) < len(rows.variables):
             starts = starts.distinct()
-        left = self.pipeline(step.inner, live, Rows(outer, starts), weighted=False)
-        found_rows = self.numbers(left).select(*names)
-        return Rows(rows.variables, data.join(found_rows, names, "left_anti"))
+        left = self.pipeline(step.inner, live, SparkRows(outer, starts), weighted=False)
+        matched = self.numbers(left).select(*names)
+        return SparkRows(rows.variables, data.join(matched, names, "left_anti"))

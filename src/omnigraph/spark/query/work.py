@@ -1,16 +1,15 @@
-"""What a worker does in one go: read rows or take them, leave some out, and give out the others.
+"""One pass of a worker: scan or receive rows, filter them, and emit values.
 
-Scans, conditions and values are one pass over Arrow, so that a row goes through Java only where
-Spark has to bring rows together.
+Scans, conditions and values are one pass over Arrow, so that rows cross into the JVM only where
+Spark joins, groups or sorts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
@@ -18,12 +17,10 @@ from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.context import columns_read
 from omnigraph.read.frame import Frame, repeat_indices
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
-from omnigraph.spark.query.rows import Query, WorkerRun, numbers_of
-from omnigraph.spark.query.tables import ID, ROW_ID
-from omnigraph.spark.session.failures import carrying
+from omnigraph.spark.query.rows import WorkerQuery, WorkerRun, row_ids_in
+from omnigraph.spark.query.tables import ID, Splits, row_ids_of
 from omnigraph.storage.tables.fragments import TableLocator
 
-LABEL = "query"
 WEIGHT = "w"
 PIECE = "piece"
 _PIECE_ROWS = 65_536
@@ -32,36 +29,33 @@ Columns = tuple[tuple[str, str], ...]
 """Variables, each with the column of Spark that holds its row ids."""
 
 
-# -- where rows come from -------------------------------------------------------------------------
+# -- input -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """The rows of a table that conditions keep, a share of its parts for each task."""
+class TableScan:
+    """The rows of a table that conditions keep, a split of the table for each task."""
 
     variable: str
-    at: TableLocator
-    shares: tuple[tuple[int, ...] | None, ...]
-    """The parts of each task; none for the whole table."""
+    locator: TableLocator
+    splits: Splits
     pushed: tuple[typed.TypedExpr, ...] = ()
 
     def frames(
         self, run: WorkerRun, batches: Iterable[pa.RecordBatch], columns: Sequence[str]
     ) -> Iterator[Frame]:
         condition = filter_expression(typed.And(self.pushed)) if self.pushed else None
-        for batch in batches:
-            for position in batch.column(0).to_pylist():
-                parts = self.shares[position]
-                for rows in run.reader(self.variable).scan(columns, condition, parts):
-                    numbers = rows[ROW_ID].to_numpy().astype(np.int64)
-                    frame = run.frame(len(numbers), {self.variable: numbers})
-                    frame.values |= {(self.variable, name): rows[name] for name in columns}
-                    yield frame
+        table = run.table(self.variable)
+        for split in table.scan_splits(batches, self.splits, columns, condition):
+            for rows in split:
+                frame = run.frame(rows.num_rows, {self.variable: row_ids_of(rows)})
+                frame.values |= {(self.variable, name): rows[name] for name in columns}
+                yield frame
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Rows of Spark: row ids, and how often each row counts."""
+class FrameRows:
+    """Rows of a DataFrame: row ids, and the weight of each row."""
 
     columns: Columns
 
@@ -74,25 +68,25 @@ class Given:
             yield run.frame(batch.num_rows, numbers, None if (weights == 1).all() else weights)
 
 
-# -- what is made of them -------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------
 
 
-class Output(Protocol):
-    """What a worker gives out."""
+class RowOutput(Protocol):
+    """What a pass of the workers emits."""
 
     @property
     def schema(self) -> str:
-        """The columns, as Spark wants to know them."""
+        """The columns in the schema language of Spark."""
 
     def exprs(self) -> Iterator[typed.TypedExpr]:
-        """What is asked of the rows."""
+        """The expressions it evaluates."""
 
     def batches(self, run: WorkerRun, frame: Frame) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """Who the rows are."""
+class RowIdOutput:
+    """The row ids of the variables."""
 
     columns: Columns
 
@@ -104,13 +98,13 @@ class Numbers:
         yield from ()
 
     def batches(self, run: WorkerRun, frame: Frame) -> Iterator[pa.RecordBatch]:
-        arrays = [pa.array(numbers_of(frame, name)) for name, _ in self.columns]
+        arrays = [pa.array(row_ids_in(frame, name)) for name, _ in self.columns]
         names = [column for _, column in self.columns]
         yield pa.record_batch([*arrays, pa.array(frame.counts())], [*names, WEIGHT])
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class EncodedColumn:
     """A value for Spark to sort, group or add up: under a name, in one of its types."""
 
     name: str
@@ -118,33 +112,33 @@ class Item:
     type: str
     is_number: bool = False
     """Whether it is the row id of a variable."""
-    is_place: bool = False
-    """Whether it is the place in a fused ranking rather than its score."""
+    is_rank: bool = False
+    """Whether it is the rank in a fused ranking rather than its score."""
 
     def array(self, run: WorkerRun, frame: Frame, *, as_sum: bool) -> pa.Array:
         if self.is_number:
             assert isinstance(self.expr, typed.Entity)
-            return pa.array(numbers_of(frame, self.expr.variable))
-        if self.is_place:
+            return pa.array(row_ids_in(frame, self.expr.variable))
+        if self.is_rank:
             assert isinstance(self.expr, typed.Rrf)
-            return run.searches.places(frame, self.expr)
+            return run.searches.ranks(frame, self.expr)
         values = run.values(frame, self.expr)
         return as_double(values) if as_sum else encoded(values)
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """Values for Spark, beside who the rows are."""
+class EncodedOutput:
+    """Values for Spark, with the row ids of the variables."""
 
-    items: tuple[Item, ...]
+    items: tuple[EncodedColumn, ...]
     columns: Columns = ()
     sums: frozenset[str] = frozenset()
-    """Which items are to be added up."""
+    """Which columns are summed."""
 
     @property
     def schema(self) -> str:
         own = [f"{item.name} {item.type}" for item in self.items]
-        return ", ".join([*own, Numbers(self.columns).schema])
+        return ", ".join([*own, RowIdOutput(self.columns).schema])
 
     def exprs(self) -> Iterator[typed.TypedExpr]:
         for item in self.items:
@@ -157,14 +151,14 @@ class Encoded:
             item.array(run, frame, as_sum=item.name in self.sums).cast(ARROW[item.type])
             for item in self.items
         ]
-        (own,) = Numbers(self.columns).batches(run, frame)
+        (own,) = RowIdOutput(self.columns).batches(run, frame)
         names = [item.name for item in self.items]
         yield pa.record_batch([*arrays, *own.columns], [*names, *own.schema.names])
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Rows of the result, each batch as one value: Spark hands them over as they are."""
+class ResultOutput:
+    """Rows of the result, each batch as one serialized value that Spark does not interpret."""
 
     returned: tuple[typed.TypedExpr, ...]
     types: bytes
@@ -208,21 +202,12 @@ def unpacked(piece: bytes) -> Iterator[pa.RecordBatch]:
 class RowWork:
     """One pass of a worker."""
 
-    query: Query
-    source: Scan | Given
+    query: WorkerQuery
+    source: TableScan | FrameRows
     filters: tuple[typed.TypedExpr, ...]
-    output: Output
+    output: RowOutput
     most: int | None = None
-    """How many rows are enough."""
-
-    def function(self) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """For ``mapInArrow``."""
-        work = self
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return work.run(batches)
-
-        return carrying(run, LABEL)
+    """The most rows to emit."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run = WorkerRun(self.query)
@@ -239,32 +224,24 @@ class RowWork:
                 return
 
     def _columns(self) -> list[str]:
-        """What a scan reads at once of what is asked for later."""
-        if isinstance(self.source, Given):
+        """The columns that a scan reads along with the rows."""
+        if isinstance(self.source, FrameRows):
             return []
         exprs = (*self.filters, *self.output.exprs())
         return sorted({name for expr in exprs for _, name in columns_read(expr, searched=True)})
 
 
-# -- groups that are through ----------------------------------------------------------------------
+# -- finished groups ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """From groups as Spark has them to rows of the result."""
+    """Decodes groups to rows of the result."""
 
-    query: Query
+    query: WorkerQuery
     columns: tuple[tuple[str, str | None], ...]
     """The column of Spark for each of the result; with the variable whose row id it holds."""
     types: bytes
-
-    def function(self) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        work = self
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return work.run(batches)
-
-        return carrying(run, LABEL)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = pa.ipc.read_schema(pa.py_buffer(self.types))
@@ -276,6 +253,5 @@ class Decode:
                 if variable is None:
                     arrays.append(decoded(values, wanted.type))
                 else:
-                    found = run.reader(variable).values([ID], values.to_numpy())
-                    arrays.append(found[ID])
+                    arrays.append(run.table(variable).values([ID], values.to_numpy())[ID])
             yield packed(pa.RecordBatch.from_arrays(arrays, schema=schema))
