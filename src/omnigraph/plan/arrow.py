@@ -145,19 +145,19 @@ class ArrowVisitor(typed.Visitor[Any]):
             return self._constant(_NULL)
         assert isinstance(expr.options.value, tuple)
         item = self._operand(expr.item)
-        known = tuple(value for value in expr.options.value if value is not None)
+        values = tuple(value for value in expr.options.value if value is not None)
         # A set of values keeps the two zeros apart, a comparison does not.
-        zeros = (0.0, -0.0) if expr.item.type.scalar.is_float and 0.0 in known else ()
-        options = arrow_array((*known, *zeros), expr.options.type.element)
-        found = pc.is_in(item, value_set=options)
+        zeros = (0.0, -0.0) if expr.item.type.scalar.is_float and 0.0 in values else ()
+        options = arrow_array((*values, *zeros), expr.options.type.element)
+        is_member = pc.is_in(item, value_set=options)
         if not self._exact:
-            return found
-        if len(known) < len(expr.options.value):
-            found = call("or_kleene", found, self._constant(_NULL))
+            return is_member
+        if len(values) < len(expr.options.value):
+            is_member = call("or_kleene", is_member, self._constant(_NULL))
         if not expr.item.type.nullable:
-            return found
+            return is_member
         # `item < item` is null for a null item and false for every other, NaN included.
-        return call("or_kleene", found, call("less", item, item))
+        return call("or_kleene", is_member, call("less", item, item))
 
     def _in_list_column(self, expr: typed.Membership) -> Any:
         item = expr.item

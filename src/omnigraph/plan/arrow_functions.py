@@ -92,10 +92,10 @@ def _by_row(test: Callable[[str, str], bool]) -> Callable[..., pa.Array]:
     def run(context: Any, text: Any, pattern: Any) -> pa.Array:
         texts = _as_array(text, context.batch_length).to_pylist()
         patterns = _as_array(pattern, context.batch_length).to_pylist()
-        found = [
+        results = [
             None if a is None or b is None else test(a, b)
             for a, b in zip(texts, patterns, strict=True)
         ]
-        return pa.array(found, pa.bool_())
+        return pa.array(results, pa.bool_())
 
     return run

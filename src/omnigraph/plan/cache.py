@@ -1,4 +1,4 @@
-"""Plans of query texts, kept: a repeated call pays for its parameters and execution only."""
+"""The cache of compiled queries: a repeated call pays for its parameters and execution only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.texts import source_of
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.prepared import PreparedQuery
 
-_KEPT = 256
+_MOST = 256
 
 
 class CompiledQueries:
@@ -26,10 +26,10 @@ class CompiledQueries:
 
     def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> PreparedQuery:
         """The plan of a query that reads."""
-        found = self._plan(catalog, text, name, Expect.READ)
-        if not isinstance(found, PreparedQuery):
+        plan = self._plan(catalog, text, name, Expect.READ)
+        if not isinstance(plan, PreparedQuery):
             raise InternalError("a read compiled to something else")
-        return found
+        return plan
 
     def any(
         self, catalog: Catalog, text: str | PathLike[str], name: str | None
@@ -52,14 +52,14 @@ class CompiledQueries:
         source = source_of(text, "<query>")
         key = (catalog.schema_hash, source.text, name, expect.value)
         with self._lock:
-            found = self._plans.get(key)
-            if found is not None:
+            cached = self._plans.get(key)
+            if cached is not None:
                 self._plans.move_to_end(key)
-                return found
+                return cached
         compiled = compile_query(catalog, source, name, expect=expect)
         plan = PreparedQuery.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
         with self._lock:
             self._plans[key] = plan
-            while len(self._plans) > _KEPT:
+            while len(self._plans) > _MOST:
                 self._plans.popitem(last=False)
         return plan

@@ -1,4 +1,4 @@
-"""Which variables are still asked for after each step of a pipeline."""
+"""Liveness: which variables are needed after each step of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def needs_counts(plan: ReadPlan) -> bool:
     aggregates = [c.expr for c in plan.columns if isinstance(c.expr, typed.Aggregate)]
     if not aggregates:
         return True
-    return not all(each.distinct or each.function in SET_FUNCTIONS for each in aggregates)
+    return not all(a.distinct or a.function in SET_FUNCTIONS for a in aggregates)
 
 
 def final_variables(plan: ReadPlan) -> frozenset[str]:
-    """The variables that are asked for when the pipeline is through."""
+    """The variables that are needed after the last step."""
     names = {name for column in plan.columns for name in typed.variables(column.expr)}
     for key in plan.order:
         names |= typed.variables(key.expr)
     if plan.order and not is_aggregate(plan) and not plan.distinct:
-        # Rows that the keys leave equal are told apart by the ids of all their variables.
+        # Ties are broken by the ids of all named variables.
         names |= set(named_variables(plan))
     if not is_aggregate(plan):
         return frozenset(names)
-    # How many rows there are is all that `count($v)` asks for.
+    # `count($v)` needs only the number of rows.
     counted = {
         column.expr.arg.variable
         for column in plan.columns
@@ -67,13 +67,13 @@ def is_row_count(expr: typed.Aggregate) -> bool:
 
 
 def bound(steps: Sequence[PlanStep]) -> Iterator[str]:
-    """Every variable that a pipeline brings in."""
+    """Every variable that a pipeline binds."""
     for step in steps:
         yield from step.introduced()
 
 
 def used(step: PlanStep) -> frozenset[str]:
-    """The variables that a step needs to be there."""
+    """The variables that a step needs."""
     if isinstance(step, AntiJoin):
         inside = {name for inner in step.inner for name in used(inner)}
         return frozenset(inside | set(step.outer)) - set(bound(step.inner))
@@ -87,7 +87,7 @@ def used(step: PlanStep) -> frozenset[str]:
 
 
 def live_after(steps: Sequence[PlanStep], final: frozenset[str]) -> list[frozenset[str]]:
-    """For each step, the variables that something behind it needs."""
+    """For each step, the variables that later steps need."""
     result: list[frozenset[str]] = []
     live = final
     for step in reversed(steps):

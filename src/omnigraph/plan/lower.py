@@ -102,8 +102,8 @@ class _Lowering:
     ) -> None:
         """Place every hop of a component; one of its variables is bound."""
         ends = [(hop.src, hop.dst) for hop in hops]
-        known = [name for pair in ends for name in pair if name in bound]
-        for position in sweep_order(ends, known):
+        starts = [name for pair in ends for name in pair if name in bound]
+        for position in sweep_order(ends, starts):
             hop = hops[position]
             if hop.src in bound and hop.dst in bound:
                 steps += self._closing(hop)
@@ -187,16 +187,16 @@ def _components(pattern: Pattern) -> list[_Component]:
     groups = DisjointSets()
     for hop in pattern.hops:
         groups.union((hop.src, hop.dst))
-    found: dict[str, _Component] = {}
+    components: dict[str, _Component] = {}
     for node in pattern.nodes:
-        component = found.setdefault(groups.find(node.variable), _Component())
+        component = components.setdefault(groups.find(node.variable), _Component())
         component.nodes.append(node)
         component.variables.add(node.variable)
     for hop in pattern.hops:
-        component = found.setdefault(groups.find(hop.src), _Component())
+        component = components.setdefault(groups.find(hop.src), _Component())
         component.hops.append(hop)
         component.variables.update((hop.src, hop.dst))
-    return list(found.values())
+    return list(components.values())
 
 
 def _root(component: _Component, outer: frozenset[str]) -> tuple[str, str] | None:

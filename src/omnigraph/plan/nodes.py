@@ -2,7 +2,7 @@
 
 A read is a pipeline of operations over a growing table of variables, then columns, order and
 limit. Operations hold typed expressions and names, never text that would have to be parsed again.
-A new kind of operation is a new class here, with its entry in lowering, explain and each engine.
+A new operation is a new class here, with its case in lowering, explain and each engine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PlanStep(ABC):
 
     @abstractmethod
     def introduced(self) -> tuple[str, ...]:
-        """The variables that the step brings in."""
+        """The variables that the step binds."""
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         """The same step with its inner pipeline rewritten, if it has one."""

@@ -1,8 +1,8 @@
-"""What is worked out once for a compiled read, so that a repeated call pays only for its values.
+"""What is computed once for a compiled read, so that a repeated call pays only for its parameters.
 
-Nothing here depends on parameters: which variables each step still needs, the columns of the
-result, conditions on a key as conditions on the id that it is stored as, constants in the types of
-their columns.
+Nothing here depends on parameters: the variables that each step still needs, the columns of the
+result, conditions on a key rewritten to the id that stores it, constants in the types of their
+columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlanInfo:
     schema: pa.Schema
     """The columns of the result."""
     live: tuple[frozenset[str], ...]
-    """For each step the variables that something behind it needs."""
+    """The variables that are needed after each step."""
     types: Mapping[str, str]
     edge_types: Mapping[str, str]
     """Which type each variable has."""
@@ -39,16 +39,16 @@ class PlanInfo:
     needs_counts: bool
     """Whether it matters how often a row occurs."""
     streams: bool
-    """Whether rows can be given out before all of them are known."""
+    """Whether rows can be returned before all of them are computed."""
     has_search: bool
     scanned: tuple[str, ...]
-    """What to read of the rows of a plan that only scans one type."""
+    """The columns to read for a plan that only scans one type."""
 
     @classmethod
     def of(cls, plan: ReadPlan) -> PlanInfo:
         types: dict[str, str] = {}
         edge_types: dict[str, str] = {}
-        _learn(plan.pipeline, types, edge_types)
+        _collect_types(plan.pipeline, types, edge_types)
         fused = any(isinstance(p, typed.Rrf) for c in plan.columns for p in typed.walk(c.expr))
         return cls(
             pa.schema([arrow_field(c.name, c.expr.type) for c in plan.columns]),
@@ -63,7 +63,9 @@ class PlanInfo:
         )
 
 
-def _learn(steps: Sequence[PlanStep], types: dict[str, str], edge_types: dict[str, str]) -> None:
+def _collect_types(
+    steps: Sequence[PlanStep], types: dict[str, str], edge_types: dict[str, str]
+) -> None:
     for step in steps:
         match step:
             case NodeScan():
@@ -71,13 +73,13 @@ def _learn(steps: Sequence[PlanStep], types: dict[str, str], edge_types: dict[st
             case Expand():
                 types[step.dst] = step.dst_type
             case AntiJoin():
-                _learn(step.inner, types, edge_types)
+                _collect_types(step.inner, types, edge_types)
         if isinstance(step, Expand | Connect) and step.edge_variable is not None:
             edge_types[step.edge_variable] = step.edge_type
 
 
 def _scanned(plan: ReadPlan) -> set[str]:
-    """Of the rows that a limit leaves out nothing is read but what orders them."""
+    """The scanned columns; for rows that a limit may drop only the sort keys."""
     picks = plan.order and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
     exprs = [] if picks else [column.expr for column in plan.columns]
     exprs += [plan.meaning(key.expr) for key in plan.order]
@@ -86,12 +88,12 @@ def _scanned(plan: ReadPlan) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
-    """A compiled read with its info."""
+    """A compiled read, ready to bind."""
 
     plan: ReadPlan
-    """As it was compiled: what explain shows."""
+    """As compiled; shown by explain."""
     ready: ReadPlan
-    """As it is run, but for its parameters."""
+    """As executed, except for its parameters."""
     info: PlanInfo
     open_steps: tuple[int, ...]
     """The steps with parameters."""
@@ -126,20 +128,20 @@ def _is_open(expr: typed.TypedExpr) -> bool:
 
 
 def _by_id(step: PlanStep, catalog: Catalog) -> PlanStep:
-    """A scan whose conditions on a text key ask for the id, which is always indexed."""
+    """Rewrite conditions on a text key to the id, which is always indexed."""
     if not isinstance(step, NodeScan):
-        return step.map_inner(lambda inner: tuple(_by_id(each, catalog) for each in inner))
-    kind = catalog.node(step.type_name)
-    if kind is None or len(kind.key) != 1:
+        return step.map_inner(lambda inner: tuple(_by_id(s, catalog) for s in inner))
+    node_type = catalog.node(step.type_name)
+    if node_type is None or len(node_type.key) != 1:
         return step
-    (key,) = kind.key
-    if kind.properties[key].type.scalar is not Scalar.STRING:
+    (key,) = node_type.key
+    if node_type.properties[key].type.scalar is not Scalar.STRING:
         return step
 
     def change(expr: typed.TypedExpr) -> typed.TypedExpr:
         if isinstance(expr, typed.Column) and expr.name == key:
             return typed.Column(expr.variable, typed.ID_COLUMN, expr.type)
-        # What is searched has an index of its own.
+        # Searched columns have indexes of their own.
         return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, change)
 
     return step.map_exprs(change)

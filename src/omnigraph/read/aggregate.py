@@ -1,4 +1,4 @@
-"""Groups: which rows are equal in the columns that are not aggregated, and their aggregates."""
+"""Grouping and aggregation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
 Ints = npt.NDArray[np.int64]
-# Up to so many flags a count of different values keeps one for each (group, value).
+# Up to so many (group, value) pairs, a distinct count uses one flag for each.
 _MOST_FLAGS = 64_000_000
 
 
@@ -50,10 +50,10 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
 
 
 def _key_codes(run: Run, frame: Frame, expr: typed.TypedExpr) -> tuple[Ints, int]:
-    """Numbers for the different values of a column to group by."""
-    known = run.codes(frame, expr)
-    if known is not None:
-        return known.codes.astype(np.int64), max(known.size, 1)
+    """Codes of the distinct values of a grouping column."""
+    dictionary = run.codes(frame, expr)
+    if dictionary is not None:
+        return dictionary.codes.astype(np.int64), max(dictionary.size, 1)
     if isinstance(expr, typed.Entity) and expr.variable in frame.nodes:
         numbers = frame.nodes[expr.variable].astype(np.int64)
         return numbers, int(numbers.max()) + 1 if len(numbers) else 1
@@ -95,26 +95,27 @@ def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 def _first(first_of: Ints, codes: Ints) -> None:
-    """The first row of each code: of several assignments to one place the last one stays."""
+    """The first row of each code: of several assignments to an index the last one wins."""
     rows = len(codes)
     first_of[codes[::-1]] = np.arange(rows - 1, -1, -1)
 
 
 def _codes(column: pa.Array) -> tuple[Ints, int]:
-    """Numbers for the different values of a column; null is a value of its own."""
+    """Codes of the distinct values of a column; null has a code of its own."""
     if pa.types.is_floating(column.type):
         column = _plain_floats(column)
     if pa.types.is_nested(column.type):
-        known: dict[Any, int] = {}
+        numbers: dict[Any, int] = {}
         texts = [repr(value) for value in column.to_pylist()]
-        return np.array([known.setdefault(t, len(known)) for t in texts], np.int64), len(known) or 1
+        codes = np.array([numbers.setdefault(t, len(numbers)) for t in texts], np.int64)
+        return codes, len(numbers) or 1
     encoded = pc.dictionary_encode(column, null_encoding="encode")
-    codes: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, max(len(encoded.dictionary), 1)
 
 
 def _plain_floats(column: pa.Array) -> pa.Array:
-    """One zero and one NaN: they are the same value to everybody who groups by them."""
+    """Floats with one zero and one NaN, which group as one value each."""
     column = pc.add(column, pa.scalar(0, column.type))
     return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
 
@@ -164,13 +165,13 @@ def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: i
 
 
 def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
-    """How many different nodes each group has."""
+    """The number of distinct nodes of each group."""
     nodes = int(numbers.max()) + 1 if len(numbers) else 1
     if count * nodes <= _MOST_FLAGS:
         seen = np.zeros(count * nodes, bool)
         seen[groups * nodes + numbers] = True
-        found: Ints = seen.reshape(count, nodes).sum(axis=1)
-        return found
+        counts: Ints = seen.reshape(count, nodes).sum(axis=1)
+        return counts
     pairs = distinct((groups << 32) | numbers)
     return np.bincount(pairs >> 32, minlength=count)
 
@@ -178,7 +179,7 @@ def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
 def _different_nodes(
     frame: Frame, arg: typed.TypedExpr, groups: Ints, count: int
 ) -> tuple[Frame, Ints]:
-    """For what only asks which values a group has: each node of it once, with its group."""
+    """Each node of a group once, for aggregates over distinct values."""
     if not isinstance(arg, typed.Column) or arg.variable not in frame.nodes:
         return frame, groups
     numbers = frame.nodes[arg.variable]
@@ -195,7 +196,7 @@ def _different_nodes(
 def _different(
     values: pa.Array, valid: npt.NDArray[np.bool_], groups: Ints
 ) -> tuple[pa.Array, Ints, None]:
-    """The different values of each group, with their groups."""
+    """The distinct values of each group, with their groups."""
     values, groups = values.filter(pa.array(valid)), groups[valid]
     codes, size = _codes(values)
     _, first = np.unique(groups * size + codes, return_index=True)
@@ -211,14 +212,14 @@ def _extreme(
     expr: typed.Aggregate,
 ) -> pa.Array:
     """The smallest or greatest value of each group."""
-    places = np.flatnonzero(valid)
-    there, own = values.take(pa.array(places)), groups[places]
+    indices = np.flatnonzero(valid)
+    present, own = values.take(pa.array(indices)), groups[indices]
     is_max = expr.function is typed.AggregateFunction.MAX
-    order = sort_indices([SortColumn(pa.array(own)), SortColumn(there, is_max)], run.guard.check)
+    order = sort_indices([SortColumn(pa.array(own)), SortColumn(present, is_max)], run.guard.check)
     sorted_groups = own[order]
     first = np.ones(len(order), bool)
     first[1:] = sorted_groups[1:] != sorted_groups[:-1]
     best = np.full(count, -1, np.int64)
     best[sorted_groups[first]] = order[first]
-    result = there.take(pa.array(best, mask=best < 0))
+    result = present.take(pa.array(best, mask=best < 0))
     return result.cast(arrow_type(expr.type)) if result.type != arrow_type(expr.type) else result

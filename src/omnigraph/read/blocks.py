@@ -218,5 +218,5 @@ class Memo:
         if len(new):
             self._yes[new] = ask(new)
             self._answered[new] = True
-        answers: Mask = self._yes[numbers]
-        return answers
+        result: Mask = self._yes[numbers]
+        return result

@@ -18,9 +18,9 @@ _KEPT = 0.1
 
 def estimates(run: Run, plan: ReadPlan) -> list[dict[str, Any]]:
     """For each step how many rows are expected, and what would be chosen why."""
-    found, _ = _steps(run, plan.pipeline, 1.0)
+    notes, _ = _steps(run, plan.pipeline, 1.0)
     searches = [key.expr for key in plan.order] + [column.expr for column in plan.columns]
-    return [*found, *(note for expr in searches for note in _searches(run, expr))]
+    return [*notes, *(note for expr in searches for note in _searches(run, expr))]
 
 
 def _steps(run: Run, steps: Sequence[PlanStep], rows: float) -> tuple[list[dict[str, Any]], float]:
@@ -93,7 +93,7 @@ def _walk(
 
 def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
     """Which index each search would use, and how much of the table it covers."""
-    found = []
+    notes = []
     for part in typed.walk(expr):
         if isinstance(part, typed.TextMatch | typed.Bm25 | typed.Nearest):
             column = part.field
@@ -110,8 +110,8 @@ def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
                 note["complete"] = index.complete
                 if isinstance(part, typed.Bm25):
                     note["scores"] = "by the statistics of the covered part"
-            found.append(note)
-    return found
+            notes.append(note)
+    return notes
 
 
 def _function(search: typed.TextMatch | typed.Bm25 | typed.Nearest) -> str:

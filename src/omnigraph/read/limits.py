@@ -1,4 +1,4 @@
-"""How much a query may take: time, memory, rows, and somebody's patience."""
+"""The limits of a query: time, memory, rows, and cancellation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout
 from omnigraph.read.gate import GATE
 
 MEMORY = 1 << 30
-"""What the intermediate rows of one query may take unless the caller says otherwise."""
+"""The default limit for the intermediate rows of one query, in bytes."""
 
 Check = Callable[[], None]
-"""Raises when a query has to end; called where work that takes long can be left."""
+"""Raises when a query has to end; called regularly during long work."""
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def _now() -> float:
 
 
 def unlimited() -> None:
-    """The check of work that nobody limits."""
+    """The check of work without limits."""
 
 
 class Cancel:
@@ -41,7 +41,7 @@ class Cancel:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """End the queries that were given this, as soon as they can be left."""
+        """End the queries that were given this object, at their next check."""
         self._event.set()
 
     @property
@@ -51,9 +51,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query may take at most; none means no limit.
+    """The limits of one query; none means no limit.
 
-    The time counts from here on: reading the text and the parameters is part of it.
+    The time counts from here on: parsing the text and the parameters is part of it.
     """
 
     timeout: float | None = None
@@ -72,13 +72,13 @@ class Limits:
 
 
 class ResourceGuard:
-    """The limits of one query while it runs."""
+    """Enforces the limits of one query while it runs."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._end = None if limits.timeout is None else limits.started + limits.timeout
         self.peak = 0
-        """The most bytes that the intermediate rows took at once."""
+        """The largest size of the intermediate rows, in bytes."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -104,7 +104,7 @@ class ResourceGuard:
             yield item
 
     def hold(self, size: int) -> None:
-        """Raise when so many bytes of intermediate rows are too many; called before they exist."""
+        """Raise when intermediate rows would need too much memory; called before they exist."""
         self.peak = max(self.peak, size)
         most = self._limits.max_memory
         if most is not None and size > most:

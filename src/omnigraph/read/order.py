@@ -16,9 +16,9 @@ from omnigraph.read.limits import Check, unlimited
 Ints = npt.NDArray[np.int64]
 
 
-# Of fewer rows than this times those that are wanted, all are sorted at once.
+# With fewer than so many times the wanted rows, all rows are sorted.
 _WORTH_IT = 4
-# So many rows are sorted key by key.
+# From so many rows on, rows are sorted key by key.
 _MANY = 1 << 17
 
 
@@ -33,23 +33,23 @@ class SortColumn(NamedTuple):
 
 
 def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:
-    """The places of the rows in the order of several keys; equal rows stay as they were.
+    """The indices of the rows in the order of several keys; the sort is stable.
 
     ``check`` runs before each key where there are many rows.
     """
     columns = [SortColumn(c, key.descending) for key in keys for c in _comparable(key.values)]
     if len(columns[0].values) >= _MANY:
-        return _one_after_the_other(columns, check)
+        return _sort_by_key(columns, check)
     names = [str(number) for number in range(len(columns))]
     ways = ["descending" if column.descending else "ascending" for column in columns]
     table = pa.Table.from_arrays([column.values for column in columns], names)
     order = pc.sort_indices(table, sort_keys=list(zip(names, ways, strict=True)))
-    found: Ints = order.to_numpy().astype(np.int64)
-    return found
+    indices: Ints = order.to_numpy().astype(np.int64)
+    return indices
 
 
-def _one_after_the_other(columns: Sequence[SortColumn], check: Check) -> Ints:
-    """By the last key first: each sort keeps the order of those before it among equal rows."""
+def _sort_by_key(columns: Sequence[SortColumn], check: Check) -> Ints:
+    """Sort by the last key first: every stable sort keeps the order of those before it."""
     order: Ints = np.arange(len(columns[0].values), dtype=np.int64)
     for column in reversed(columns):
         check()
@@ -62,19 +62,19 @@ def _one_after_the_other(columns: Sequence[SortColumn], check: Check) -> Ints:
 
 
 def _ranks(values: pa.Array) -> npt.NDArray[Any]:
-    """Numbers in the order of values; of texts only the different ones are compared."""
+    """Numbers in the order of values; of texts only the distinct ones are compared."""
     if _is_plain_number(values.type):
         return _as_numbers(values)
     encoded = values.dictionary_encode()
-    places = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.empty(len(places), np.int32)
-    ranks[places] = np.arange(len(places), dtype=np.int32)
-    found: npt.NDArray[Any] = ranks[encoded.indices.to_numpy()]
-    return found
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(order), np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    codes: npt.NDArray[Any] = ranks[encoded.indices.to_numpy()]
+    return codes
 
 
 def _comparable(values: pa.Array) -> list[pa.Array]:
-    """Columns that sort as one: whether there is a value, whether it is a number, the value."""
+    """Columns that together sort as the values: is valid, is NaN, value."""
     columns = []
     if values.null_count:
         columns.append(values.is_valid().cast(pa.uint8()))
@@ -91,22 +91,22 @@ def _comparable(values: pa.Array) -> list[pa.Array]:
     return [*columns, values]
 
 
-def _any_value(kind: pa.DataType) -> pa.Scalar:
-    if pa.types.is_string(kind):
+def _any_value(type_: pa.DataType) -> pa.Scalar:
+    if pa.types.is_string(type_):
         return pa.scalar("")
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(type_):
         return pa.scalar(False)
-    return pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_date(kind) else _epoch(kind)
+    return pa.scalar(0, pa.int64()).cast(type_) if not pa.types.is_date(type_) else _epoch(type_)
 
 
-def _epoch(kind: pa.DataType) -> pa.Scalar:
-    return pa.array([0], date_width(kind)).view(kind)[0]
+def _epoch(type_: pa.DataType) -> pa.Scalar:
+    return pa.array([0], date_width(type_)).view(type_)[0]
 
 
 def first_candidates(key: SortColumn, count: int) -> Ints | None:
-    """Places among which the first rows by a key are, ties included; none when all may be.
+    """The indices of rows that can be among the first by a key, ties included; none if all can.
 
-    One look at the values instead of sorting all of them.
+    A partition instead of a sort.
     """
     values = key.values
     rows = len(values)
@@ -130,8 +130,8 @@ def first_candidates(key: SortColumn, count: int) -> Ints | None:
     return np.flatnonzero(~valid | (numbers <= limit))
 
 
-def _is_plain_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date(kind))
+def _is_plain_number(type_: pa.DataType) -> bool:
+    return any(is_(type_) for is_ in (pa.types.is_integer, pa.types.is_floating, pa.types.is_date))
 
 
 def _as_numbers(values: pa.Array) -> npt.NDArray[Any]:

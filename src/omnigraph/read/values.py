@@ -73,17 +73,17 @@ def values_of(context: EvalContext, frame: Frame, expr: typed.TypedExpr) -> pa.A
 
 def keeps(context: EvalContext, frame: Frame, condition: typed.TypedExpr) -> Mask:
     """For which rows a condition is true."""
-    found = _Values(context, frame, exact=False).visit(condition)
-    if isinstance(found, pa.Scalar):
-        return np.full(frame.rows, found.as_py() is True)
-    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+    truth = _Values(context, frame, exact=False).visit(condition)
+    if isinstance(truth, pa.Scalar):
+        return np.full(frame.rows, truth.as_py() is True)
+    mask: Mask = truth.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _whole(found: Any, rows: int, expr: typed.TypedExpr) -> pa.Array:
-    if isinstance(found, pa.Scalar):
-        return pa.repeat(found, rows)
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
+def _whole(values: Any, rows: int, expr: typed.TypedExpr) -> pa.Array:
+    if isinstance(values, pa.Scalar):
+        return pa.repeat(values, rows)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
     target = arrow_type(expr.type)
-    return found if found.type == target else found.cast(target)
+    return values if values.type == target else values.cast(target)

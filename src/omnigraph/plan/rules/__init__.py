@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from omnigraph.plan.nodes import Plan
 from omnigraph.plan.rules.close_cycles import close_cycles
-from omnigraph.plan.rules.place_filters import place_filters
+from omnigraph.plan.rules.hoist_filters import hoist_filters
 from omnigraph.plan.rules.push_filters import push_filters
 from omnigraph.plan.rules.simplify import simplify
 
 Rule = Callable[[Plan], Plan]
 
-RULES: tuple[Rule, ...] = (simplify, close_cycles, push_filters, place_filters)
+RULES: tuple[Rule, ...] = (simplify, close_cycles, push_filters, hoist_filters)
 
 
 def optimize(plan: Plan) -> Plan:

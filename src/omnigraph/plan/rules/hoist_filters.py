@@ -1,7 +1,7 @@
-"""Ask a condition over several variables as soon as the last of them is there.
+"""Evaluate a condition over several variables as soon as the last of them is bound.
 
-Lowering puts conditions at the end of their block. Asked earlier, they spare the steps between
-the rows that they would drop anyway.
+Lowering puts conditions at the end of their block. Evaluated earlier, they drop rows before the
+steps in between run on them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Plan, PlanStep, ReadPlan, RowFilter
 
 
-def place_filters(plan: Plan) -> Plan:
-    """Move the conditions of every block of a read forward."""
+def hoist_filters(plan: Plan) -> Plan:
+    """Move the conditions of every block of a read to the front."""
     if not isinstance(plan, ReadPlan):
         return plan
-    return replace(plan, pipeline=_place(plan.pipeline))
+    return replace(plan, pipeline=_hoist(plan.pipeline))
 
 
-def _place(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
-    others = [step.map_inner(_place) for step in steps if not isinstance(step, RowFilter)]
+def _hoist(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+    others = [step.map_inner(_hoist) for step in steps if not isinstance(step, RowFilter)]
     filters = [step for step in steps if isinstance(step, RowFilter)]
-    homes = {name: place for place, step in enumerate(others) for name in step.introduced()}
-    # What is bound outside of a block is there before its first step.
+    homes = {name: index for index, step in enumerate(others) for name in step.introduced()}
+    # Variables of the outer block are bound before the first step.
     waiting: dict[int, list[PlanStep]] = {}
     for step in filters:
         names = typed.variables(step.condition)
-        place = max((homes.get(name, -1) for name in names), default=-1)
-        waiting.setdefault(place, []).append(step)
-    placed = waiting.get(-1, [])
-    for place, other in enumerate(others):
-        placed = [*placed, other, *waiting.get(place, [])]
-    return tuple(placed)
+        index = max((homes.get(name, -1) for name in names), default=-1)
+        waiting.setdefault(index, []).append(step)
+    result = waiting.get(-1, [])
+    for index, other in enumerate(others):
+        result = [*result, other, *waiting.get(index, [])]
+    return tuple(result)

@@ -28,25 +28,25 @@ def push_filters(plan: Plan) -> Plan:
 
 
 def _push(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
-    placed: list[PlanStep] = []
+    result: list[PlanStep] = []
     homes: dict[str, int] = {}
-    moved: dict[str, list[typed.TypedExpr]] = {}
+    pushed: dict[str, list[typed.TypedExpr]] = {}
     for step in steps:
         if isinstance(step, RowFilter):
             for condition in conjuncts(step.condition):
                 names = typed.variables(condition)
                 if len(names) == 1 and names <= homes.keys():
                     (name,) = names
-                    moved.setdefault(name, []).append(condition)
+                    pushed.setdefault(name, []).append(condition)
                 else:
-                    placed.append(RowFilter(condition))
+                    result.append(RowFilter(condition))
         else:
-            homes.update(dict.fromkeys(step.introduced(), len(placed)))
-            placed.append(step.map_inner(_push))
-    for variable, conditions in moved.items():
-        place = homes[variable]
-        placed[place] = _filtered(placed[place], variable, conditions)
-    return tuple(placed)
+            homes.update(dict.fromkeys(step.introduced(), len(result)))
+            result.append(step.map_inner(_push))
+    for variable, conditions in pushed.items():
+        index = homes[variable]
+        result[index] = _filtered(result[index], variable, conditions)
+    return tuple(result)
 
 
 def conjuncts(condition: typed.TypedExpr) -> tuple[typed.TypedExpr, ...]:

@@ -39,11 +39,11 @@ def simplify_expr(expr: typed.TypedExpr) -> typed.TypedExpr:
 
 
 def _flat(
-    operands: tuple[typed.TypedExpr, ...], kind: type[typed.And] | type[typed.Or]
+    operands: tuple[typed.TypedExpr, ...], operator: type[typed.And] | type[typed.Or]
 ) -> tuple[typed.TypedExpr, ...]:
     flat: list[typed.TypedExpr] = []
     for operand in operands:
-        if isinstance(operand, kind):
+        if isinstance(operand, operator):
             flat += operand.operands
         else:
             flat.append(operand)

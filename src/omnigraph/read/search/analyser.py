@@ -1,11 +1,11 @@
-"""What the words of a text are: the analyser of the text indexes, for rows outside of them.
+"""The analyser of the text indexes, for rows outside of them.
 
-It yields exactly the terms of the indexes, so that a row matches or not whether an index knows it
-or not. In this order: split at everything that is no letter and no digit, drop words of 40 bytes
-and more, lower case, English stem, drop stop words, fold to ASCII.
+It yields exactly the terms of the indexes, so that the same rows match with and without an index.
+In this order: split at everything but letters and digits, drop words of 40 bytes and more,
+lower-case, English stem, drop stop words, fold to ASCII.
 
-A whole column is split at once, and each different word of it is looked at once; the terms of
-frequent words are kept between calls.
+A whole column is split at once, and each distinct word is analysed once; the terms of frequent
+words are cached between calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Analysed:
     """A column of texts as terms.
 
     ``terms`` are the different terms, ``codes`` which of them each word is, ``rows`` in which
-    row each word stands, ascending; ``size`` is the number of rows.
+    row each word is, ascending; ``size`` is the number of rows.
     """
 
     terms: tuple[str, ...]
@@ -52,24 +52,24 @@ class Analysed:
 
 
 def analyse_query(text: str) -> list[str]:
-    """The terms of a query, in order, each as often as it is there.
+    """The terms of a query, in order, with repetitions.
 
     >>> analyse_query("The Running FOXES, naïvely!")
     ['run', 'fox', 'naiv']
     """
-    found = analyse(pa.array([text], pa.string()))
-    return [found.terms[code] for code in found.codes]
+    analysed = analyse(pa.array([text], pa.string()))
+    return [analysed.terms[code] for code in analysed.codes]
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as they are written.
+    """The words of a text as written.
 
     >>> split_words("The Running FOXES, naïvely!")
     ['The', 'Running', 'FOXES', 'naïvely']
     """
     words, _ = _words(pa.array([text], pa.string()))
-    found: list[str] = words.to_pylist()
-    return found
+    result: list[str] = words.to_pylist()
+    return result
 
 
 def analyse(column: pa.Array | pa.ChunkedArray) -> Analysed:
@@ -79,18 +79,18 @@ def analyse(column: pa.Array | pa.ChunkedArray) -> Analysed:
     words, rows = _words(column)
     encoded = words.dictionary_encode()
     term_of = np.full(len(encoded.dictionary) + 1, -1, np.int64)
-    known: dict[str, int] = {}
+    terms: dict[str, int] = {}
     for position, word in enumerate(encoded.dictionary.to_pylist()):
         term = _term(word)
         if term is not None:
-            term_of[position] = known.setdefault(term, len(known))
+            term_of[position] = terms.setdefault(term, len(terms))
     codes = term_of[np.asarray(encoded.indices, np.int64)]
     kept = codes >= 0
-    return Analysed(tuple(known), codes[kept], rows[kept], len(column))
+    return Analysed(tuple(terms), codes[kept], rows[kept], len(column))
 
 
 def _words(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Every word of a column as it is written, and its row.
+    """Every word of a column as written, and its row.
 
     All texts are one array of bytes; a word begins where a byte of a word follows none, or a row
     begins. What is left when the other bytes are gone are the words, one after the other.
@@ -123,8 +123,8 @@ def _inside_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         return table[data]
     letters = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-32-le"), np.uint32)
     first_bytes = (data & 0xC0) != 0x80
-    found: npt.NDArray[np.bool_] = table[letters][np.cumsum(first_bytes) - 1]
-    return found
+    inside: npt.NDArray[np.bool_] = table[letters][np.cumsum(first_bytes) - 1]
+    return inside
 
 
 @cache
@@ -138,7 +138,7 @@ def _word_table() -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=1 << 17)
 def _term(word: str) -> str | None:
-    """The term of one word; none for what is not indexed."""
+    """The term of one word; none if it is not indexed."""
     if len(word.encode("utf-8")) >= MAX_WORD_BYTES:
         return None
     term = stem(lower(word))

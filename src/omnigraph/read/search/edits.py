@@ -1,4 +1,4 @@
-"""Which terms are at most so many edits away from another.
+"""Edit distance: which terms are within some edits of another.
 
 An edit inserts, removes or replaces one character; two swapped ones are two edits. That is how the
 text indexes count.

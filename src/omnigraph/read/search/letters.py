@@ -2,8 +2,8 @@
 
 Lance splits a text at every character that Unicode calls neither alphabetic nor numeric. Its
 edition of Unicode is newer than that of most Pythons, and a regular expression knows no such
-class, so the ranges stand here, and the newer letters in lower case and in ASCII. A test compares
-them with Lance, character by character.
+class, so the ranges are listed here, and the newer letters in lower case and in ASCII. A test
+compares them with Lance, character by character.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ def word_ranges() -> list[tuple[int, int]]:
     >>> word_ranges()[:3]
     [(48, 57), (65, 90), (97, 122)]
     """
-    found = []
+    ranges = []
     for text in _RANGES.split():
         first, _, last = text.partition("-")
-        found.append((int(first, 16), int(last or first, 16)))
-    return found
+        ranges.append((int(first, 16), int(last or first, 16)))
+    return ranges
 
 
 def lower(word: str) -> str:
@@ -186,11 +186,11 @@ def fold(word: str) -> str:
 def _fold(letter: str) -> str:
     if letter.isascii():
         return letter
-    known = _FOLDED.get(letter)
-    if known is not None:
-        return known
-    parts = (
-        part if part.isascii() else _FOLDED.get(part, "")
-        for part in unicodedata.normalize("NFKD", letter)
+    folded = _FOLDED.get(letter)
+    if folded is not None:
+        return folded
+    letters = (
+        piece if piece.isascii() else _FOLDED.get(piece, "")
+        for piece in unicodedata.normalize("NFKD", letter)
     )
-    return "".join(parts) or letter
+    return "".join(letters) or letter

@@ -7,7 +7,7 @@ ln((N − n + ½) / (n + ½) + 1) for n of N texts with the word. Texts without 
 The numbers N, n and L come from the part of the table that the text index covers, as the index
 counts them: texts of deleted rows stay in N until the index is rebuilt. Rows outside are scored
 with the same numbers; there n counts the live rows, and L is the average of the first texts of the
-covered part, because the index does not tell it. Without an index all texts count, exactly.
+covered part, because the index does not report it. Without an index all texts count, exactly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAMPLE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class TextStatistics:
-    """What the scores of a column depend on: texts, their average length, texts by term."""
+    """The corpus statistics of a column: texts, their average length, texts by term."""
 
     texts: int
     mean_length: float
@@ -88,7 +88,7 @@ def bm25(
         inside = _covered(table, index, query)
         statistics = _covered_statistics(table, index, terms)
         texts = analysed_batches(table, column, index.outside, check=check)
-        outside, _ = _looked_at(texts, terms)
+        outside, _ = _match_texts(texts, terms)
         hits = _joined([inside, _scored(outside, terms, statistics)])
     if candidates is not None:
         kept = np.isin(hits.row_ids, candidates)
@@ -103,38 +103,38 @@ def best_first(hits: Hits) -> Hits:
 
 
 def _covered(table: Table, index: SearchIndex, query: str, limit: int | None = None) -> Hits:
-    found = text_hits(table, index, query, limit=limit)
-    return NOTHING if found is None else found
+    hits = text_hits(table, index, query, limit=limit)
+    return NOTHING if hits is None else hits
 
 
 def _best(table: Table, index: SearchIndex, query: str, limit: int) -> Hits:
-    """The best rows without reading all: more are asked for until no tie is cut in two."""
-    asked = limit + 16
+    """The best rows without reading all: more are requested until no tie is cut in two."""
+    count = limit + 16
     while True:
-        hits = best_first(_covered(table, index, query, asked))
-        if len(hits) < asked or hits.scores[limit - 1] > hits.scores[-1]:
+        hits = best_first(_covered(table, index, query, count))
+        if len(hits) < count or hits.scores[limit - 1] > hits.scores[-1]:
             return hits.head(limit)
-        asked *= 4
+        count *= 4
 
 
 def _without_index(table: Table, column: str, terms: Mapping[str, int], check: Check) -> Hits:
-    found, statistics = _looked_at(analysed_batches(table, column, check=check), terms)
-    return _scored(found, terms, statistics)
+    matches, statistics = _match_texts(analysed_batches(table, column, check=check), terms)
+    return _scored(matches, terms, statistics)
 
 
 def _covered_statistics(
     table: Table, index: SearchIndex, terms: Mapping[str, int]
 ) -> TextStatistics:
-    _, sample = _looked_at(analysed_batches(table, index.column, index.covered, _SAMPLE), {})
+    _, sample = _match_texts(analysed_batches(table, index.column, index.covered, _SAMPLE), {})
     texts_with = {term: len(_covered(table, index, term)) for term in terms}
     return TextStatistics(text_count(table, index), sample.mean_length, texts_with)
 
 
-def _looked_at(
+def _match_texts(
     batches: Iterable[tuple[RowIds, Analysed]], terms: Mapping[str, int]
 ) -> tuple[list[_Matches], TextStatistics]:
-    """The rows that have a term, and the statistics of all; of the others nothing is kept."""
-    found: list[_Matches] = []
+    """The rows that have a term, and the statistics of all rows."""
+    matches: list[_Matches] = []
     texts = words = 0
     texts_with = np.zeros(len(terms), np.int64)
     columns = {term: column for column, term in enumerate(terms)}
@@ -149,27 +149,27 @@ def _looked_at(
                 counts[:, columns[term]] = np.bincount(rows, minlength=analysed.size)
         texts_with += np.count_nonzero(counts, axis=0)
         reached = np.flatnonzero(counts.any(axis=1))
-        found.append(_Matches(row_ids[reached], lengths[reached], counts[reached]))
+        matches.append(_Matches(row_ids[reached], lengths[reached], counts[reached]))
     by_term = dict(zip(terms, texts_with.tolist(), strict=True))
-    return found, TextStatistics(texts, words / texts if texts else 1.0, by_term)
+    return matches, TextStatistics(texts, words / texts if texts else 1.0, by_term)
 
 
 def _scored(
-    found: Iterable[_Matches], terms: Mapping[str, int], statistics: TextStatistics
+    matches: Iterable[_Matches], terms: Mapping[str, int], statistics: TextStatistics
 ) -> Hits:
     weights = np.array([n * statistics.idf(term) * (K1 + 1.0) for term, n in terms.items()])
-    parts = []
-    for part in found:
-        norms = K1 * (1.0 - B + B * part.lengths / statistics.mean_length)
-        scores = (weights * part.counts / (part.counts + norms[:, None])).sum(axis=1)
-        parts.append(Hits(part.row_ids, scores))
-    return _joined(parts)
+    hits = []
+    for match in matches:
+        norms = K1 * (1.0 - B + B * match.lengths / statistics.mean_length)
+        scores = (weights * match.counts / (match.counts + norms[:, None])).sum(axis=1)
+        hits.append(Hits(match.row_ids, scores))
+    return _joined(hits)
 
 
-def _joined(parts: list[Hits]) -> Hits:
-    if not parts:
+def _joined(hits: list[Hits]) -> Hits:
+    if not hits:
         return NOTHING
     return Hits(
-        np.concatenate([part.row_ids for part in parts]),
-        np.concatenate([part.scores for part in parts]),
+        np.concatenate([piece.row_ids for piece in hits]),
+        np.concatenate([piece.scores for piece in hits]),
     )

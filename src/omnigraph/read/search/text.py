@@ -1,10 +1,9 @@
-"""Text search: which rows match, the same whether an index knows them or not.
+"""Text search: which rows match, the same with and without an index.
 
-Fragments that a text index covers are answered by it; all others by the analyser, which yields the
-same terms. A query matches a row that has any of its terms. A fuzzy query matches one with a term
-that is at most a few edits away from a word of the query as it is written: not in lower case, not
-stemmed. That is how the indexes do it, and so it is done everywhere. A null matches nothing, nor
-does a query without terms.
+The index answers for the fragments it covers; for all others the analyser yields the same terms. A
+query matches a row that has any of its terms. A fuzzy query matches a row with a term that is at
+most a few edits away from a word of the query as written: not lower-cased, not stemmed, which is
+what the indexes do. A null matches nothing, nor does a query without terms.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from omnigraph.storage.tables.search import RowIds, column_batches, text_hits, t
 from omnigraph.storage.tables.table import Table
 
 DEFAULT_EDITS = 2
-# Longer than any term: from here on everything is near everything.
+# Longer than any term: with so many edits every term is near every other.
 _MOST_EDITS = 255
-# So many texts at hand are taken apart at once.
+# So many texts in memory are analysed at once.
 _BLOCK = 16_384
 _NO_ROWS: RowIds = np.empty(0, np.uint64)
 
@@ -61,23 +60,23 @@ def matches(
     max_edits: int | None = None,
     check: Check = unlimited,
 ) -> npt.NDArray[np.bool_]:
-    """For each text whether it matches: as ``match_set``, for texts that are at hand.
+    """Whether each text matches: as ``match_set``, for texts in memory.
 
     >>> matches(pa.array(["red foxes", None]), TextFunction.SEARCH, "fox").tolist()
     [True, False]
     """
     edits = allowed_edits(function, max_edits)
     terms = query_terms(query, edits)
-    found = np.zeros(len(texts), np.bool_)
+    is_match = np.zeros(len(texts), np.bool_)
     for start in range(0, len(texts) if terms else 0, _BLOCK):
         check()
-        some = analyse(texts.slice(start, _BLOCK))
-        found[start + _matching_rows(some, terms, edits)] = True
-    return found
+        analysed = analyse(texts.slice(start, _BLOCK))
+        is_match[start + _matching_rows(analysed, terms, edits)] = True
+    return is_match
 
 
 def query_terms(query: str, edits: int) -> list[str]:
-    """What a query looks for."""
+    """The terms of a query."""
     return split_words(query) if edits else analyse_query(query)
 
 
@@ -129,12 +128,14 @@ def _matching_rows(analysed: Analysed, terms: Sequence[str], edits: int) -> npt.
     return np.unique(analysed.rows[wanted[analysed.codes]])
 
 
-def near_terms(known: Sequence[str], terms: Sequence[str], edits: int) -> npt.NDArray[np.bool_]:
-    """Which of the known terms a query asks for."""
+def near_terms(
+    candidates: Sequence[str], terms: Sequence[str], edits: int
+) -> npt.NDArray[np.bool_]:
+    """Which candidates are within some edits of a term of a query."""
     if edits == 0:
-        asked = frozenset(terms)
-        return np.fromiter((term in asked for term in known), np.bool_, len(known))
-    found = np.zeros(len(known), np.bool_)
+        exact = frozenset(terms)
+        return np.fromiter((term in exact for term in candidates), np.bool_, len(candidates))
+    is_near = np.zeros(len(candidates), np.bool_)
     for term in dict.fromkeys(terms):
-        found |= within_edits(known, term, edits)
-    return found
+        is_near |= within_edits(candidates, term, edits)
+    return is_near

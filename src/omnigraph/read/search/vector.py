@@ -1,10 +1,10 @@
 """Vector search: the rows nearest to a vector, and how far given rows are.
 
-Order and distances are always those of an exact computation in 64 bits. An index, or Lance's own
-brute force, only says which rows can be among the nearest; they are then measured here, and more
-are asked for while a tie could be cut in two. Where the schema asks for an index that is not exact
-(``method``, ``probes``), rows may be missing, never wrong. Rows without a vector are never near,
-and by cosine neither are those whose vector is zero: their distance is not defined.
+Order and distances are always those of an exact 64-bit computation. An index, or Lance's own brute
+force, only yields candidates; their distances are then computed here, and more candidates are
+requested while a tie could be cut in two. With an approximate index (``method``, ``probes``) rows
+may be missing, never wrong. Rows without a vector are never near, nor, by cosine, are those whose
+vector is zero: their distance is not defined.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROUNDING = 1e-4
 
 
 class Metric(StrEnum):
-    """How far two vectors are apart.
+    """The distance of two vectors.
 
     ``cosine`` is 1 − cos, ``l2`` the Euclidean distance, ``dot`` 1 − the inner product.
     """
@@ -53,22 +53,22 @@ class Metric(StrEnum):
 
 
 def metric_of(prop: Property) -> Metric:
-    """The metric that the schema says for a vector property: cosine unless it says another."""
-    found = prop.annotation(_ANNOTATION)
-    if found is None or not found.value:
+    """The metric of a vector property; cosine unless the schema says otherwise."""
+    annotation = prop.annotation(_ANNOTATION)
+    if annotation is None or not annotation.value:
         return Metric.COSINE
     try:
-        return Metric(str(found.value).lower())
+        return Metric(str(annotation.value).lower())
     except ValueError:
-        known = ", ".join(Metric)
+        names = ", ".join(Metric)
         raise InputError(
-            f"property '{prop.name}' asks for the unknown vector metric '{found.value}'",
-            hint=f"the metrics are {known}",
+            f"property '{prop.name}' asks for the unknown vector metric '{annotation.value}'",
+            hint=f"the metrics are {names}",
         ) from None
 
 
 def probes_of(prop: Property) -> int | None:
-    """How many partitions of an index a search looks into, if the schema says so."""
+    """How many partitions of an index a search probes, if the schema says so."""
     try:
         return vector_options(prop.type, prop.annotation(_ANNOTATION)).probes
     except VectorOptionError:
@@ -125,14 +125,14 @@ def distances(
     metric: Metric = Metric.COSINE,
     check: Check = unlimited,
 ) -> Floats:
-    """How far each row is from a vector; NaN where that is not defined."""
+    """The distance of each row from a vector; NaN where it is not defined."""
     vector = checked_query(table, column, query, metric)
     rows, back = np.unique(row_ids, return_inverse=True)
-    found = np.full(len(rows), np.nan)
+    unique = np.full(len(rows), np.nan)
     for positions, vectors in _vectors(table, column, rows, len(vector)):
         check()
-        found[positions] = measure(vectors, vector, metric)
-    result: Floats = found[back]
+        unique[positions] = measure(vectors, vector, metric)
+    result: Floats = unique[back]
     return result
 
 
@@ -172,19 +172,19 @@ def measure(
     [0.0, 1.0, nan]
     """
     wide, target = vectors.astype(np.float64), query.astype(np.float64)
-    found: Floats
+    result: Floats
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Row by row, not as one matrix product: equal vectors have to have equal distances.
         if metric is Metric.L2:
-            apart = wide - target
-            found = np.sqrt(np.vecdot(apart, apart))
+            difference = wide - target
+            result = np.sqrt(np.vecdot(difference, difference))
         elif metric is Metric.DOT:
-            found = 1.0 - np.vecdot(wide, target)
+            result = 1.0 - np.vecdot(wide, target)
         else:
             scale = np.sqrt(np.vecdot(wide, wide) * np.vecdot(target, target))
-            found = 1.0 - np.vecdot(wide, target) / scale
-    found[~np.isfinite(found)] = np.nan
-    return found
+            result = 1.0 - np.vecdot(wide, target) / scale
+    result[~np.isfinite(result)] = np.nan
+    return result
 
 
 def _searched(
@@ -197,21 +197,21 @@ def _searched(
     check: Check,
     probes: int | None,
 ) -> Hits | None:
-    """At least the k nearest rows; none when Lance cannot judge the condition."""
-    asked = k + max(16, k // 4)
+    """At least the k nearest rows; none when Lance cannot evaluate the condition."""
+    count = k + max(16, k // 4)
     while True:
         check()
-        found = vector_hits(
-            table, column, vector, asked, metric=metric, condition=condition, probes=probes
+        candidates = vector_hits(
+            table, column, vector, count, metric=metric, condition=condition, probes=probes
         )
-        if found is None:
+        if candidates is None:
             return None
-        rows = np.sort(found.row_ids)
+        rows = np.sort(candidates.row_ids)
         exact = distances(table, column, vector, rows, metric=metric, check=check)
         hits = _nearest_first(rows, exact)
-        if len(found) < asked or _gap(hits.scores, k):
+        if len(candidates) < count or _gap(hits.scores, k):
             return hits
-        asked *= 4
+        count *= 4
 
 
 def _gap(scores: Floats, k: int) -> bool:
@@ -222,18 +222,18 @@ def _gap(scores: Floats, k: int) -> bool:
     return last - float(scores[k - 1]) > _ROUNDING * max(1.0, abs(last))
 
 
-def _nearest_first(row_ids: RowIds, found: Floats) -> Hits:
-    """Hits by growing distance, ties by row id, without those that are not near at all."""
-    reached = ~np.isnan(found)
-    row_ids, found = row_ids[reached], found[reached]
-    order = np.lexsort((row_ids, found))
-    return Hits(row_ids[order], found[order])
+def _nearest_first(row_ids: RowIds, scores: Floats) -> Hits:
+    """Hits by growing distance, ties by row id, without undefined distances."""
+    is_defined = ~np.isnan(scores)
+    row_ids, scores = row_ids[is_defined], scores[is_defined]
+    order = np.lexsort((row_ids, scores))
+    return Hits(row_ids[order], scores[order])
 
 
 def _vectors(
     table: Table, column: str, rows: RowIds, size: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """The vectors of some rows (ascending) with their positions, in pieces; nulls are left out."""
+    """The vectors of some rows (ascending) with their positions, in blocks, without nulls."""
     if 4 * len(rows) < table.count():
         piece = max(1, _CHUNK_BYTES // (4 * size))
         for start in range(0, len(rows), piece):
