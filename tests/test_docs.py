@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Source, compile_query, compile_schema, errors
-from omnigraph.cli.parser import build_parser, leaves
+from omnigraph.cli.parser import build_parser
+from omnigraph.cli.parser_tree import leaves
 from omnigraph.settings import Settings
 from tests.pages import PAGES, ROOT, blocks, query_names, run, run_inside, steps
 from tests.sampling import rotating

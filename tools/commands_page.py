@@ -9,7 +9,8 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from omnigraph.cli.parser import build_parser, leaves, meaning
+from omnigraph.cli.parser import build_parser, meaning
+from omnigraph.cli.parser_tree import leaves
 from omnigraph.cli.registry import add_global_flags
 
 INTRO = """\

@@ -13,13 +13,13 @@ import pytest
 
 from omnigraph.cli.credentials import (
     credentials_path,
+    find_token,
+    match_server,
+    read_token,
     remove_token,
-    server_of,
     store_token,
-    stored_token,
-    token_for,
 )
-from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
 from tests.cli.place import Place, assert_fails
@@ -62,11 +62,11 @@ def keep(desk, text: str, mode: int = 0o600) -> None:
 def test_a_token_is_found(desk, text, token):
     """cli.md 4.1"""
     keep(desk, text)
-    assert stored_token("lab") == token
+    assert read_token("lab") == token
 
 
 def test_without_a_file_there_is_no_token(desk):
-    assert stored_token("lab") == ""
+    assert read_token("lab") == ""
     assert not desk.home.exists()
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_others_can_reach_is_refused_on_every_use(desk, mode):
     """cli.md 4.1"""
     keep(desk, TWO, mode)
     for use in (
-        lambda: stored_token("lab"),
+        lambda: read_token("lab"),
         lambda: store_token("lab", "new"),
         lambda: remove_token("lab"),
     ):
@@ -107,7 +107,7 @@ def test_storing_keeps_all_other_lines(desk):
     store_token("lab", "newer")
     assert desk.credentials.read_text("utf-8") == f"{kept}\n[lab]\ntoken = newer\n"
     store_token("prod", "p")
-    assert (stored_token("lab"), stored_token("prod")) == ("newer", "p")
+    assert (read_token("lab"), read_token("prod")) == ("newer", "p")
 
 
 @pytest.mark.parametrize("odd", [b"# caf\xe9\n[prod]\r\ntoken = x\r\n", b"no section\n", b"[a"])
@@ -115,7 +115,7 @@ def test_odd_lines_stay_byte_for_byte(desk, odd):
     desk.write("home/credentials", odd).chmod(0o600)
     store_token("lab", "abc")
     assert desk.credentials.read_bytes().startswith(odd)
-    assert stored_token("lab") == "abc"
+    assert read_token("lab") == "abc"
     remove_token("lab")
     assert desk.credentials.read_bytes().rstrip(b"\n") == odd.rstrip(b"\n")
 
@@ -123,7 +123,7 @@ def test_odd_lines_stay_byte_for_byte(desk, odd):
 @pytest.mark.parametrize("token", ["abc", '"abc"', "'a'", "#x", "a=b", "a b"])
 def test_a_stored_token_is_the_one_that_is_found(desk, token):
     store_token("lab", token)
-    assert stored_token("lab") == token
+    assert read_token("lab") == token
 
 
 def test_removing_takes_only_the_section(desk):
@@ -152,7 +152,7 @@ def test_logins_at_the_same_time_lose_nothing(desk):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [stored_token(name) for name in names] == [f"t-{name}" for name in names]
+    assert [read_token(name) for name in names] == [f"t-{name}" for name in names]
 
 
 def test_what_cannot_be_written_is_one_line(desk):
@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_one_line(desk):
 
 # -- which token goes with a request (cli.md 4.2) -------------------------------------------------
 
-SERVERS = Operator(
+SERVERS = OperatorConfig(
     servers={
         "http": "http://h:80",
         "alt": "http://h:8080",
@@ -193,23 +193,23 @@ SERVERS = Operator(
 )
 def test_an_address_belongs_to_the_longest_server_that_fits(base, name):
     """cli.md 4.2, 10.6"""
-    assert server_of(base, SERVERS) == name
+    assert match_server(base, SERVERS) == name
 
 
 def test_the_variable_of_a_server_goes_before_the_file_and_that_before_the_common_one(desk):
     """cli.md 4.2"""
     kb = "http://lab.example/graphs/kb"
-    assert token_for(kb, SERVERS) == ""
+    assert find_token(kb, SERVERS) == ""
     desk.environ(OMNIGRAPH_BEARER_TOKEN=" common ")
-    assert token_for(kb, SERVERS) == "common"
+    assert find_token(kb, SERVERS) == "common"
     keep(desk, "[my-kb]\ntoken = kept\n[lab]\ntoken = lab\n")
-    assert token_for(kb, SERVERS) == "kept"
+    assert find_token(kb, SERVERS) == "kept"
     desk.environ(OMNIGRAPH_TOKEN_MY_KB="  ")
-    assert token_for(kb, SERVERS) == "kept"
+    assert find_token(kb, SERVERS) == "kept"
     desk.environ(OMNIGRAPH_TOKEN_MY_KB=" own ")
-    assert token_for(kb, SERVERS) == "own"
-    assert token_for("http://lab.example", SERVERS) == "lab"
-    assert token_for("http://elsewhere", SERVERS) == "common"
+    assert find_token(kb, SERVERS) == "own"
+    assert find_token("http://lab.example", SERVERS) == "lab"
+    assert find_token("http://elsewhere", SERVERS) == "common"
 
 
 # -- login and logout (cli.md 9.1, 9.2) -----------------------------------------------------------
@@ -221,7 +221,7 @@ def test_login_stores_and_says_where(desk):
     done = desk.run("login", "lab", "--token", " abc ")
     assert done.works() == f"stored credential for 'lab' in {desk.credentials}\n"
     assert done.err == ""
-    assert stored_token("lab") == "abc"
+    assert read_token("lab") == "abc"
 
 
 def test_login_as_json(desk):
@@ -241,7 +241,7 @@ def test_login_as_json(desk):
 def test_login_takes_the_first_line_of_stdin(desk):
     """cli.md 9.1"""
     assert desk.run("login", "lab", stdin=" abc \nmore\n").code == 0
-    assert stored_token("lab") == "abc"
+    assert read_token("lab") == "abc"
 
 
 @pytest.mark.parametrize("stdin", ["", "\n", "  \nabc\n"])
@@ -273,7 +273,7 @@ def test_logout_forgets_and_is_content_when_there_is_nothing(desk):
     desk.run("login", "lab", "--token", "abc")
     told = json.loads(desk.run("logout", "lab", "--json").works())
     assert list(told.items()) == [("server", "lab"), ("credentials_path", str(desk.credentials))]
-    assert stored_token("lab") == ""
+    assert read_token("lab") == ""
     assert desk.run("logout", "lab").works() == said
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from omnigraph import Graph
-from omnigraph.cli.parser import build_parser, leaves
+from omnigraph.cli.parser import build_parser
+from omnigraph.cli.parser_tree import leaves
 from tests.cli.place import Place
 from tests.sampling import rotating
 

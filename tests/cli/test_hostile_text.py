@@ -24,11 +24,11 @@ import pytest
 
 from omnigraph import Graph, cli
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.logged import shown_warnings
-from omnigraph.cli.output.progress import bar
+from omnigraph.cli.output.logged import show_engine_warnings
+from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.shell.completion import Completion
 from omnigraph.cli.shell.session import Session
-from omnigraph.cli.targets import Target
+from omnigraph.cli.targets import GraphTarget
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import TagRow
 from omnigraph.errors import InputError, NotFound
@@ -425,7 +425,7 @@ def test_colours_are_ours_alone():
 def test_progress_and_questions_are_safe(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     with at_a_terminal() as (_, err):
-        with bar("load\x1b]0;x\x07") as line:
+        with progress_bar("load\x1b]0;x\x07") as line:
             line.show("phase\n", 1, 2, "file\x9b\r")
         assert terminal.asked("really\n\u202e? ")
     shown = err.shown.replace("\r\x1b[2K", "")
@@ -468,7 +468,7 @@ def test_a_record_of_a_log_is_one_line(caplog):
 
 
 def test_what_the_engine_warns_of_is_a_warning_of_the_command(capsys):
-    with shown_warnings():
+    with show_engine_warnings():
         logger("omnigraph.test").warning("'%s' stays", "a\n")
         logger("omnigraph.test").info("nothing")
     logger("omnigraph.test").debug("nothing")
@@ -592,7 +592,7 @@ def test_an_actor_is_kept_exactly(tmp_path):
 def test_tab_in_the_shell_offers_nothing_that_cannot_be_typed(tmp_path):
     hostile_graph(tmp_path / "g.omni", "x\x1b[2J")
     with Graph.open(tmp_path / "g.omni", "r") as graph:
-        session = Session(graph, Target("g", None, None), None, None, is_live=True)
+        session = Session(graph, GraphTarget("g", None, None), None, None, is_live=True)
         found = Completion(session).find([], ".at ", "")
         assert "side" in found
         assert not any(map(has_controls, found))

@@ -17,7 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.cli.output.commit_graph import Dot, bridged, draw, in_order, reachable
+from omnigraph.cli.output.commit_graph import (
+    CommitNode,
+    bridge_hidden,
+    draw,
+    reachable,
+    topological_order,
+)
 from omnigraph.cli.output.pager import show_paged
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -27,10 +33,10 @@ from tests.cli.place import Place, assert_fails
 # -- the drawing ----------------------------------------------------------------------------------
 
 
-def dots(history: str) -> list[Dot]:
+def dots(history: str) -> list[CommitNode]:
     """``"b a; a"``: commits with their parents, children first."""
     words = [each.split() for each in history.split(";")]
-    return [Dot(name, tuple(parents), (f"={name}",)) for name, *parents in words]
+    return [CommitNode(name, tuple(parents), (f"={name}",)) for name, *parents in words]
 
 
 DRAWINGS = {
@@ -166,9 +172,9 @@ def test_a_history_is_drawn(history, drawing):
 
 def test_texts_of_several_lines_stand_beside_the_lines_that_go_on():
     commits = [
-        Dot("m", ("a", "b"), ("m", "merged", "more")),
-        Dot("b", ("a",), ("b", "one")),
-        Dot("a", (), ("a", "end")),
+        CommitNode("m", ("a", "b"), ("m", "merged", "more")),
+        CommitNode("b", ("a",), ("b", "one")),
+        CommitNode("a", (), ("a", "end")),
     ]
     assert list(draw(commits)) == [
         "*   m",
@@ -181,7 +187,7 @@ def test_texts_of_several_lines_stand_beside_the_lines_that_go_on():
     ]
 
 
-class Reader:
+class StatementReader:
     """Follows the lines of a drawing, as eyes do, to find the parents of every commit."""
 
     def __init__(self) -> None:
@@ -244,8 +250,8 @@ def histories(draw_one):
 
 @given(histories())
 def test_a_drawing_says_who_comes_from_whom(history):
-    reader = Reader()
-    for line in draw(Dot(name, parents, (f"={name}",)) for name, parents in history):
+    reader = StatementReader()
+    for line in draw(CommitNode(name, parents, (f"={name}",)) for name, parents in history):
         reader.read(line)
     assert {name: reader.parents[name] for name, _ in history} == {
         name: set(parents) for name, parents in history
@@ -254,7 +260,7 @@ def test_a_drawing_says_who_comes_from_whom(history):
 
 def test_no_commit_comes_before_its_children_whatever_the_clocks_said():
     parents = {"a": (), "b": ("a",), "c": ("b",), "x": ("a",)}
-    assert in_order(parents, {"a": 9, "b": 1, "c": 2, "x": 3}) == ["x", "c", "b", "a"]
+    assert topological_order(parents, {"a": 9, "b": 1, "c": 2, "x": 3}) == ["x", "c", "b", "a"]
 
 
 def test_what_is_not_reached_is_left_out():
@@ -265,10 +271,10 @@ def test_what_is_not_reached_is_left_out():
 def test_commits_that_are_left_out_are_bridged_by_the_shortest_ways():
     parents = {"m": ("c", "w"), "c": ("b",), "w": ("b",), "b": ("a",), "a": ()}
     order = ["m", "c", "w", "b", "a"]
-    assert bridged(parents, order, {"m", "a"}) == {"m": ("a",), "a": ()}
+    assert bridge_hidden(parents, order, {"m", "a"}) == {"m": ("a",), "a": ()}
     # By way of c, w is not needed to get to a.
-    assert bridged(parents, order, {"m", "c", "a"}) == {"m": ("c",), "c": ("a",), "a": ()}
-    assert bridged(parents, order, set(order)) == {name: parents[name] for name in order}
+    assert bridge_hidden(parents, order, {"m", "c", "a"}) == {"m": ("c",), "c": ("a",), "a": ()}
+    assert bridge_hidden(parents, order, set(order)) == {name: parents[name] for name in order}
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from omnigraph.cli.operator_config import Alias, Defaults, Operator, Profile, parse_operator
+from omnigraph.cli.operator_config import (
+    Alias,
+    Defaults,
+    OperatorConfig,
+    Profile,
+    parse_operator_config,
+)
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
 from tests.cli.place import Place, assert_fails
@@ -39,7 +45,7 @@ def desk(tmp_path, monkeypatch, capsys):
 
 def test_every_key_has_its_place():
     """cli.md 4"""
-    assert parse_operator(FULL, "c") == Operator(
+    assert parse_operator_config(FULL, "c") == OperatorConfig(
         actor="ana",
         defaults=Defaults("kv", 20, "truncate", "lab", None, "kb"),
         servers={"lab": "http://127.0.0.1:8080/"},
@@ -56,7 +62,7 @@ def test_every_key_has_its_place():
 def test_the_example_of_the_page_is_a_configuration(capsys):
     page = ROOT / "docs" / "operator.md"
     example = next(block for block in blocks(page) if block.language == "yaml")
-    operator = parse_operator(example.text, "config.yaml")
+    operator = parse_operator_config(example.text, "config.yaml")
     assert list(operator.profiles) == ["mine", "team", "lab-admin"]
     assert operator.aliases["due"].args == ("since",)
     assert capsys.readouterr().err == ""
@@ -64,7 +70,7 @@ def test_the_example_of_the_page_is_a_configuration(capsys):
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "operator:\ndefaults:\nprofiles:\n", "{}"])
 def test_an_empty_configuration_is_one(text):
-    assert parse_operator(text, "c") == Operator()
+    assert parse_operator_config(text, "c") == OperatorConfig()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_an_empty_configuration_is_one(text):
 def test_a_malformed_configuration_says_what_is_wrong(text, reason):
     """cli.md 4"""
     with pytest.raises(InputError) as caught:
-        parse_operator(text, "home/config.yaml")
+        parse_operator_config(text, "home/config.yaml")
     assert caught.value.message.startswith("could not parse operator config 'home/config.yaml': ")
     assert reason in caught.value.message
 

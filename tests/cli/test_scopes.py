@@ -12,12 +12,13 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.cli.guard import check_flags
-from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.output import terminal
-from omnigraph.cli.parser import build_parser, leaves
+from omnigraph.cli.parser import build_parser
+from omnigraph.cli.parser_tree import leaves
 from omnigraph.cli.registry import Capability, fill_global_flags
 from omnigraph.cli.scopes import is_local
-from omnigraph.cli.targets import Target, consent
+from omnigraph.cli.targets import GraphTarget, require_consent
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
 from tests.cli.place import Place, assert_fails
@@ -551,13 +552,13 @@ def test_somebody_at_a_terminal_is_asked(monkeypatch, capsys, answer, goes_on):
     """cli.md 3.5"""
     monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-    target = Target("s3://b/g", Operator(), None)
+    target = GraphTarget("s3://b/g", OperatorConfig(), None)
     given = argparse.Namespace(yes=False, json=False)
     if goes_on:
-        consent(given, target, "branch delete")
+        require_consent(given, target, "branch delete")
     else:
         with pytest.raises(InputError, match=r"^aborted"):
-            consent(given, target, "branch delete")
+            require_consent(given, target, "branch delete")
     out, err = capsys.readouterr()
     assert (out, "s3://b/g" in err) == ("", True)
 
@@ -566,7 +567,7 @@ def test_nobody_is_asked_who_agreed_or_works_here(capsys):
     """cli.md 3.5"""
     for yes, uri in ((True, "s3://b/g"), (False, "g.omni"), (False, "file:///g")):
         given = argparse.Namespace(yes=yes, json=True)
-        consent(given, Target(uri, Operator(), None), "branch delete")
+        require_consent(given, GraphTarget(uri, OperatorConfig(), None), "branch delete")
     assert capsys.readouterr() == ("", "")
 
 
@@ -582,12 +583,12 @@ def test_nobody_is_asked_who_agreed_or_works_here(capsys):
 def test_a_write_says_where_it_goes(desk, graph, arguments, line):
     """cli.md 3.5"""
     uri = f"file://{graph}"
-    with Graph.open(graph) as opened:
+    with Graph.open(graph) as open_graph:
         wanted = {"main"} if "create" in arguments else {"main", "b1", "b2"}
-        for name in {*opened.branches.list()} - wanted:
-            opened.branches.delete(name)
-        for name in wanted - {*opened.branches.list()}:
-            opened.branches.create(name)
+        for name in {*open_graph.branches.list()} - wanted:
+            open_graph.branches.delete(name)
+        for name in wanted - {*open_graph.branches.list()}:
+            open_graph.branches.create(name)
     done = desk.run(*arguments, "--uri", uri)
     assert done.code == 0
     assert done.err.strip() == line.format(uri=uri)

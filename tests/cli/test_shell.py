@@ -10,17 +10,17 @@ import sys
 import pytest
 
 from omnigraph import Graph, cli
-from omnigraph.cli.shell.completion import Completion, Names, candidates
-from omnigraph.cli.shell.input import History, Reader
-from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.completion import Completion, SessionNames, candidates
+from omnigraph.cli.shell.input import ShellHistory, StatementReader
+from omnigraph.cli.shell.interrupts import ShellInterrupts
 from omnigraph.cli.shell.session import Session
 from omnigraph.cli.shell.statements import (
-    Parameter,
+    ShellParameter,
     is_complete,
     parse_parameter,
-    statements_of,
+    parse_statements,
 )
-from omnigraph.cli.targets import Target
+from omnigraph.cli.targets import GraphTarget
 from omnigraph.errors import InputError, QueryError
 from omnigraph.lang.schema import compile_schema
 from omnigraph.plan import compile_query
@@ -371,8 +371,8 @@ def test_a_bug_does_not_end_the_shell(shell, monkeypatch):
 def test_the_first_interrupt_is_told_and_the_second_breaks_off(place):
     told = []
     before = signal.getsignal(signal.SIGINT)
-    with Graph.open(place.directory / "g.omni", "r") as graph, Interrupts() as interrupts:
-        session = Session(graph, Target("g.omni", None, None), None, None, is_live=True)
+    with Graph.open(place.directory / "g.omni", "r") as graph, ShellInterrupts() as interrupts:
+        session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
         session.interrupts = interrupts
         with interrupts.running(), session.guarded(lambda: told.append(1)):
             signal.raise_signal(signal.SIGINT)
@@ -460,7 +460,7 @@ class Lines:
 
 def test_lines_are_put_together_until_they_can_be_run():
     lines = Lines("", "match { $p: Person }", "return { $p }", ".help ", "match {", "", "quit")
-    reader = Reader(lines)
+    reader = StatementReader(lines)
     read = [reader.next("> ") for _ in range(5)]
     assert read == [
         "match { $p: Person }\nreturn { $p }",
@@ -480,30 +480,35 @@ def test_lines_are_put_together_until_they_can_be_run():
 
 def test_blank_lines_of_a_file_or_of_a_pasted_text_end_nothing():
     text = "query q() {\n\n  match { $p: P }\n\n  return { $p }\n}"
-    assert Reader(Lines(*text.split("\n"), is_live=False)).next("") == text
-    assert Reader(Lines(text)).next("") == text
+    assert StatementReader(Lines(*text.split("\n"), is_live=False)).next("") == text
+    assert StatementReader(Lines(text)).next("") == text
 
 
 def test_what_was_not_finished_counts_in_a_file_and_not_at_a_terminal():
-    assert Reader(Lines("match {", is_live=False)).next("") == "match {"
-    assert Reader(Lines("match {")).next("") is None
+    assert StatementReader(Lines("match {", is_live=False)).next("") == "match {"
+    assert StatementReader(Lines("match {")).next("") is None
 
 
 # -- what a statement stands for ------------------------------------------------------------------
 
 
 def test_a_body_gets_a_head_with_the_parameters_that_it_uses():
-    params = {"name": Parameter("Ana"), "p": Parameter(1), "age": Parameter(3), "f": Parameter(2)}
+    params = {
+        "name": ShellParameter("Ana"),
+        "p": ShellParameter(1),
+        "age": ShellParameter(3),
+        "f": ShellParameter(2),
+    }
     text = "match { $p: Person { name: $name } $p knows $f } return { $p.age }"
-    (found,) = statements_of(text, params)
+    (found,) = parse_statements(text, params)
     assert found.text.startswith("query shell($name: String) { match {")
     assert not found.writes
-    assert statements_of('insert Person { name: "x", age: $age }', params)[0].writes
+    assert parse_statements('insert Person { name: "x", age: $age }', params)[0].writes
 
 
 def test_findings_point_into_what_was_typed():
     text = "match { $p: Person { age: $age } }\nreturn { $p.nme }"
-    (broken,) = statements_of(text, {"age": Parameter(1)})
+    (broken,) = parse_statements(text, {"age": ShellParameter(1)})
     with pytest.raises(QueryError) as caught, broken.in_place():
         compile_query(compile_schema(SCHEMA), broken.text, "shell")
     assert caught.value.diagnostics[0].location == "<shell>:2:10"
@@ -567,7 +572,7 @@ def test_a_parameter_is_no_object():
     ],
 )
 def test_tab_offers_what_fits_the_place(before, word, some, without):
-    names = Names(("friends",), ("given",))
+    names = SessionNames(("friends",), ("given",))
     found = set(candidates(compile_schema(SCHEMA), before, word, names))
     assert some <= found
     assert not without & found
@@ -576,7 +581,7 @@ def test_tab_offers_what_fits_the_place(before, word, some, without):
 def test_tab_offers_what_a_command_takes(place, monkeypatch):
     monkeypatch.chdir(place.directory)
     with Graph.open("g.omni", "r") as graph:
-        session = Session(graph, Target("g.omni", None, None), None, None, is_live=True)
+        session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
         session.add_queries("q.gq")
         tab = Completion(session)
         commit = graph.commits()[0].commit_id
@@ -601,7 +606,7 @@ def test_tab_offers_what_a_command_takes(place, monkeypatch):
 
 def test_tab_offers_nothing_where_the_graph_cannot_be_asked(place):
     with Graph.open(place.directory / "g.omni", "r") as graph:
-        session = Session(graph, Target("g.omni", None, None), None, None, is_live=True)
+        session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
     assert Completion(session).find([], "\\branch ", "") == []
 
 
@@ -610,7 +615,7 @@ def test_tab_offers_nothing_where_the_graph_cannot_be_asked(place):
 
 def test_a_history_that_cannot_be_kept_is_one_warning(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    history = History(tmp_path / "file" / "history")
+    history = ShellHistory(tmp_path / "file" / "history")
     history.add(".help")
     history.add(".quit")
     history.trim()
@@ -619,7 +624,7 @@ def test_a_history_that_cannot_be_kept_is_one_warning(tmp_path, capsys):
 
 
 def test_a_history_does_not_repeat_itself_and_is_bounded(tmp_path):
-    history = History(tmp_path / "new" / "history")
+    history = ShellHistory(tmp_path / "new" / "history")
     for entry in (".help", ".help", *(f".commits {n}" for n in range(1_000)), ".help"):
         history.add(entry)
     assert len((tmp_path / "new" / "history").read_text().splitlines()) == 1_002

@@ -19,16 +19,16 @@ import pytest
 from omnigraph import Graph
 from omnigraph.cli.output.rows import Layout
 from omnigraph.cli.shell.commands import run_command
-from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.interrupts import ShellInterrupts
 from omnigraph.cli.shell.session import Session
-from omnigraph.cli.targets import Target
+from omnigraph.cli.targets import GraphTarget
 from omnigraph.commit.failpoints import Failpoint, hooked
 
 
 @pytest.fixture
-def interrupts() -> Iterator[Interrupts]:
+def interrupts() -> Iterator[ShellInterrupts]:
     before, threads = signal.getsignal(signal.SIGINT), threading.active_count()
-    with Interrupts() as interrupts:
+    with ShellInterrupts() as interrupts:
         yield interrupts
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.set_wakeup_fd(-1) == -1
@@ -118,9 +118,9 @@ def graph(tmp_path, monkeypatch) -> Iterator[Graph]:
         yield graph
 
 
-def session_on(graph: Graph, interrupts: Interrupts) -> Session:
+def session_on(graph: Graph, interrupts: ShellInterrupts) -> Session:
     arguments = Namespace(yes=False, json=False)
-    session = Session(graph, Target("g.omni", None, None), arguments, Layout(), is_live=True)
+    session = Session(graph, GraphTarget("g.omni", None, None), arguments, Layout(), is_live=True)
     session.interrupts = interrupts
     return session
 

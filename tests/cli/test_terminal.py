@@ -434,11 +434,11 @@ def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(place, tm
     load = ("load", "g.omni", "--data", "d.ndjson", "--mode", "merge", "--branch", "bars")
     with (
         open(tmp_path / "out", "wb") as out,
-        Terminal.of(place, *load, "--from", "main", stdout=out.fileno()) as bar,
+        Terminal.of(place, *load, "--from", "main", stdout=out.fileno()) as progress_bar,
     ):
-        assert bar.ended() == 0
-    assert "\r\x1b[2Kload  " in bar.raw
-    assert bar.shown_at_end().strip() == "omnigraph load → g.omni (direct, local)"
+        assert progress_bar.ended() == 0
+    assert "\r\x1b[2Kload  " in progress_bar.raw
+    assert progress_bar.shown_at_end().strip() == "omnigraph load → g.omni (direct, local)"
     assert "\x1b" not in (tmp_path / "out").read_text()
     assert "loaded g.omni on branch bars with merge: 2 nodes" in (tmp_path / "out").read_text()
 

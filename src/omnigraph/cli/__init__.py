@@ -1,10 +1,9 @@
 """The ``omnigraph`` command.
 
-This is the only part of the package that knows the terminal: it parses arguments, calls the
-rooms below and shows what they answer. Results go to stdout, everything else to stderr; the
-exit code is 0 for success, 1 for a failure, 2 for wrong usage, 3 for a conflict and 4 when
-``--if-commit`` did not hold. Nothing that a user does shows a traceback. Each command loads what
-it needs only when it runs, and this module loads nothing.
+Only this package uses the terminal: it parses arguments, calls the public API and prints the
+result. Results are written to stdout, everything else to stderr. Exit codes: 0 success, 1 failure,
+2 usage error, 3 conflict, 4 a failed ``--if-commit``. Users never see a traceback. Each command
+imports what it needs when it runs; this module imports nothing.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_as_program(arguments: list[str]) -> int:
-    """Run in a process that is all ours, with its streams and limits."""
+    """Run as the main program of the process: set up its streams and memory limit."""
     from omnigraph.cli.descriptors import occupy_closed, separate_stderr
 
     occupy_closed()
-    if _has_quick_answer(arguments):
+    if _is_version_request(arguments):
         return _run(arguments)
     separate_stderr()
     from omnigraph.exhaustion import has_memory_limit
@@ -51,43 +50,43 @@ def _run_as_program(arguments: list[str]) -> int:
     return run_in_child(lambda: _guarded(lambda: _run(arguments)))
 
 
-def _has_quick_answer(arguments: list[str]) -> bool:
-    from omnigraph.cli.about import quick_answer
+def _is_version_request(arguments: list[str]) -> bool:
+    from omnigraph.cli.about import version_text
 
-    return quick_answer(arguments) is not None
+    return version_text(arguments) is not None
 
 
 def _run(arguments: list[str]) -> int:
-    from omnigraph.cli.about import quick_answer
+    from omnigraph.cli.about import version_text
 
-    answer = quick_answer(arguments)
-    if answer is not None and sys.stdout is not None:
+    text = version_text(arguments)
+    if text is not None and sys.stdout is not None:
         try:
-            sys.stdout.write(answer)
+            sys.stdout.write(text)
             sys.stdout.flush()
             return 0
         except OSError as error:
-            from omnigraph.cli.program import lost_output
+            from omnigraph.cli.program import report_lost_output
 
-            return lost_output(error)
+            return report_lost_output(error)
     from omnigraph.cli.program import run_program
 
     return run_program(arguments)
 
 
 def _guarded(work: Callable[[], int]) -> int:
-    """Do something, also where it is broken off before the program is loaded that says so."""
+    """Report an interrupt or a failed import, even before the program is loaded."""
     try:
         return work()
     except KeyboardInterrupt:
-        _say("Error: interrupted\n")
+        _print_error("Error: interrupted\n")
         return 130
     except (ImportError, MemoryError) as error:
-        return _cannot_load(error)
+        return _report_load_failure(error)
 
 
-def _cannot_load(error: ImportError | MemoryError) -> int:
-    """The program itself did not load; there may be no memory left to say why in better words."""
+def _report_load_failure(error: ImportError | MemoryError) -> int:
+    """The program did not load; there may be too little memory for a better message."""
     try:
         from omnigraph.exhaustion import as_memory_exceeded
 
@@ -98,10 +97,10 @@ def _cannot_load(error: ImportError | MemoryError) -> int:
         raise error
     message = shortage.message if shortage else "the process ran out of memory"
     hint = f"hint: {shortage.hint}\n" if shortage else ""
-    _say(f"Error: {message}\n{hint}code: memory_exceeded\n")
+    _print_error(f"Error: {message}\n{hint}code: memory_exceeded\n")
     return 1
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text)

@@ -1,20 +1,20 @@
-"""Which program this is; answered before anything is loaded, since scripts ask it often."""
+"""The version of the program; printed before anything else is imported."""
 
 from __future__ import annotations
 
 from omnigraph import __version__
 
 INTERNAL_SCHEMA = 4
-"""The number of the on-disk format, shared with the reference implementation."""
+"""Version of the on-disk format, shared with the reference implementation."""
 
 PROGRAM = f"omnigraph {__version__}"
 VERSION = f"{PROGRAM}\ninternal-schema {INTERNAL_SCHEMA}\n"
 
 
-def quick_answer(arguments: list[str]) -> str | None:
-    """What is printed for a question that needs no parser.
+def version_text(arguments: list[str]) -> str | None:
+    """The output of ``version``, ``-v`` and ``--version``; none for other arguments.
 
-    >>> quick_answer(["-v"])
+    >>> version_text(["-v"])
     'omnigraph 0.1.0\\n'
     """
     if arguments == ["version"]:

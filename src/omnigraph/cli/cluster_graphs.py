@@ -1,4 +1,4 @@
-"""Where a cluster's graphs lie: only its ledger is read, so a damaged catalog is no hindrance."""
+"""Locates the graphs of a cluster by its ledger alone, so a damaged catalog does not matter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.api.handle import parse_location
-from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.scopes import is_local
 from omnigraph.errors import InputError, StorageMissing
 from omnigraph.settings import Settings
@@ -17,8 +17,8 @@ from omnigraph.storage.objects.store import ObjectStore
 LEDGER = "__cluster/state.json"
 
 
-def graph_of_cluster(target: str, graph: str | None, operator: Operator) -> str:
-    """The storage of one applied graph of a cluster."""
+def find_cluster_graph(target: str, graph: str | None, operator: OperatorConfig) -> str:
+    """Find the storage of one applied graph of a cluster."""
     root = cluster_root(target, operator)
     graphs = applied_graphs(target, root)
     if graph is None:
@@ -37,28 +37,28 @@ def graph_of_cluster(target: str, graph: str | None, operator: Operator) -> str:
     return f"{root}/graphs/{graph}.omni"
 
 
-def cluster_root(target: str, operator: Operator) -> str:
-    """A cluster's storage: by name, by address, or as the ``cluster.yaml`` of a directory says."""
-    place = operator.clusters.get(target, target).rstrip("/")
-    if not is_local(place):
-        return place
-    declared = Path(place.removeprefix("file://"), "cluster.yaml")
-    if declared.is_file():
+def cluster_root(target: str, operator: OperatorConfig) -> str:
+    """A cluster's storage root: by name, by address, or from a directory's ``cluster.yaml``."""
+    root = operator.clusters.get(target, target).rstrip("/")
+    if not is_local(root):
+        return root
+    config = Path(root.removeprefix("file://"), "cluster.yaml")
+    if config.is_file():
         import yaml
 
         try:
-            tree: Any = yaml.safe_load(declared.read_text("utf-8"))
+            tree: Any = yaml.safe_load(config.read_text("utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
-            raise InputError(f"could not read '{declared}'") from None
+            raise InputError(f"could not read '{config}'") from None
         storage = tree.get("storage") if isinstance(tree, dict) else None
         if isinstance(storage, str) and storage.strip():
-            found = storage.strip().rstrip("/")
-            return found if "://" in found else str(Path(declared.parent, found))
-    return place
+            storage = storage.strip().rstrip("/")
+            return storage if "://" in storage else str(Path(config.parent, storage))
+    return root
 
 
 def applied_graphs(target: str, root: str) -> list[str]:
-    """The graphs that the ledger of a cluster names."""
+    """The graph ids in the ledger of a cluster."""
     text = _ledger(root)
     try:
         resources = json.loads(text)["applied_revision"]["resources"] if text is not None else {}
@@ -69,15 +69,14 @@ def applied_graphs(target: str, root: str) -> list[str]:
         # The id becomes the name of a directory, so it must be a single plain segment.
         if "/" in graph or not is_branch(graph):
             raise InputError(
-                f"the ledger of cluster '{target}' names the graph {escaped(graph)}, "
-                "which is not an id of a graph",
+                f"the ledger of cluster '{target}' contains the invalid graph id {escaped(graph)}",
                 hint="the ledger is damaged or forged: run cluster apply again",
             )
     return graphs
 
 
 def refuse_inside_cluster(uri: str) -> None:
-    """A graph that a cluster manages is made and changed by the cluster."""
+    """Raise if a cluster manages this graph: only ``cluster apply`` may create or change it."""
     parent, _, name = parse_location(uri, None, Settings.from_environ()).uri.rpartition("/")
     above, _, folder = parent.rpartition("/")
     root = above or "/"
@@ -88,7 +87,7 @@ def refuse_inside_cluster(uri: str) -> None:
 
 
 def _ledger(address: str) -> str | None:
-    """The text of a ledger, if there is one; a store that cannot be asked is loud."""
+    """The text of a ledger, or none; an unreachable store raises."""
     root = parse_location(address, None, Settings.from_environ())
     if root.is_missing():
         return None

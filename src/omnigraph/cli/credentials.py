@@ -1,7 +1,7 @@
-"""The tokens of servers: the file that keeps them, and which of them goes with a request.
+"""Server tokens: the credentials file, and the choice of a token for a request.
 
-The file is the user's alone. It is replaced as a whole, and what is not changed in it stays as it
-was written. A token is never shown.
+Only the user may read the file. It is replaced atomically, and unrelated lines are kept verbatim.
+A token is never printed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omnigraph.cli.operator_config import Operator
+from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
@@ -24,46 +24,44 @@ _HEADER = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
 def credentials_path() -> Path:
-    """Where the tokens are kept."""
+    """The path of the credentials file."""
     directory = Settings.from_environ().operator_directory()
     if directory is None:
-        raise InputError(
-            "there is no home directory to keep credentials in", hint="set OMNIGRAPH_HOME"
-        )
+        raise InputError("no home directory for the credentials file", hint="set OMNIGRAPH_HOME")
     return Path(directory, "credentials")
 
 
-# -- which token ----------------------------------------------------------------------------------
+# -- choosing a token -----------------------------------------------------------------------------
 
 
-def token_for(base: str, operator: Operator) -> str:
-    """The token for requests to an address; empty where there is none."""
-    name = server_of(base, operator)
+def find_token(base: str, operator: OperatorConfig) -> str:
+    """The token for requests to an address; empty if there is none."""
+    name = match_server(base, operator)
     if name is not None:
-        found = Settings.server_token(name) or stored_token(name)
-        if found:
-            return found
+        token = Settings.server_token(name) or read_token(name)
+        if token:
+            return token
     return Settings.from_environ().bearer_token
 
 
-def server_of(base: str, operator: Operator) -> str | None:
-    """The server of the configuration that an address belongs to: the longest that fits.
+def match_server(base: str, operator: OperatorConfig) -> str | None:
+    """The configured server with the longest URL that is a prefix of an address.
 
-    >>> two = Operator(servers={"a": "http://h:80", "b": "http://h:8080/"})
-    >>> server_of("http://h:8080/graphs/kb", two), server_of("http://h:8081", two)
+    >>> two = OperatorConfig(servers={"a": "http://h:80", "b": "http://h:8080/"})
+    >>> match_server("http://h:8080/graphs/kb", two), match_server("http://h:8081", two)
     ('b', None)
     """
     address = base.rstrip("/")
-    fitting = [
+    matches = [
         (len(url), name)
         for name, url in ((name, url.rstrip("/")) for name, url in operator.servers.items())
         if address == url or address.startswith(f"{url}/")
     ]
-    return max(fitting)[1] if fitting else None
+    return max(matches)[1] if matches else None
 
 
-def stored_token(name: str) -> str:
-    """The token that the file has for a server; empty where it has none."""
+def read_token(name: str) -> str:
+    """The stored token of a server; empty if there is none."""
     if Settings.from_environ().operator_directory() is None:
         return ""
     is_inside = False
@@ -74,13 +72,13 @@ def stored_token(name: str) -> str:
         elif is_inside and not line.lstrip().startswith("#"):
             key, sign, value = line.partition("=")
             if sign and key.strip() == "token":
-                return _unquoted(value.strip())
+                return _unquote(value.strip())
     return ""
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     """
-    >>> _unquoted('"a b"'), _unquoted("'a"), _unquoted('""')
+    >>> _unquote('"a b"'), _unquote("'a"), _unquote('""')
     ('a b', "'a", '')
     """
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
@@ -92,63 +90,63 @@ def _unquoted(value: str) -> str:
 
 
 def store_token(name: str, token: str) -> Path:
-    """Keep a token for a server, in place of an older one."""
+    """Store the token of a server, replacing an older one."""
     path = credentials_path()
-    with _alone(path):
-        kept = without_section(_read(path), name)
+    with _locked(path):
+        kept = drop_section(_read(path), name)
         if kept and not kept.endswith("\n"):
             kept += "\n"
         if kept.strip() and not kept.endswith(("\n\n", "\n\r\n")):
             kept += "\n"
-        # One pair of quotes is taken off when it is read.
-        value = f'"{token}"' if _unquoted(token) != token else token
+        # Reading strips one pair of quotes.
+        value = f'"{token}"' if _unquote(token) != token else token
         _write(path, f"{kept}[{name}]\ntoken = {value}\n")
     return path
 
 
 def remove_token(name: str) -> Path:
-    """Forget the token of a server; nothing happens where there is none."""
+    """Delete the token of a server, if there is one."""
     path = credentials_path()
     if path.exists():
-        with _alone(path):
+        with _locked(path):
             text = _read(path)
-            kept = without_section(text, name)
+            kept = drop_section(text, name)
             if kept != text:
                 _write(path, kept)
     return path
 
 
-def without_section(text: str, name: str) -> str:
-    """The other lines of the file, as they are; a remark above the next section stays with it.
+def drop_section(text: str, name: str) -> str:
+    """The text without one section; a comment above the next section is kept.
 
-    >>> print(without_section("[a]\\ntoken = 1\\n# of b\\n[b]\\ntoken = 2\\n", "a"), end="")
+    >>> print(drop_section("[a]\\ntoken = 1\\n# of b\\n[b]\\ntoken = 2\\n", "a"), end="")
     # of b
     [b]
     token = 2
     """
     kept: list[str] = []
-    held: list[str] = []
+    comments: list[str] = []
     is_inside = False
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         header = _HEADER.match(line)
         if header:
-            kept += held
-            held = []
+            kept += comments
+            comments = []
             is_inside = header[1].strip() == name
         if not is_inside:
             kept.append(line)
         elif line.lstrip().startswith("#"):
-            held.append(line)
+            comments.append(line)
         elif line.strip():
-            # What stood before it was about this section.
-            held = []
-        elif held:
-            held.append(line)
-    return "".join(kept + held)
+            # Earlier comments belong to this section.
+            comments = []
+        elif comments:
+            comments.append(line)
+    return "".join(kept + comments)
 
 
 def _read(path: Path) -> str:
-    """The text of the file, odd bytes and all; refused when others could have read it."""
+    """Read the file, including invalid UTF-8; refuse it if others could read it."""
     try:
         with path.open("rb") as file:
             if _IS_POSIX and os.fstat(file.fileno()).st_mode & _OTHERS:
@@ -166,7 +164,7 @@ def _read(path: Path) -> str:
 def _write(path: Path, text: str) -> None:
     target = path.resolve()
     try:
-        # Such a file is readable by its owner only from its first moment.
+        # mkstemp creates the file readable by its owner only.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".credentials.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -182,8 +180,8 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """The directory of the file, for one who changes it at a time."""
+def _locked(path: Path) -> Iterator[None]:
+    """Create and lock the directory of the file."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path.parent, os.O_RDONLY)

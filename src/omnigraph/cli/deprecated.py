@@ -1,6 +1,6 @@
-"""Old spellings of commands, rewritten before the arguments are parsed.
+"""Deprecated spellings of commands, rewritten before the arguments are parsed.
 
-Only the first two words are looked at, so an option in front of them defeats the rewrite.
+Only the first two words are examined, so an option before them prevents the rewrite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SILENT = {("schema", "get"): ["schema", "show"]}
 
 
 def rewrite(arguments: list[str]) -> list[str]:
-    """The arguments in today's spelling, with a warning when that differs.
+    """The arguments in current spelling; warns about a deprecated one.
 
     >>> rewrite(["lint", "--query", "a.gq"])
     ['lint', '--query', 'a.gq']

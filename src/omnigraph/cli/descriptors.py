@@ -1,11 +1,10 @@
-"""The standard streams of the process, put in order once, before anything else runs.
+"""The standard streams of the process, prepared once before anything else runs.
 
-Only the program does this, never a caller of ``main`` with arguments: the streams of another
-program are its own.
+Only the main program does this; a caller of ``main`` with arguments keeps its own streams.
 
-Lance reports panics and warnings on file descriptor 2, whatever Python's ``sys.stderr`` is, with
-paths of the machine that built it. The failure itself arrives as a typed error. So our own remarks
-get a descriptor of their own, and nobody sees the other; ``OMNIGRAPH_DEBUG`` shows it again.
+Lance writes panics and warnings to file descriptor 2, whatever ``sys.stderr`` is, with paths of the
+machine that built it; the failure itself arrives as a typed error. So this program's own messages
+get a separate descriptor, and the output of libraries is dropped unless ``OMNIGRAPH_DEBUG`` is set.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ STDERR = 2
 
 
 def occupy_closed() -> None:
-    """Put the null device where a standard stream is closed.
+    """Open the null device in place of a closed standard stream.
 
-    The next file to be opened, perhaps one of a graph, would get its number, and whatever a library
-    prints would be written into that file.
+    Otherwise the next opened file, perhaps of a graph, would get its number, and library output
+    would be written into that file.
     """
     for number in (0, 1, STDERR):
         try:
@@ -31,13 +30,13 @@ def occupy_closed() -> None:
 
 
 def separate_stderr() -> None:
-    """Keep stderr for what this program says; drop what libraries write to its descriptor."""
+    """Reserve stderr for this program; drop what libraries write to descriptor 2."""
     from omnigraph.settings import Settings
 
     if sys.stderr is None or Settings.from_environ().debug:
         return
     if not sys.warnoptions:
-        # Warnings of libraries name their files, and are for who writes programs.
+        # Library warnings are for developers.
         warnings.simplefilter("ignore")
     own = os.dup(STDERR)
     sys.stderr = open(  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Lengths of time, as people write them."""
+"""Durations as users write them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from omnigraph.errors import InputError
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "": 1}
 
 
-def seconds(text: str) -> int:
-    """A length of time in seconds.
+def parse_duration(text: str | None) -> int | None:
+    """A duration in seconds; none where none was given.
 
-    >>> seconds("7d"), seconds("90")
-    (604800, 90)
+    >>> parse_duration("7d"), parse_duration("90"), parse_duration(None)
+    (604800, 90, None)
     """
+    if text is None:
+        return None
     match = re.fullmatch(r"(\d{1,18})([A-Za-z]*)", text.strip())
     if match is None:
         raise InputError(f"invalid duration '{text}'", hint="write it as 30m, 12h or 7d")

@@ -1,4 +1,4 @@
-"""Where work runs: in this process, or on Spark."""
+"""The engine options: this process, or Spark."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 def add_engine(parser: argparse.ArgumentParser, engines: Sequence[str]) -> None:
     parser.add_argument(
-        "--engine", choices=engines, default=engines[0], help="where it runs; the same answer"
+        "--engine", choices=engines, default=engines[0], help="where to run; the result is the same"
     )
-    parser.add_argument(
-        "--master", metavar="URL", help="where Spark runs, such as spark://host:7077"
-    )
+    parser.add_argument("--master", metavar="URL", help="Spark master, such as spark://host:7077")
 
 
-def chosen_spark(arguments: argparse.Namespace) -> SparkConfig | None:
-    """How to start Spark, when the command line says so; the environment's way otherwise."""
+def spark_config(arguments: argparse.Namespace) -> SparkConfig | None:
+    """The Spark configuration of the command line; none to use that of the environment."""
     if arguments.master is None:
         return None
     if arguments.engine == "local":
-        raise InputError("--master says where Spark runs, and --engine local does without it")
+        raise InputError(
+            "--master cannot be combined with --engine local, which does not use Spark"
+        )
     from omnigraph.spark.session.config import SparkConfig
 
-    usual = Settings.from_environ().spark_options()
-    usual.pop("remote", None)
-    return SparkConfig.from_options({**usual, "master": arguments.master})
+    options = Settings.from_environ().spark_options()
+    options.pop("remote", None)
+    return SparkConfig.from_options({**options, "master": arguments.master})

@@ -1,6 +1,6 @@
 """Text files named on the command line: read as UTF-8, replaced atomically.
 
-Every failure becomes one line that names the file.
+Every failure is reported in one line that names the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STDIN_NAME = "<stdin>"
 
 
 def read_source(path: str) -> Source:
-    """The text of a file, under the name the user gave."""
+    """Read a file, under the name the user gave."""
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -29,26 +29,31 @@ def read_source(path: str) -> Source:
 
 
 def read_text(path: str) -> Source:
-    """The text of a file, or what is piped in when the file is ``-``."""
+    """Read a file, or stdin for ``-``."""
     return read_stdin() if path == STDIN else read_source(path)
 
 
 def read_stdin() -> Source:
-    """The text that is piped in."""
-    return Source(STDIN_NAME, _decode(STDIN_NAME, piped_in().read()))
+    """Read all of stdin."""
+    return Source(STDIN_NAME, _decode(STDIN_NAME, stdin_stream().read()))
 
 
-def piped_in() -> BinaryIO:
-    """What is piped in, to be read from."""
+def text_or_path(path: str) -> str | Path:
+    """The text of stdin for ``-``, else the path: what the engine takes for a schema or query."""
+    # The newline marks it as a text, whatever it looks like.
+    return f"{read_stdin().text}\n" if path == STDIN else Path(path)
+
+
+def stdin_stream() -> BinaryIO:
     if sys.stdin is None:
         raise InputError(f"{STDIN_NAME}: closed")
     return sys.stdin.buffer
 
 
 def replace_text(path: str, text: str) -> None:
-    """Put a new text in place of a file's old one; a reader sees the one or the other.
+    """Replace the text of a file atomically.
 
-    A symbolic link stays one (its target is replaced) and the permissions are kept.
+    A symbolic link is kept (its target is replaced), and so are the permissions.
     """
     target = Path(path).resolve()
     try:

@@ -1,4 +1,4 @@
-"""Which global flags go with which command; looked at before anything else happens."""
+"""Checks that the global flags apply to the command, before anything else happens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MEANING = {
     "graph": "--graph selects a graph within a server or cluster scope",
     "store": "--store addresses the storage of one graph",
     "profile": "--profile addresses a graph",
-    "as": "--as names who writes",
+    "as": "--as names the actor of a write",
 }
 _BOUND = ("server", "graph", "store", "cluster", "profile", "as")
-"""What an alias brings by itself."""
+"""Flags that an alias defines itself."""
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
-    """Refuse flags that the command has no use for."""
+    """Refuse flags that do not apply to the command."""
     given = [flag for flag in _BOUND if getattr(arguments, flag) is not None]
     if arguments.label == "alias":
         _check_alias(given)

@@ -1,9 +1,9 @@
-"""A command under a memory limit (``ulimit -v``) runs in a child, and its end is looked at.
+"""Runs a command in a child process when there is a memory limit (``ulimit -v``).
 
-Some libraries end the process when they get no memory: by ``abort``, by ``exit``, by a signal to
-themselves. Nobody inside can turn that into an error. So the process that was started only waits;
-when the child ends without having said that it is done, this is reported here. Nothing is loaded
-before the fork, and without a limit there is none.
+Some libraries end the process when an allocation fails: by ``abort``, ``exit`` or a signal. That
+cannot be turned into an error from inside. So the parent process only waits, and reports a child
+that ends without an exit code. Nothing is imported before the fork; without a limit there is no
+child.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from omnigraph.cli.output import terminal
 
-_ASKED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT)
-"""Signals by which somebody ends a program; a lack of memory is none of them."""
+_USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT)
+"""Signals sent to end a program; a lack of memory does not cause them."""
 
 
 def run_in_child(command: Callable[[], int]) -> int:
-    """Run a command, and give its exit code, or that of a failure when it was broken off."""
+    """Run a command and return its exit code, or that of a failure if it died."""
     receive, send = os.pipe()
     child = os.fork()
     if not child:
@@ -28,23 +28,23 @@ def run_in_child(command: Callable[[], int]) -> int:
         os.write(send, bytes([code]))
         return code
     os.close(send)
-    _leave_signals_to(child)
-    # There is an end to read when the child has told its code, or is gone.
-    told = os.read(receive, 1)
+    _forward_signals(child)
+    # Returns when the child has written its exit code, or is gone.
+    received = os.read(receive, 1)
     _, status = os.waitpid(child, 0)
-    if told:
-        return told[0]
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in _ASKED_FOR:
-        _end_by(os.WTERMSIG(status))
+    if received:
+        return received[0]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in _USER_SIGNALS:
+        _die_by_signal(os.WTERMSIG(status))
     return terminal.fail(
-        "the process ran out of memory and was broken off",
-        hint="raise its limit (ulimit -v), or ask for less; "
-        "if it was writing, `omnigraph log` shows whether the commit is there",
+        "the process ran out of memory and was terminated",
+        hint="raise its limit (ulimit -v), or process less at once; "
+        "if it was writing, `omnigraph log` shows whether the commit exists",
         code="memory_exceeded",
     )
 
 
-def _leave_signals_to(child: int) -> None:
+def _forward_signals(child: int) -> None:
     # A terminal sends Ctrl-C to both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)
@@ -52,7 +52,7 @@ def _leave_signals_to(child: int) -> None:
         signal.signal(number, lambda number, _: os.kill(child, number))
 
 
-def _end_by(number: int) -> None:
+def _die_by_signal(number: int) -> None:
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

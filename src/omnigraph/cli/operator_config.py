@@ -1,13 +1,13 @@
 """The operator's configuration: ``config.yaml`` in ``$OMNIGRAPH_HOME`` or ``~/.omnigraph``.
 
-A key that is not known is a warning; a file that cannot be read as what it should be stops every
-command that looks at it, before any graph is touched.
+An unknown key is a warning; an invalid file fails every command that reads it, before any graph is
+touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ SCOPES = ("server", "cluster", "store")
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What counts where a command says nothing."""
+    """Defaults for options that a command line omits."""
 
     output: str = "table"
     table_max_column_width: int = 80
@@ -35,7 +35,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A bundle of what to address."""
+    """A named scope."""
 
     name: str
     scopes: Mapping[str, str]
@@ -43,7 +43,7 @@ class Profile:
 
     @property
     def fault(self) -> str | None:
-        """Why it cannot be used."""
+        """Why the profile is invalid; none if it is valid."""
         if not self.scopes:
             return "binds no scope"
         if len(self.scopes) > 1:
@@ -52,7 +52,7 @@ class Profile:
 
     @property
     def binding(self) -> tuple[str, str]:
-        """The kind of scope, and its target."""
+        """The scope kind and its target."""
         if self.fault is not None:
             raise InputError(
                 f"profile '{self.name}' {self.fault}", hint="name one of server, cluster, store"
@@ -62,7 +62,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A stored query of a server, under a short name."""
+    """A short name for a stored query of a server."""
 
     name: str
     server: str
@@ -74,8 +74,8 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """All of the configuration."""
+class OperatorConfig:
+    """The whole configuration."""
 
     actor: str | None = None
     defaults: Defaults = Defaults()
@@ -90,25 +90,25 @@ def config_path() -> Path | None:
     return None if directory is None else Path(directory, "config.yaml")
 
 
-def load_operator() -> Operator:
-    """The configuration of this user; an empty one where there is no file."""
+def load_operator_config() -> OperatorConfig:
+    """Load the configuration of this user; empty if there is no file."""
     path = config_path()
     if path is None:
-        return Operator()
+        return OperatorConfig()
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
-        return Operator()
+        return OperatorConfig()
     except (OSError, UnicodeDecodeError) as error:
         reason = terminal.describe_os_error(error) if isinstance(error, OSError) else "not UTF-8"
         raise InputError(f"could not read operator config '{path}': {reason}") from None
-    return parse_operator(text, str(path))
+    return parse_operator_config(text, str(path))
 
 
-def parse_operator(text: str, path: str) -> Operator:
-    """The configuration that a text spells.
+def parse_operator_config(text: str, path: str) -> OperatorConfig:
+    """Parse a configuration file.
 
-    >>> parse_operator("operator: {actor: ana}", "config.yaml").actor
+    >>> parse_operator_config("operator: {actor: ana}", "config.yaml").actor
     'ana'
     """
     import yaml
@@ -118,32 +118,31 @@ def parse_operator(text: str, path: str) -> Operator:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise _broken(path, f"not YAML{where}") from None
+        raise _invalid(path, f"not YAML{where}") from None
     except (ValueError, RecursionError):
-        # A date that is none, or brackets without end.
-        raise _broken(path, "not YAML") from None
-    return _Reader(path).operator({} if tree is None else tree)
+        # An invalid date, or too deeply nested brackets.
+        raise _invalid(path, "not YAML") from None
+    return _ConfigReader(path).operator({} if tree is None else tree)
 
 
-def _broken(path: str, reason: str) -> InputError:
+def _invalid(path: str, reason: str) -> InputError:
     return InputError(f"could not parse operator config '{path}': {reason}")
 
 
-class _Reader:
-    """Walks the tree, and says of each key that it does not know."""
+class _ConfigReader:
+    """Converts the YAML tree and warns about unknown keys."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def operator(self, tree: Any) -> Operator:
-        known = ("operator", "defaults", "servers", "clusters", "profiles", "aliases")
-        top = self._table(tree, "", known)
-        who = self._table(top.get("operator"), "operator", ("actor",))
-        return Operator(
-            self._actor(who),
+    def operator(self, tree: Any) -> OperatorConfig:
+        keys = ("operator", "defaults", "servers", "clusters", "profiles", "aliases")
+        top = self._table(tree, "", keys)
+        return OperatorConfig(
+            self._actor(self._table(top.get("operator"), "operator", ("actor",))),
             self._defaults(top.get("defaults")),
-            self._named(top, "servers", ("url",), lambda n, t, p: self._needed(t, p, "url")),
-            self._named(top, "clusters", ("root",), lambda n, t, p: self._needed(t, p, "root")),
+            self._named(top, "servers", ("url",), lambda n, t, p: self._required(t, p, "url")),
+            self._named(top, "clusters", ("root",), lambda n, t, p: self._required(t, p, "root")),
             self._named(top, "profiles", (*SCOPES, "default_graph"), self._profile),
             self._named(
                 top,
@@ -154,12 +153,11 @@ class _Reader:
         )
 
     def _defaults(self, tree: Any) -> Defaults:
-        known = ("output", "table_max_column_width", "table_cell_layout")
-        table = self._table(tree, "defaults", (*known, "server", "store", "default_graph"))
+        table = self._table(tree, "defaults", tuple(key.name for key in fields(Defaults)))
         width = table.get("table_max_column_width", 80)
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise _broken(self._path, "`defaults.table_max_column_width` must be a number above 0")
-        found = Defaults(
+            raise _invalid(self._path, "`defaults.table_max_column_width` must be a number above 0")
+        defaults = Defaults(
             self._choice(table, "defaults", "output", TEXT_FORMATS) or "table",
             width,
             self._choice(table, "defaults", "table_cell_layout", LAYOUTS) or "truncate",
@@ -167,52 +165,52 @@ class _Reader:
             self._text(table, "defaults", "store"),
             self._text(table, "defaults", "default_graph"),
         )
-        if found.server and found.store:
+        if defaults.server and defaults.store:
             raise InputError(
                 f"operator config '{self._path}': `defaults` binds one entity, "
                 "and it names a server and a store"
             )
-        if found.store and found.default_graph:
+        if defaults.store and defaults.default_graph:
             raise InputError(
                 f"operator config '{self._path}': `defaults.store` is already a single graph, "
                 "so `defaults.default_graph` cannot be combined with it"
             )
-        return found
+        return defaults
 
-    def _profile(self, name: str, table: Mapping[str, Any], place: str) -> Profile:
-        scopes = {kind: self._text(table, place, kind) for kind in SCOPES}
+    def _profile(self, name: str, table: Mapping[str, Any], path: str) -> Profile:
+        scopes = {kind: self._text(table, path, kind) for kind in SCOPES}
         return Profile(
             name,
             {kind: target for kind, target in scopes.items() if target},
-            self._text(table, place, "default_graph"),
+            self._text(table, path, "default_graph"),
         )
 
-    def _alias(self, name: str, table: Mapping[str, Any], place: str) -> Alias:
+    def _alias(self, name: str, table: Mapping[str, Any], path: str) -> Alias:
         args = table.get("args") or []
         if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-            raise _broken(self._path, f"`{place}.args` must be a list of names")
+            raise _invalid(self._path, f"`{path}.args` must be a list of names")
         params = table.get("params") or {}
         if not isinstance(params, dict):
-            raise _broken(self._path, f"`{place}.params` must be a map")
+            raise _invalid(self._path, f"`{path}.params` must be a map")
         return Alias(
             name,
-            self._needed(table, place, "server"),
-            self._needed(table, place, "query"),
-            self._text(table, place, "graph"),
+            self._required(table, path, "server"),
+            self._required(table, path, "query"),
+            self._text(table, path, "graph"),
             tuple(args),
             params,
-            self._choice(table, place, "format", TEXT_FORMATS),
+            self._choice(table, path, "format", TEXT_FORMATS),
         )
 
     def _actor(self, table: Mapping[str, Any]) -> str | None:
-        """Who writes, exactly as it is spelled."""
+        """The actor, verbatim."""
         from omnigraph.escaping import has_controls
 
-        # Of the wrong kind it is refused as any text is; else nothing is trimmed.
+        # Checks that it is a text; the value itself is not trimmed.
         self._text(table, "operator", "actor")
         actor: str = table.get("actor") or ""
         if has_controls(actor):
-            raise _broken(self._path, "`operator.actor` cannot hold control characters")
+            raise _invalid(self._path, "`operator.actor` cannot hold control characters")
         return actor or None
 
     # -- values --------------------------------------------------------------------------
@@ -221,48 +219,48 @@ class _Reader:
         self,
         top: Mapping[str, Any],
         key: str,
-        known: tuple[str, ...],
+        keys: tuple[str, ...],
         read: Callable[[str, Mapping[str, Any], str], Any],
     ) -> dict[str, Any]:
         tree = top.get(key) or {}
         if not isinstance(tree, dict):
-            raise _broken(self._path, f"`{key}` must be a map")
+            raise _invalid(self._path, f"`{key}` must be a map")
         return {
-            str(name): read(str(name), self._table(entry, f"{key}.{name}", known), f"{key}.{name}")
+            str(name): read(str(name), self._table(entry, f"{key}.{name}", keys), f"{key}.{name}")
             for name, entry in tree.items()
         }
 
-    def _table(self, tree: Any, place: str, known: tuple[str, ...]) -> dict[str, Any]:
+    def _table(self, tree: Any, path: str, keys: tuple[str, ...]) -> dict[str, Any]:
         if tree is None:
             return {}
         if not isinstance(tree, dict):
-            raise _broken(self._path, f"{f'`{place}`' if place else 'the file'} must be a map")
+            raise _invalid(self._path, f"{f'`{path}`' if path else 'the file'} must be a map")
         for key in tree:
-            if key not in known:
-                dotted = f"{place}.{key}" if place else str(key)
+            if key not in keys:
+                dotted = f"{path}.{key}" if path else str(key)
                 terminal.warn(f"unknown key `{dotted}` (in {self._path}); ignored")
         return {str(key): value for key, value in tree.items()}
 
-    def _text(self, table: Mapping[str, Any], place: str, key: str) -> str | None:
+    def _text(self, table: Mapping[str, Any], path: str, key: str) -> str | None:
         value = table.get(key)
         if value is None:
             return None
         if not isinstance(value, str):
-            raise _broken(self._path, f"`{place}.{key}` must be a text")
+            raise _invalid(self._path, f"`{path}.{key}` must be a string")
         return value.strip() or None
 
-    def _needed(self, table: Mapping[str, Any], place: str, key: str) -> str:
-        found = self._text(table, place, key)
-        if found is None:
-            raise _broken(self._path, f"`{place}.{key}` is missing")
-        return found
+    def _required(self, table: Mapping[str, Any], path: str, key: str) -> str:
+        text = self._text(table, path, key)
+        if text is None:
+            raise _invalid(self._path, f"`{path}.{key}` is missing")
+        return text
 
     def _choice(
-        self, table: Mapping[str, Any], place: str, key: str, choices: tuple[str, ...]
+        self, table: Mapping[str, Any], path: str, key: str, choices: tuple[str, ...]
     ) -> str | None:
-        found = self._text(table, place, key)
-        if found is not None and found not in choices:
-            raise _broken(
-                self._path, f"`{place}.{key}` is '{found}', not one of {', '.join(choices)}"
+        text = self._text(table, path, key)
+        if text is not None and text not in choices:
+            raise _invalid(
+                self._path, f"`{path}.{key}` is '{text}', not one of {', '.join(choices)}"
             )
-        return found
+        return text

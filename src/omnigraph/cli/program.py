@@ -1,4 +1,4 @@
-"""One run of the command: parse, guard, do, and say what went wrong in words."""
+"""One run of the command: parse, check, execute, and report errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from omnigraph.cli.deprecated import rewrite
 from omnigraph.cli.guard import check_flags
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.hints import in_options
+from omnigraph.cli.output.hints import hint_for_options
 from omnigraph.cli.parser import build_parser
 from omnigraph.cli.registry import Capability, UsageError, fill_global_flags
 from omnigraph.errors import (
@@ -24,28 +24,28 @@ from omnigraph.settings import Settings
 _SHOWN_CONFLICTS = 20
 
 
-def run_program(given: list[str]) -> int:
+def run_program(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    terminal.speak_utf8()
+    terminal.use_utf8()
     try:
-        return _run(rewrite(given))
+        return _run(rewrite(arguments))
     except KeyboardInterrupt:
         return terminal.fail("interrupted", exit_code=terminal.INTERRUPTED)
     except (terminal.ReaderGone, terminal.OutputFailed) as error:
-        return _tell_lost(error)
+        return _report_lost(error)
 
 
-def lost_output(error: OSError) -> int:
-    """The exit code when stdout failed, after saying so."""
+def report_lost_output(error: OSError) -> int:
+    """Report that stdout failed, and return the exit code."""
     try:
         terminal.output_failed(error)
     except (terminal.ReaderGone, terminal.OutputFailed) as failure:
-        return _tell_lost(failure)
+        return _report_lost(failure)
 
 
-def _tell_lost(error: terminal.ReaderGone | terminal.OutputFailed) -> int:
+def _report_lost(error: terminal.ReaderGone | terminal.OutputFailed) -> int:
     if isinstance(error, terminal.ReaderGone):
-        # As other programs: whoever reads has seen enough, and need not be told.
+        # Silent like other programs: the reader closed the pipe on purpose.
         return terminal.READER_GONE
     return terminal.fail(f"the result could not be written to stdout: {error}")
 
@@ -56,11 +56,11 @@ def _run(arguments: list[str]) -> int:
         fill_global_flags(parsed)
         if hasattr(parsed, "capability"):
             check_flags(parsed)
-        with _warnings_of(parsed):
+        with _showing_warnings(parsed):
             exit_code = parsed.run(parsed)
         terminal.flush()
     except SystemExit as stop:
-        # argparse has said what it had to say: help or version (0), wrong usage (2).
+        # argparse has printed help or version (0), or a usage error (2).
         terminal.flush()
         return stop.code if isinstance(stop.code, int) else terminal.USAGE
     except UsageError as error:
@@ -70,22 +70,22 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, terminal.ReaderGone, terminal.OutputFailed):
         raise
     except BaseException as error:
-        # Also a panic of a library below, which is no Exception.
-        return tell(error)
+        # Includes a panic of a Rust library, which is not an Exception.
+        return report_error(error)
     return int(exit_code)
 
 
-def _warnings_of(parsed: argparse.Namespace) -> AbstractContextManager[None]:
-    """What the engine logs is shown as warnings; a command without a graph loads no engine."""
+def _showing_warnings(parsed: argparse.Namespace) -> AbstractContextManager[None]:
+    """Print warnings that the engine logs; a command without a graph imports no engine."""
     if getattr(parsed, "capability", Capability.LOCAL) is Capability.LOCAL:
         return nullcontext()
-    from omnigraph.cli.output.logged import shown_warnings
+    from omnigraph.cli.output.logged import show_engine_warnings
 
-    return shown_warnings()
+    return show_engine_warnings()
 
 
-def tell(error: BaseException) -> int:
-    """Say what went wrong, and give the exit code that says so too."""
+def report_error(error: BaseException) -> int:
+    """Print an error on stderr and return its exit code."""
     terminal.flush()
     if isinstance(error, LanguageError):
         return terminal.fail(error.render().splitlines())
@@ -93,10 +93,13 @@ def tell(error: BaseException) -> int:
         error = as_memory_exceeded(error) or error
     if isinstance(error, OmniGraphError):
         code = terminal.fail(
-            error.message, hint=in_options(error.hint), code=error.code, exit_code=_exit_code(error)
+            error.message,
+            hint=hint_for_options(error.hint),
+            code=error.code,
+            exit_code=_exit_code(error),
         )
         if isinstance(error, MergeConflicts):
-            _tell_conflicts(error)
+            _print_conflicts(error)
         return code
     if isinstance(error, OSError):
         return terminal.fail(terminal.describe_os_error(error))
@@ -108,13 +111,13 @@ def tell(error: BaseException) -> int:
     )
 
 
-def _tell_conflicts(error: MergeConflicts) -> None:
-    """Each conflict in a line, up to a screen of them."""
-    found = error.details.get("conflicts", ())
-    for conflict in found[:_SHOWN_CONFLICTS]:
+def _print_conflicts(error: MergeConflicts) -> None:
+    """Print one line per conflict, up to a screenful."""
+    conflicts = error.details.get("conflicts", ())
+    for conflict in conflicts[:_SHOWN_CONFLICTS]:
         terminal.note(f"  {conflict['message']}")
-    if len(found) > _SHOWN_CONFLICTS:
-        terminal.note(f"  … and {len(found) - _SHOWN_CONFLICTS} more")
+    if len(conflicts) > _SHOWN_CONFLICTS:
+        terminal.note(f"  … and {len(conflicts) - _SHOWN_CONFLICTS} more")
 
 
 def _exit_code(error: OmniGraphError) -> int:

@@ -1,63 +1,69 @@
-"""What ``query``, ``mutate`` and ``explain`` share: the text of a query, and its parameters."""
+"""Shared by ``query``, ``mutate``, ``explain`` and ``alias``: query text and parameters."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files
 from omnigraph.errors import InputError
 
+if TYPE_CHECKING:
+    from omnigraph.cli.targets import GraphTarget
+
 
 def add_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the query")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="query to run")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--query", metavar="FILE", help="the .gq file; - reads stdin")
-    group.add_argument("-e", "--query-string", metavar="GQ", help="the text: query q() { … }")
+    group.add_argument("--query", metavar="FILE", help=".gq file; - reads stdin")
+    group.add_argument("-e", "--query-string", metavar="GQ", help="query text: query q() { … }")
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--params", metavar="JSON", help="the parameters, as a JSON object")
-    group.add_argument("--params-file", metavar="FILE", help="a file of them; - reads stdin")
+    group.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
+    group.add_argument(
+        "--params-file", metavar="FILE", help="file with the parameters; - reads stdin"
+    )
 
 
-def source_text(arguments: argparse.Namespace) -> str | Path | None:
-    """The text or file that was given; none when there is only the name of a stored query."""
+def read_query_text(arguments: argparse.Namespace) -> str | Path | None:
+    """The query text or file; none if only the name of a stored query was given."""
     if arguments.query_string is not None:
         if not arguments.query_string.strip():
-            raise InputError("the text of the query must not be empty")
-        # The line end says that this is a text, whatever it looks like.
+            raise InputError("the query text must not be empty")
+        # The newline marks it as a text, whatever it looks like.
         return f"{arguments.query_string}\n"
-    if arguments.query == files.STDIN:
-        return f"{files.read_stdin().text}\n"
     if arguments.query is not None:
-        return Path(arguments.query)
+        return files.text_or_path(arguments.query)
     if arguments.name is None:
-        raise InputError("provide a query name of the server, or a text with --query FILE or -e GQ")
+        raise InputError(
+            "provide a query name of the server, or a query text with --query FILE or -e GQ"
+        )
     return None
 
 
-def given_params(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The parameters of the command line."""
+def read_params(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parameters given on the command line."""
     if arguments.params is not None:
-        return params_of(arguments.params, "--params")
+        return parse_params(arguments.params, "--params")
     if arguments.params_file is not None:
         source = files.read_text(arguments.params_file)
-        return params_of(source.text, source.name)
+        return parse_params(source.text, source.name)
     return {}
 
 
-def params_of(text: str, name: str) -> dict[str, Any]:
-    """Parameters from a text.
+def parse_params(text: str, name: str) -> dict[str, Any]:
+    """Parse a JSON object of parameters.
 
-    >>> params_of('{"name": "Ana"}', "--params")
+    >>> parse_params('{"name": "Ana"}', "--params")
     {'name': 'Ana'}
     """
     try:
-        found = json.loads(text)
+        params = json.loads(text)
     except ValueError as error:
         line = getattr(error, "lineno", 1)
         column = getattr(error, "colno", 1)
@@ -65,16 +71,29 @@ def params_of(text: str, name: str) -> dict[str, Any]:
             f"{name}: not JSON (line {line}, column {column})",
             hint='write an object, such as {"name": "Ana"}',
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(params, dict):
         raise InputError(
-            f"{name}: parameters are a JSON object", hint='write it as {"name": "Ana"}'
+            f"{name}: parameters must be a JSON object", hint='write it as {"name": "Ana"}'
         )
-    return found
+    return params
 
 
 def needs_server(name: str) -> InputError:
-    """A stored query can only be asked of a server."""
+    """The error for a query name without a query text."""
     return InputError(
         f"'{name}' names a stored query, and by-name invocation needs a server",
-        hint="pass the text with --query FILE or -e GQ, or address a server with --server",
+        hint="pass the query with --query FILE or -e GQ, or address a server with --server",
     )
+
+
+def stored_query_body(
+    arguments: argparse.Namespace, target: GraphTarget, unsupported: Sequence[str]
+) -> dict[str, Any]:
+    """The request body to run a stored query; refuses what a server cannot do yet."""
+    if arguments.query is not None or arguments.query_string is not None:
+        target.storage(f"{arguments.label} with a query text")
+    for option in unsupported:
+        if getattr(arguments, option) is not None:
+            target.storage(f"{arguments.label} --{option.replace('_', '-')}")
+    params = read_params(arguments)
+    return {"params": params} if params else {}

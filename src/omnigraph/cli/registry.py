@@ -1,8 +1,8 @@
-"""Which commands there are, what each is about, and how a command declares itself.
+"""The list of commands, and how a command declares itself.
 
-A command lives in a module of its own, which is loaded only when the command is used. It calls
-``command`` for each of its forms; what kind of thing it addresses is said there, and the guard
-reads it from the parsed arguments.
+Each command lives in its own module, loaded only when the command is used. The module calls
+``command``, or ``family`` and ``Family.add``, and states there what the command addresses; the
+flag guard reads that from the parsed arguments.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from omnigraph.cli.options import add_json, add_uri
+from omnigraph.cli.parser_tree import defaults, extra_forms
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 class UsageError(Exception):
-    """The options of a command do not go together; for what the parser cannot see."""
+    """An invalid combination of options that the parser itself cannot detect."""
 
 
 class Capability(Enum):
-    """What a command works on, and the words that messages have for it."""
+    """What a command works on, with the words used in help and in messages."""
 
     ANY = "any", "data"
     SERVED = "served", "served"
@@ -75,25 +78,25 @@ MODULES: dict[str, str] = {
     "completion": "commands.completion",
     "version": "commands.version",
 }
-"""The module of every command, in the order in which help lists them."""
+"""The module of every command, in the order of the help."""
 
 _VALUES = {
-    "--as": ("ACTOR", "who writes; recorded in the commit"),
-    "--server": ("NAME|URL", "a server of the configuration, or its address"),
-    "--graph": ("ID", "one graph of a server or a cluster"),
-    "--profile": ("NAME", "a profile of the configuration"),
-    "--store": ("URI", "the storage of one graph"),
-    "--cluster": ("NAME|DIR|URI", "a cluster of the configuration, or its storage"),
+    "--as": ("ACTOR", "actor to record in the commit"),
+    "--server": ("NAME|URL", "server name from the configuration, or a URL"),
+    "--graph": ("ID", "graph within a server or cluster"),
+    "--profile": ("NAME", "profile from the configuration"),
+    "--store": ("URI", "storage of one graph"),
+    "--cluster": ("NAME|DIR|URI", "cluster name from the configuration, or its storage root"),
 }
 _SWITCHES = {
-    "--yes": "agree to destructive work on a target that is not local",
-    "--quiet": "do not say where a write goes",
+    "--yes": "confirm a destructive operation on a target that is not local",
+    "--quiet": "do not print the target of a write",
 }
 VALUE_FLAGS = frozenset(_VALUES)
 
 
 def add_global_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that stand before or after the command. What is not given leaves no trace."""
+    """The flags allowed before and after the command; one that is absent sets no attribute."""
     group = parser.add_argument_group("global options")
     for flag, (metavar, text) in _VALUES.items():
         group.add_argument(flag, metavar=metavar, help=text, default=argparse.SUPPRESS)
@@ -102,7 +105,7 @@ def add_global_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def fill_global_flags(arguments: argparse.Namespace) -> None:
-    """Give the flags that were not given their value."""
+    """Set the global flags that were not given to their defaults."""
     for flag in _VALUES:
         vars(arguments).setdefault(flag.removeprefix("--"), None)
     for flag in _SWITCHES:
@@ -122,10 +125,10 @@ def command(
     in_cluster: bool = False,
     is_hidden: bool = False,
 ) -> argparse.ArgumentParser:
-    """Declare a command, or one form of a family; its own arguments are added to the result.
+    """Declare a command; its own arguments are added to the returned parser.
 
-    ``label`` is what messages call it, where that is not its name. One that ``writes`` records
-    who did; one that works ``in_cluster`` takes ``--cluster``.
+    ``label`` is its name in messages, if different. A command that ``writes`` takes ``--as``; one
+    that works ``in_cluster`` takes ``--cluster``.
     """
     shown: dict[str, Any] = {} if is_hidden else {"help": text}
     parser = commands.add_parser(name, description=description or _sentence(text), **shown)
@@ -140,68 +143,75 @@ def command(
     return parser
 
 
-def subcommand(
+class Family:
+    """A command with several forms, such as ``branch list`` and ``branch create``."""
+
+    def __init__(
+        self, forms: Commands, label: str, capability: Capability, in_cluster: bool
+    ) -> None:
+        self._forms = forms
+        self._label = label
+        self._capability = capability
+        self._in_cluster = in_cluster
+
+    def add(
+        self,
+        name: str,
+        run: Run,
+        text: str,
+        *,
+        description: str | None = None,
+        label: str | None = None,
+        capability: Capability | None = None,
+        writes: bool = False,
+        uri: Literal["option", "positional"] | None = "option",
+        json: str | None = "print one JSON document",
+    ) -> argparse.ArgumentParser:
+        """Declare one form, with its graph address and ``--json`` unless told otherwise."""
+        parser = command(
+            self._forms,
+            name,
+            run,
+            capability or self._capability,
+            text,
+            description=description,
+            label=label or self._label,
+            writes=writes,
+            in_cluster=self._in_cluster,
+        )
+        if uri is not None:
+            add_uri(parser, positional=uri == "positional")
+        if json is not None:
+            add_json(parser, json)
+        return parser
+
+
+def family(
+    commands: Commands,
+    name: str,
+    text: str,
+    capability: Capability = Capability.ANY,
+    *,
+    in_cluster: bool = False,
+) -> Family:
+    """Declare a command with several forms."""
+    group = commands.add_parser(name, help=text, description=_sentence(text))
+    forms = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    return Family(forms, name, capability, in_cluster)
+
+
+def extra_form(
     parent: argparse.ArgumentParser, name: str, run: Run, text: str
 ) -> argparse.ArgumentParser:
-    """Declare a further form of a command that is a command itself, such as ``backup prune``.
-
-    The parser of commands takes the first word for it, if it has that name.
-    """
+    """Declare a form of a command that is also a command itself, such as ``backup prune``."""
     parser = type(parent)(prog=f"{parent.prog} {name}", description=_sentence(text))
     add_global_flags(parser)
     parser.set_defaults(
-        **{**parent._defaults, "run": run, "label": f"{parent.get_default('label')} {name}"}
+        **{**defaults(parent), "run": run, "label": f"{parent.get_default('label')} {name}"}
     )
-    subcommands_of(parent)[name] = (parser, text)
+    extra_forms(parent)[name] = (parser, text)
     return parser
-
-
-def subcommands_of(
-    parser: argparse.ArgumentParser,
-) -> dict[str, tuple[argparse.ArgumentParser, str]]:
-    """What was declared by ``subcommand``: each with what it is for."""
-    found: dict[str, tuple[argparse.ArgumentParser, str]] = vars(parser).setdefault(
-        "subcommands", {}
-    )
-    return found
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def family(commands: Commands, name: str, text: str) -> Commands:
-    """Declare a command that has several forms, such as ``branch list``."""
-    group = commands.add_parser(name, help=text, description=_sentence(text))
-    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-
-def form(
-    forms: Commands, family: str, name: str, run: Run, text: str, *, writes: bool = False
-) -> argparse.ArgumentParser:
-    """Declare a form of a family that works on a graph and has a result."""
-    parser = command(forms, name, run, Capability.ANY, text, label=family, writes=writes)
-    add_uri(parser, positional=False)
-    add_json(parser)
-    return parser
-
-
-def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None:
-    """The command's own address of a graph."""
-    text = "the graph: a directory or s3://bucket/prefix"
-    if positional:
-        parser.add_argument("uri", nargs="?", metavar="URI", help=text)
-    else:
-        parser.add_argument("--uri", metavar="URI", help=text)
-
-
-def add_json(parser: Any, text: str = "print one JSON document") -> None:
-    parser.add_argument("--json", action="store_true", help=text)
-
-
-def add_local_files(parser: Any) -> None:
-    parser.add_argument(
-        "--allow-local-files",
-        action="store_true",
-        help="store the content of local files that Blob values name (file:///...)",
-    )

@@ -1,7 +1,7 @@
-"""Seed files whose rows get vectors: what is to be embedded, which rows, and the rows themselves.
+"""Seed files for ``omnigraph embed``: the specification, the selection of rows, and the rows.
 
-A seed file is JSONL as ``load`` reads it. Nothing here knows a graph, and nothing asks a provider:
-``fill`` is handed a function that makes vectors of texts.
+A seed file is JSONL as ``load`` reads it. This module uses neither a graph nor a provider: ``fill``
+is given a function from texts to vectors.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from omnigraph.errors import InputError, LoadError
 
-Embed = Callable[[Sequence["Wanted"]], Sequence[Sequence[float]]]
+Embed = Callable[[Sequence["EmbedText"]], Sequence[Sequence[float]]]
 
-_TEXTS_AT_ONCE = 64
-_ROWS_AT_ONCE = 10_000
-"""Rows that wait for those before them; more are not held."""
+_BATCH_TEXTS = 64
+_BATCH_ROWS = 10_000
+"""At most this many rows are buffered behind one that waits for its vector."""
 
 
-class Mode(StrEnum):
-    """What happens to rows that have a vector already."""
+class EmbedMode(StrEnum):
+    """How to treat rows that already have a vector."""
 
     FILL = "fill_missing"
     SELECTED = "reembed_selected"
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The text of one type: which properties, and where its vector goes."""
+    """The text of one type: its source properties and the vector property."""
 
     target: str
     fields: tuple[str, ...]
@@ -41,7 +41,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class SeedSpec:
-    """What is embedded: the size of the vectors, and a recipe for each type."""
+    """The vector dimension, and a recipe per type."""
 
     dimension: int
     types: Mapping[str, Recipe]
@@ -49,7 +49,7 @@ class SeedSpec:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Rows that have a value, of one type or of all.
+    """Matches rows with a property value, of one type or of all.
 
     >>> Selector.parse("Person:name=Ana: x").matches("Person", {"name": "Ana: x"})
     True
@@ -70,35 +70,35 @@ class Selector:
     def matches(self, type_name: str, data: Mapping[str, Any]) -> bool:
         if self.type_name not in (None, type_name) or self.field not in data:
             return False
-        found = data[self.field]
-        return (found if isinstance(found, str) else _compact(found)) == self.value
+        value = data[self.field]
+        return (value if isinstance(value, str) else _compact(value)) == self.value
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which rows are worked on, and how."""
+class RowSelection:
+    """The rows to process, and how."""
 
-    mode: Mode
+    mode: EmbedMode
     types: frozenset[str] = frozenset()
     selectors: tuple[Selector, ...] = ()
 
-    def takes(self, type_name: str, data: Mapping[str, Any]) -> bool:
+    def matches(self, type_name: str, data: Mapping[str, Any]) -> bool:
         if self.types and type_name not in self.types:
             return False
         return not self.selectors or any(s.matches(type_name, data) for s in self.selectors)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A text that is to get a vector, and the line it comes from."""
+class EmbedText:
+    """A text to embed, and its line in the file."""
 
     line: int
     text: str
 
 
 @dataclass(slots=True)
-class Counts:
-    """What became of the rows."""
+class SeedCounts:
+    """The number of rows processed."""
 
     rows: int = 0
     selected: int = 0
@@ -108,19 +108,19 @@ class Counts:
 
 @dataclass(slots=True)
 class _Row:
-    """A line on its way out; one that waits for a vector has a text."""
+    """An output line; one that waits for a vector has a text."""
 
     line: str
     tree: dict[str, Any] = field(default_factory=dict)
     target: str = ""
-    wanted: Wanted | None = None
+    text: EmbedText | None = None
 
 
 # -- specifications -------------------------------------------------------------------------------
 
 
 def read_spec(path: str) -> SeedSpec:
-    """The specification in a JSON file."""
+    """Read a specification from a JSON file."""
     from omnigraph.cli import files
 
     source = files.read_text(path)
@@ -128,11 +128,11 @@ def read_spec(path: str) -> SeedSpec:
         tree = json.loads(source.text)
     except (ValueError, RecursionError):
         raise InputError(f"{source.name}: not JSON") from None
-    return spec_of(tree, source.name)
+    return parse_spec(tree, source.name)
 
 
 def read_manifest(path: str) -> tuple[SeedSpec, str, str]:
-    """A manifest: the specification, the seed file and where the filled one goes."""
+    """Read a manifest: the specification, the seed file and the output file."""
     import yaml
 
     from omnigraph.cli import files
@@ -143,27 +143,27 @@ def read_manifest(path: str) -> tuple[SeedSpec, str, str]:
     except (yaml.YAMLError, ValueError, RecursionError):
         raise InputError(f"{path}: not YAML") from None
     if not isinstance(tree, dict):
-        raise InputError(f"{path}: a manifest is a map")
-    seed = _inside(tree, "sources", "raw_seed") or _inside(tree, "seed", "data")
+        raise InputError(f"{path}: a manifest must be a map")
+    seed = _nested_text(tree, "sources", "raw_seed") or _nested_text(tree, "seed", "data")
     if not seed:
         raise InputError(f"{path}: `sources.raw_seed` is missing")
-    made = _inside(tree, "artifacts", "embedded_seed") or "./build/seed.embedded.jsonl"
+    output = _nested_text(tree, "artifacts", "embedded_seed") or "./build/seed.embedded.jsonl"
     if "embeddings" not in tree:
         raise InputError(f"{path}: `embeddings` is missing")
     folder = Path(path).parent
-    return spec_of(tree["embeddings"], path), str(folder / seed), str(folder / made)
+    return parse_spec(tree["embeddings"], path), str(folder / seed), str(folder / output)
 
 
-def _inside(tree: Mapping[str, Any], table: str, key: str) -> str | None:
+def _nested_text(tree: Mapping[str, Any], table: str, key: str) -> str | None:
     inner = tree.get(table)
-    found = inner.get(key) if isinstance(inner, dict) else None
-    return found if isinstance(found, str) and found.strip() else None
+    value = inner.get(key) if isinstance(inner, dict) else None
+    return value if isinstance(value, str) and value.strip() else None
 
 
-def spec_of(tree: Any, name: str) -> SeedSpec:
-    """A specification as plain data.
+def parse_spec(tree: Any, name: str) -> SeedSpec:
+    """Build a specification from plain data.
 
-    >>> spec_of({"dimension": 4, "types": {"Doc": {"target": "v", "fields": ["title"]}}}, "s")
+    >>> parse_spec({"dimension": 4, "types": {"Doc": {"target": "v", "fields": ["title"]}}}, "s")
     SeedSpec(dimension=4, types={'Doc': Recipe(target='v', fields=('title',))})
     """
     if not isinstance(tree, dict) or not isinstance(tree.get("types"), dict):
@@ -174,8 +174,8 @@ def spec_of(tree: Any, name: str) -> SeedSpec:
     return SeedSpec(
         dimension,
         {
-            str(each): _recipe(recipe, f"{name}: type {each}")
-            for each, recipe in tree["types"].items()
+            str(type_name): _recipe(recipe, f"{name}: type {type_name}")
+            for type_name, recipe in tree["types"].items()
         },
     )
 
@@ -194,79 +194,86 @@ def _recipe(tree: Any, name: str) -> Recipe:
 
 
 def fill(
-    lines: Iterable[bytes], name: str, spec: SeedSpec, choice: Choice, embed: Embed, counts: Counts
+    lines: Iterable[bytes],
+    name: str,
+    spec: SeedSpec,
+    selection: RowSelection,
+    embed: Embed,
+    counts: SeedCounts,
 ) -> Iterator[str]:
-    """The lines of the filled file, in their order; ``counts`` is kept while they come."""
+    """Yield the output lines in order, and update ``counts``."""
     waiting: list[_Row] = []
     texts = 0
     for number, data in enumerate(lines, 1):
         if not data.strip():
             continue
         counts.rows += 1
-        row = _worked(data, number, name, spec, choice, counts)
+        row = _process(data, number, name, spec, selection, counts)
         waiting.append(row)
-        texts += row.wanted is not None
-        if texts == 0 or texts >= _TEXTS_AT_ONCE or len(waiting) >= _ROWS_AT_ONCE:
-            yield from _finished(waiting, embed, counts)
+        texts += row.text is not None
+        if texts == 0 or texts >= _BATCH_TEXTS or len(waiting) >= _BATCH_ROWS:
+            yield from _embed_rows(waiting, embed, counts)
             waiting, texts = [], 0
-    yield from _finished(waiting, embed, counts)
+    yield from _embed_rows(waiting, embed, counts)
 
 
-def _finished(rows: Sequence[_Row], embed: Embed, counts: Counts) -> Iterator[str]:
-    wanted = [row.wanted for row in rows if row.wanted is not None]
-    vectors = iter(embed(wanted) if wanted else ())
+def _embed_rows(rows: Sequence[_Row], embed: Embed, counts: SeedCounts) -> Iterator[str]:
+    texts = [row.text for row in rows if row.text is not None]
+    vectors = iter(embed(texts) if texts else ())
     for row in rows:
-        if row.wanted is not None:
+        if row.text is not None:
             row.tree["data"][row.target] = list(next(vectors))
             row.line = _compact(row.tree)
             counts.embedded += 1
         yield row.line
 
 
-def _worked(
-    data: bytes, number: int, name: str, spec: SeedSpec, choice: Choice, counts: Counts
+def _process(
+    data: bytes, number: int, name: str, spec: SeedSpec, selection: RowSelection, counts: SeedCounts
 ) -> _Row:
-    line, tree = _parsed(data, number, name)
+    line, tree = _parse_row(data, number, name)
     type_name = tree.get("type")
     if not isinstance(type_name, str):
         return _Row(line)
     inner = tree.get("data")
     if not isinstance(inner, dict):
-        raise _wrong(name, number, f"a row of type '{type_name}' needs an object `data`")
+        raise _row_error(name, number, f"a row of type '{type_name}' needs an object `data`")
     recipe = spec.types.get(type_name)
-    if recipe is None or not choice.takes(type_name, inner):
+    if recipe is None or not selection.matches(type_name, inner):
         return _Row(line)
     counts.selected += 1
     is_missing = inner.get(recipe.target) in (None, [])
-    if choice.mode is Mode.CLEAN:
+    if selection.mode is EmbedMode.CLEAN:
         if recipe.target not in inner:
             return _Row(line)
         del inner[recipe.target]
         counts.cleaned += 1
         return _Row(_compact(tree))
-    if choice.mode is Mode.FILL and not is_missing:
+    if selection.mode is EmbedMode.FILL and not is_missing:
         return _Row(line)
-    return _Row(line, tree, recipe.target, Wanted(number, text_of(type_name, inner, recipe)))
+    return _Row(
+        line, tree, recipe.target, EmbedText(number, embedding_text(type_name, inner, recipe))
+    )
 
 
-def _parsed(data: bytes, number: int, name: str) -> tuple[str, dict[str, Any]]:
+def _parse_row(data: bytes, number: int, name: str) -> tuple[str, dict[str, Any]]:
     try:
         line = data.decode("utf-8").strip()
-        tree = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        tree = json.loads(line, parse_constant=_reject_constant, parse_float=_parse_finite)
     except UnicodeDecodeError:
-        raise _wrong(name, number, "not UTF-8 text") from None
+        raise _row_error(name, number, "not UTF-8 text") from None
     except (ValueError, RecursionError):
-        raise _wrong(name, number, "not JSON") from None
+        raise _row_error(name, number, "not JSON") from None
     if not isinstance(tree, dict):
-        raise _wrong(name, number, "a row is a JSON object")
+        raise _row_error(name, number, "a row must be a JSON object")
     return line, tree
 
 
-def text_of(type_name: str, data: Mapping[str, Any], recipe: Recipe) -> str:
-    """What the provider gets for a row.
+def embedding_text(type_name: str, data: Mapping[str, Any], recipe: Recipe) -> str:
+    """The text sent to the provider for a row.
 
     >>> row = {"title": " Tea ", "tags": ["hot", "green"], "year": 1999, "note": None}
-    >>> print(text_of("Doc", row, Recipe("v", ("title", "note", "tags", "year"))))
+    >>> print(embedding_text("Doc", row, Recipe("v", ("title", "note", "tags", "year"))))
     type: Doc
     title: Tea
     tags: hot, green
@@ -274,19 +281,19 @@ def text_of(type_name: str, data: Mapping[str, Any], recipe: Recipe) -> str:
     """
     lines = [f"type: {type_name}"]
     for name in recipe.fields:
-        value = _words(data.get(name))
+        value = _value_text(data.get(name))
         if value:
             lines.append(f"{name}: {value}")
     return "\n".join(lines)
 
 
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_words, value)))
+        return ", ".join(filter(None, map(_value_text, value)))
     return _compact(value)
 
 
@@ -294,17 +301,17 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _refuse(word: str) -> None:
+def _reject_constant(word: str) -> None:
     raise ValueError(word)
 
 
-def _finite(text: str) -> float:
-    found = float(text)
-    if found in (float("inf"), float("-inf")):
-        # It could not be written again.
+def _parse_finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        # JSON cannot represent it.
         raise ValueError(text)
-    return found
+    return value
 
 
-def _wrong(name: str, number: int, problem: str) -> LoadError:
+def _row_error(name: str, number: int, problem: str) -> LoadError:
     return LoadError(f"{name}, line {number}: {problem}", details={"file": name, "line": number})

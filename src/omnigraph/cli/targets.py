@@ -1,4 +1,4 @@
-"""Opening what a command addresses, saying where a write goes, asking before destruction."""
+"""Opens the addressed graph, announces the target of a write, and confirms destructive ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from omnigraph.cli.operator_config import Operator, load_operator
+from omnigraph.cli.operator_config import OperatorConfig, load_operator_config
 from omnigraph.cli.output import terminal
-from omnigraph.cli.scopes import Server, is_local, storage_of
+from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
 from omnigraph.errors import InputError, NotFound
 
 if TYPE_CHECKING:
@@ -21,62 +21,64 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a command works, as the user wrote it, and who does."""
+class GraphTarget:
+    """What a command addresses, as the user wrote it, and the actor."""
 
-    address: str | Server
-    operator: Operator
+    address: str | ServerAddress
+    operator: OperatorConfig
     actor: str | None
 
     @property
     def uri(self) -> str:
-        """How outputs name it."""
-        return self.address.url if isinstance(self.address, Server) else self.address
+        """The address as shown in outputs."""
+        return self.address.url if isinstance(self.address, ServerAddress) else self.address
 
     @property
     def is_local(self) -> bool:
         return is_local(self.uri)
 
     def storage(self, label: str) -> str:
-        """The storage to open; what a server would do is not there yet."""
-        if isinstance(self.address, Server):
+        """The storage to open; raises for a server, which cannot do this yet."""
+        if isinstance(self.address, ServerAddress):
             raise InputError(
-                f"`{label}` through a server is not there yet",
+                f"`{label}` through a server is not supported yet",
                 hint="address the graph's storage with --store",
             )
         return self.address
 
 
-def find_target(arguments: argparse.Namespace) -> Target:
-    """What a command addresses; nothing is opened."""
-    operator = load_operator()
-    address = storage_of(arguments, operator)
-    if isinstance(address, Server) and vars(arguments)["as"] is not None:
-        raise InputError("`--as` is not allowed on a served write: the token says who writes")
-    if isinstance(address, Server):
+def resolve_target(arguments: argparse.Namespace) -> GraphTarget:
+    """Resolve what a command addresses; nothing is opened."""
+    operator = load_operator_config()
+    address = resolve_address(arguments, operator)
+    actor: str | None = vars(arguments)["as"]
+    if isinstance(address, ServerAddress):
         from omnigraph.cli.remote import require_graph
 
+        if actor is not None:
+            raise InputError(
+                "`--as` is not allowed on a served write: the token determines the actor"
+            )
         require_graph(address, operator)
-    given = vars(arguments)["as"]
-    return Target(address, operator, operator.actor if given is None else given)
+    return GraphTarget(address, operator, operator.actor if actor is None else actor)
 
 
 @contextmanager
-def opened(
-    arguments: argparse.Namespace, mode: Literal["rw", "r"], target: Target | None = None
-) -> Iterator[tuple[Graph, Target]]:
-    """The graph that a command addresses, open for as long as it works."""
-    found = find_target(arguments) if target is None else target
-    uri = found.storage(arguments.label)
-    with _no_collecting():
+def open_graph(
+    arguments: argparse.Namespace, mode: Literal["rw", "r"], target: GraphTarget | None = None
+) -> Iterator[tuple[Graph, GraphTarget]]:
+    """Open the addressed graph for the duration of a command."""
+    target = target or resolve_target(arguments)
+    uri = target.storage(arguments.label)
+    with _gc_paused():
         from omnigraph.api.graph import Graph
-    with Graph.open(uri, mode, actor=found.actor) as graph:
-        for each in graph.recovered:
-            terminal.note(f"note: an interrupted write was settled first ({each.kind})")
-        yield graph, found
+    with Graph.open(uri, mode, actor=target.actor) as graph:
+        for recovery in graph.recovered:
+            terminal.note(f"note: an interrupted write was recovered first ({recovery.kind})")
+        yield graph, target
 
 
-def snapshot_named(graph: Graph, name: str) -> GraphSnapshot:
+def find_snapshot(graph: Graph, name: str) -> GraphSnapshot:
     """The snapshot of a branch, a tag or a commit, in this order."""
     if name in graph.branches.list():
         return graph.snapshot(name)
@@ -88,8 +90,8 @@ def snapshot_named(graph: Graph, name: str) -> GraphSnapshot:
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
-    """Loading makes many objects that stay: looking for garbage among them only costs time."""
+def _gc_paused() -> Iterator[None]:
+    """Imports create many long-lived objects; collecting among them only costs time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -99,24 +101,24 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def echo(arguments: argparse.Namespace, target: Target, name: str | None = None) -> None:
-    """Say where a write goes."""
+def echo(arguments: argparse.Namespace, target: GraphTarget, name: str | None = None) -> None:
+    """Print the target of a write."""
     if arguments.quiet:
         return
-    if isinstance(target.address, Server):
+    if isinstance(target.address, ServerAddress):
         way = "served"
     else:
         way = f"direct, {'local' if target.is_local else 'remote'}"
     terminal.note(f"omnigraph {name or arguments.label} → {target.uri} ({way})")
 
 
-def consent(arguments: argparse.Namespace, target: Target, what: str) -> None:
-    """Go on with destructive work only where it is local, or somebody agreed."""
+def require_consent(arguments: argparse.Namespace, target: GraphTarget, what: str) -> None:
+    """Raise unless the target is local or the user agrees to a destructive operation."""
     if target.is_local or arguments.yes:
         return
     if getattr(arguments, "json", False) or not terminal.is_terminal(sys.stdin):
         raise InputError(
             f"refusing destructive {what} on '{target.uri}' without consent", hint="pass --yes"
         )
-    if not terminal.asked(f"{what} on {target.uri} cannot be undone. Go on? [y/N] "):
+    if not terminal.confirm(f"{what} on {target.uri} cannot be undone. Continue? [y/N] "):
         raise InputError(f"aborted: {what} on '{target.uri}'")

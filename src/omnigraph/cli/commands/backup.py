@@ -3,211 +3,171 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from omnigraph.cli.durations import seconds
-from omnigraph.cli.operator_config import load_operator
+from omnigraph.cli.durations import parse_duration
+from omnigraph.cli.operator_config import load_operator_config
+from omnigraph.cli.options import add_json, add_retention, add_uri
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import Bar, bar
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command, subcommand
-from omnigraph.cli.targets import Target, consent, find_target, opened
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, command, extra_form
+from omnigraph.cli.targets import GraphTarget, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes, format_time
 
-if TYPE_CHECKING:
-    from omnigraph.progress import Progress
-
 
 def add(commands: Commands) -> None:
-    """Declare the commands."""
     parser = command(
         commands,
         "backup",
         run_backup,
         Capability.DIRECT,
         "copy a graph to a backup, or list its points",
-        description="Copies the graph as it is now, with history and branches, to a directory or "
-        "an S3 prefix. A further backup to the same place adds a point and copies what is new. "
-        "`omnigraph backup prune` removes points.",
+        description="Copies the current graph, with its history and branches, to a directory or "
+        "an S3 prefix. Another backup to the same location adds a point and copies only new files. "
+        "`omnigraph backup prune` deletes points.",
     )
     add_uri(parser)
     parser.add_argument(
-        "--to", required=True, metavar="PLACE", help="the backup: a directory or s3://bucket/prefix"
+        "--to", required=True, metavar="DEST", help="backup: a directory or s3://bucket/prefix"
     )
-    parser.add_argument("--list", action="store_true", help="only list the points that are there")
+    parser.add_argument("--list", action="store_true", help="only list the existing points")
     add_json(parser)
     _add_prune(parser)
     parser = command(
-        commands, "restore", run_restore, Capability.DIRECT, "make a graph from a backup"
+        commands, "restore", run_restore, Capability.DIRECT, "create a graph from a backup"
     )
     parser.set_defaults(names_graph=True)
-    parser.add_argument("backup", metavar="BACKUP", help="the backup")
-    parser.add_argument("new", metavar="URI", help="where the graph goes; nothing may be there")
-    parser.add_argument("--point", metavar="ID", help="which point; the newest when not given")
+    parser.add_argument("backup", metavar="BACKUP", help="backup to restore")
+    parser.add_argument("new", metavar="URI", help="location of the new graph; must be empty")
+    parser.add_argument("--point", metavar="ID", help="point to restore; default: the newest")
     add_json(parser)
     parser = command(
         commands, "clone", run_clone, Capability.DIRECT, "make an independent copy of a graph"
     )
     parser.set_defaults(names_graph=True)
-    parser.add_argument("original", metavar="URI", help="the graph")
-    parser.add_argument("new", metavar="DEST", help="where the copy goes; nothing may be there")
+    parser.add_argument("original", metavar="URI", help="graph to copy")
+    parser.add_argument("new", metavar="DEST", help="location of the copy; must be empty")
     add_json(parser)
 
 
 def _add_prune(backup: argparse.ArgumentParser) -> None:
-    parser = subcommand(
-        backup,
-        "prune",
-        run_prune,
-        "remove points of a backup, and the files that no other point needs",
+    parser = extra_form(
+        backup, "prune", run_prune, "delete points of a backup, and files that no other point uses"
     )
     parser.set_defaults(names_graph=True)
-    parser.add_argument("place", metavar="BACKUP", help="the backup")
+    parser.add_argument("backup", metavar="BACKUP", help="backup to prune")
     parser.add_argument(
-        "--point", action="append", default=[], metavar="ID", help="remove this point; repeatable"
+        "--point", action="append", default=[], metavar="ID", help="delete this point; repeatable"
     )
-    parser.add_argument("--keep", type=int, metavar="N", help="keep the N newest points")
+    add_retention(parser, "points")
     parser.add_argument(
-        "--older-than",
-        metavar="DUR",
-        help="remove only what is older: 30m, 12h, 7d, 4w; with --keep a point has to be behind "
-        "both",
-    )
-    parser.add_argument("--confirm", action="store_true", help="do it; without this only a notice")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="remove nothing; say what would go and how many bytes",
-    )
-    parser.add_argument(
-        "--allow-empty", action="store_true", help="the last point may be removed, too"
+        "--allow-empty", action="store_true", help="allow the last point to be deleted"
     )
     add_json(parser)
 
 
 def run_prune(arguments: argparse.Namespace) -> int:
-    """Remove points, or say what would happen."""
-    operator = load_operator()
-    older = None if arguments.older_than is None else seconds(arguments.older_than)
-    if not arguments.point and arguments.keep is None and older is None:
+    operator = load_operator_config()
+    backup = arguments.backup
+    older_than = parse_duration(arguments.older_than)
+    if not arguments.point and arguments.keep is None and older_than is None:
         raise InputError(
             "backup prune needs a policy: pass --point, --keep, --older-than or both limits",
             hint="for example: omnigraph backup prune /backups/team --keep 7",
         )
     if not arguments.confirm and not arguments.dry_run:
         terminal.note(
-            f"backup prune removes points of {arguments.place} for good: rerun with --confirm. "
-            "--dry-run says what would go"
+            f"backup prune deletes points of {backup} permanently: rerun with --confirm. "
+            "--dry-run reports what would be deleted"
         )
         return terminal.OK
     if not arguments.dry_run:
-        consent(arguments, Target(arguments.place, operator, None), "backup prune")
+        require_consent(arguments, GraphTarget(backup, operator, None), "backup prune")
     from omnigraph.api.backup import prune_backup
 
     report = prune_backup(
-        arguments.place,
+        backup,
         points=arguments.point,
         keep=arguments.keep,
-        older_than=older,
+        older_than=older_than,
         allow_empty=arguments.allow_empty,
         dry_run=arguments.dry_run,
     )
     verb = "would remove" if report.dry_run else "removed"
-    lines = [f"{verb} point {point}" for point in report.removed]
-    lines.append(
+    summary = (
         f"{verb} {len(report.removed)} of {len(report.removed) + len(report.kept)} points of "
-        f"{arguments.place} and {report.files} files ({format_bytes(report.bytes)})"
+        f"{backup} and {report.files} files ({format_bytes(report.bytes)})"
     )
-    if arguments.json:
-        terminal.show_json({"backup": arguments.place, **report.to_json(), "uri": arguments.place})
-    else:
-        terminal.show_lines(lines)
-    return terminal.OK
+    return show_report(
+        arguments,
+        {"backup": backup, **report.to_json(), "uri": backup},
+        [*(f"{verb} point {point}" for point in report.removed), summary],
+    )
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
-    """Copy, or list."""
     if arguments.list:
-        return _list(arguments)
-    target = find_target(arguments)
-    with opened(arguments, "rw", target) as (graph, _), bar("backup") as line:
-        report = graph.maintenance.backup(arguments.to, on_progress=lambda told: _draw(line, told))
-    told = report.to_json()
-    terminal.show_either(
-        arguments.json,
-        {"backup": arguments.to, **told, "uri": target.uri},
+        return _list_points(arguments)
+    target = resolve_target(arguments)
+    with open_graph(arguments, "rw", target) as (graph, _), progress_bar("backup") as line:
+        report = graph.maintenance.backup(arguments.to, on_progress=line.update)
+    return show_report(
+        arguments,
+        {"backup": arguments.to, **report.to_json(), "uri": target.uri},
         f"backed up {target.uri} to {arguments.to}: point {report.point}, "
-        f"{report.copied_files} of {report.files} files copied "
-        f"({format_bytes(report.copied_bytes)})",
+        f"{report.copied_files} of {report.files} files copied ({format_bytes(report.copied_bytes)})",
     )
-    return terminal.OK
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list_points(arguments: argparse.Namespace) -> int:
     from omnigraph.api.backup import backup_points
 
-    found = backup_points(arguments.to)
-    if arguments.json:
-        points = [
-            {
-                "point": point.point,
-                "taken_at": point.taken_at.isoformat(),
-                "graph": point.graph,
-                "branches": dict(point.branches),
-                "files": len(point.files),
-                "bytes": point.bytes,
-            }
-            for point in found
-        ]
-        terminal.show_json({"backup": arguments.to, "points": points})
-        return terminal.OK
-    for point in found:
-        terminal.show(
-            f"{point.point} {format_time(point.taken_at)} "
-            f"{len(point.branches)} branches, {len(point.files)} files, {format_bytes(point.bytes)}"
-        )
-    return terminal.OK
+    points = backup_points(arguments.to)
+    document = [
+        {
+            "point": point.point,
+            "taken_at": point.taken_at.isoformat(),
+            "graph": point.graph,
+            "branches": dict(point.branches),
+            "files": len(point.files),
+            "bytes": point.bytes,
+        }
+        for point in points
+    ]
+    lines = (
+        f"{point.point} {format_time(point.taken_at)} "
+        f"{len(point.branches)} branches, {len(point.files)} files, {format_bytes(point.bytes)}"
+        for point in points
+    )
+    return show_report(arguments, {"backup": arguments.to, "points": document}, lines)
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
-    """Make a graph of a point."""
-    load_operator()
+    load_operator_config()
     from omnigraph.api.backup import restore
 
-    with bar("restore") as line:
+    with progress_bar("restore") as line:
         report = restore(
-            arguments.backup,
-            arguments.new,
-            point=arguments.point,
-            on_progress=lambda told: _draw(line, told),
+            arguments.backup, arguments.new, point=arguments.point, on_progress=line.update
         )
-    terminal.show_either(
-        arguments.json,
+    return show_report(
+        arguments,
         {"backup": arguments.backup, **report.to_json(), "uri": arguments.new},
         f"restored {arguments.new} from {arguments.backup}: point {report.point}, "
         f"{len(report.branches)} branches, {report.files} files ({format_bytes(report.bytes)})",
     )
-    return terminal.OK
 
 
 def run_clone(arguments: argparse.Namespace) -> int:
-    """Copy a graph."""
-    load_operator()
+    load_operator_config()
     from omnigraph.api.backup import clone
 
-    with bar("clone") as line:
-        report = clone(
-            arguments.original, arguments.new, on_progress=lambda told: _draw(line, told)
-        )
-    terminal.show_either(
-        arguments.json,
+    with progress_bar("clone") as line:
+        report = clone(arguments.original, arguments.new, on_progress=line.update)
+    return show_report(
+        arguments,
         {"original": arguments.original, **report.to_json(), "uri": arguments.new},
         f"cloned {arguments.original} to {arguments.new}: "
         f"{len(report.branches)} branches, {report.files} files ({format_bytes(report.bytes)})",
     )
-    return terminal.OK
-
-
-def _draw(line: Bar, progress: Progress) -> None:
-    copied = format_bytes(progress.detail["bytes"])
-    line.show(progress.phase, progress.done, progress.total, copied)

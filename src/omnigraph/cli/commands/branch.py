@@ -1,14 +1,17 @@
-"""``omnigraph branch``: making, listing, deleting and merging branches."""
+"""``omnigraph branch``: create, list, delete and merge branches."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import bar
-from omnigraph.cli.registry import Commands, family, form
-from omnigraph.cli.targets import consent, echo, find_target, opened
+from omnigraph.cli.output.change_lines import counts_json, counts_text
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Commands, family
+from omnigraph.cli.targets import echo, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,84 +19,65 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Declare the command family."""
-    forms = family(commands, "branch", "work with branches")
-    parser = form(
-        forms, "branch", "create", run_create, "make a branch; nothing is copied", writes=True
-    )
-    parser.add_argument("name", metavar="NAME", help="the new branch")
-    parser.add_argument("--from", dest="base", default="main", metavar="B", help="where it starts")
-    form(forms, "branch", "list", run_list, "list the branches")
-    parser = form(forms, "branch", "delete", run_delete, "delete a branch", writes=True)
-    parser.add_argument("name", metavar="NAME", help="the branch")
-    parser = form(forms, "branch", "merge", run_merge, "bring a branch into another", writes=True)
-    parser.add_argument("source", metavar="SOURCE", help="what is brought")
-    parser.add_argument("--into", default="main", metavar="B", help="where it is brought")
+    branch = family(commands, "branch", "create, list, delete and merge branches")
+    parser = branch.add("create", run_create, "create a branch without copying data", writes=True)
+    parser.add_argument("name", metavar="NAME", help="name of the new branch")
+    parser.add_argument("--from", dest="base", default="main", metavar="B", help="its base")
+    branch.add("list", run_list, "list branches")
+    parser = branch.add("delete", run_delete, "delete a branch", writes=True)
+    parser.add_argument("name", metavar="NAME", help="branch to delete")
+    parser = branch.add("merge", run_merge, "merge a branch into another", writes=True)
+    parser.add_argument("source", metavar="SOURCE", help="branch to merge")
+    parser.add_argument("--into", default="main", metavar="B", help="branch to merge into")
     parser.add_argument(
-        "--delete-branch", action="store_true", help="delete the source when it is merged"
+        "--delete-branch", action="store_true", help="delete the source after the merge"
     )
     add_resolve(parser)
 
 
 def add_resolve(parser: argparse.ArgumentParser) -> None:
-    """The options of everything that merges."""
+    """The options of every command that merges."""
     parser.add_argument(
         "--resolve",
         metavar="HOW",
-        help="decide conflicts: ours (the target), theirs, or a file of choices",
+        help="resolve conflicts: ours (the target), theirs, or a file of choices",
     )
     parser.add_argument(
         "--conflicts",
         metavar="FILE",
-        help="write the conflicts there, to fill in each choice and pass the file to --resolve",
+        help="write the conflicts to this file; fill in the choices and pass it to --resolve",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would happen")
+    parser.add_argument("--dry-run", action="store_true", help="only show the result")
 
 
 def run_create(arguments: argparse.Namespace) -> int:
-    """Make a branch."""
-    with opened(arguments, "rw") as (graph, target):
+    name, base = arguments.name, arguments.base
+    with open_graph(arguments, "rw") as (graph, target):
         echo(arguments, target, "branch create")
-        graph.branches.create(arguments.name, arguments.base)
-    told = {
-        "uri": target.uri,
-        "from": arguments.base,
-        "name": arguments.name,
-        "actor_id": target.actor,
-    }
-    terminal.show_either(
-        arguments.json, told, f"created branch {arguments.name} from {arguments.base}"
-    )
-    return terminal.OK
+        graph.branches.create(name, base)
+    document = {"uri": target.uri, "from": base, "name": name, "actor_id": target.actor}
+    return show_report(arguments, document, f"created branch {name} from {base}")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List the branches."""
-    with opened(arguments, "r") as (graph, _):
+    with open_graph(arguments, "r") as (graph, _):
         names = sorted(graph.branches.list())
-    if arguments.json:
-        terminal.show_json({"branches": names})
-    else:
-        terminal.show_lines(names)
-    return terminal.OK
+    return show_report(arguments, {"branches": names}, names)
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    """Delete a branch."""
-    target = find_target(arguments)
+    target = resolve_target(arguments)
     target.storage("branch delete")
-    consent(arguments, target, "branch delete")
+    require_consent(arguments, target, "branch delete")
     echo(arguments, target, "branch delete")
-    with opened(arguments, "rw", target) as (graph, _):
+    with open_graph(arguments, "rw", target) as (graph, _):
         graph.branches.delete(arguments.name)
-    told = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
-    terminal.show_either(arguments.json, told, f"deleted branch {arguments.name}")
-    return terminal.OK
+    document = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
+    return show_report(arguments, document, f"deleted branch {arguments.name}")
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
-    """Merge, or show what a merge would do."""
-    with opened(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
+    with open_graph(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
         if not arguments.dry_run:
             echo(arguments, target, "branch merge")
         preview = None
@@ -102,7 +86,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
                 arguments.source, arguments.into, resolve=resolution(arguments), dry_run=True
             )
             preview.conflicts.write(arguments.conflicts)
-        with bar("merge") as line:
+        with progress_bar("merge") as line:
             line.show("comparing")
             report = preview if preview is not None and arguments.dry_run else None
             report = report or graph.merge(
@@ -116,7 +100,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
 
 def resolution(arguments: argparse.Namespace) -> Any:
-    """How conflicts are decided."""
+    """How to resolve conflicts: a side, or the path of a file of choices."""
     from pathlib import Path
 
     if arguments.resolve in (None, "ours", "theirs"):
@@ -124,7 +108,7 @@ def resolution(arguments: argparse.Namespace) -> Any:
     path = Path(arguments.resolve)
     if not path.is_file():
         raise InputError(
-            f"'{arguments.resolve}' is neither ours, theirs nor a file",
+            f"invalid resolution '{arguments.resolve}'; expected ours, theirs or an existing file",
             hint="--conflicts FILE writes a file to start from",
         )
     return path
@@ -133,36 +117,34 @@ def resolution(arguments: argparse.Namespace) -> Any:
 def show_merge(
     arguments: argparse.Namespace, report: MergeReport, actor: str | None, verb: str = "merged"
 ) -> int:
-    """What a merge did; a preview with conflicts has the exit code of conflicts."""
-    told: dict[str, Any] = {
+    """Show a merge; a preview with conflicts returns the exit code for conflicts."""
+    document: dict[str, Any] = {
         "source": report.source,
         "target": report.target,
         "outcome": report.outcome.value,
         "actor_id": actor,
         "commit_id": report.commit_id,
         "dry_run": arguments.dry_run,
-        "tables": {
-            key: {"inserted": c.inserted, "updated": c.updated, "deleted": c.deleted}
-            for key, c in sorted(report.tables.items())
-        },
+        "tables": {key: counts_json(counts) for key, counts in sorted(report.tables.items())},
         "conflicts": [conflict.to_json() for conflict in report.conflicts],
         "resolved": len(report.resolved),
     }
     if report.branch_deleted is not None:
-        told["branch_deleted"] = report.branch_deleted
-    if arguments.json:
-        terminal.show_json(told)
-    else:
-        verb = f"would have {verb}" if arguments.dry_run else verb
-        terminal.show(f"{verb} {report.source} into {report.target}: {report.outcome.value}")
-        for key, counts in sorted(report.tables.items()):
-            terminal.show(f"  {key} +{counts.inserted} ~{counts.updated} -{counts.deleted}")
-        for conflict in report.conflicts:
-            terminal.show(f"  conflict {conflict.conflict_id} {conflict.location}")
-            terminal.show(f"    {conflict.message}")
-        if report.resolved:
-            many = len(report.resolved)
-            terminal.show(f"  {many} conflict{'s' if many > 1 else ''} resolved")
-        if report.commit_id is not None:
-            terminal.show(f"commit_id: {report.commit_id}")
+        document["branch_deleted"] = report.branch_deleted
+    verb = f"would have {verb}" if arguments.dry_run else verb
+    show_report(arguments, document, _merge_lines(report, verb))
     return terminal.OK if report.is_clean else terminal.CONFLICT
+
+
+def _merge_lines(report: MergeReport, verb: str) -> Iterator[str]:
+    yield f"{verb} {report.source} into {report.target}: {report.outcome.value}"
+    for key, counts in sorted(report.tables.items()):
+        yield f"  {counts_text(key, counts)}"
+    for conflict in report.conflicts:
+        yield f"  conflict {conflict.conflict_id} {conflict.location}"
+        yield f"    {conflict.message}"
+    if report.resolved:
+        count = len(report.resolved)
+        yield f"  {count} conflict{'s' if count > 1 else ''} resolved"
+    if report.commit_id is not None:
+        yield f"commit_id: {report.commit_id}"

@@ -1,15 +1,18 @@
-"""``omnigraph cleanup``: removing old versions and what dead writers left."""
+"""``omnigraph cleanup``: delete old versions and leftovers of interrupted writers."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from omnigraph.cli.durations import seconds
+from omnigraph.cli.durations import parse_duration
+from omnigraph.cli.options import add_json, add_retention, add_uri
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import bar
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.targets import consent, echo, find_target, opened
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, command
+from omnigraph.cli.targets import echo, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes
 
@@ -18,121 +21,93 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "cleanup",
         run,
         Capability.DIRECT,
-        "remove old versions",
-        description="Removes versions of tables that are behind the given limits and that nobody "
-        "needs, and what dead writers left. With both limits, a version has to be behind both.",
+        "delete old versions",
+        description="Deletes table versions that exceed the limits and are not referenced, and "
+        "the leftovers of interrupted writers. With both limits, a version must exceed both.",
         in_cluster=True,
     )
     add_uri(parser)
-    parser.add_argument(
-        "--keep", type=int, metavar="N", help="keep the N newest versions of each table"
-    )
-    parser.add_argument(
-        "--older-than", metavar="DUR", help="remove only what is older: 30m, 12h, 7d, 4w"
-    )
-    parser.add_argument("--confirm", action="store_true", help="do it; without this only a notice")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="remove nothing; say what would go and how many bytes",
-    )
+    add_retention(parser, "versions of each table")
     parser.add_argument(
         "--min-age",
         metavar="DUR",
-        help="keep what is younger; an hour if not given, a day for files that no version names",
+        help="keep anything younger; default: one hour, one day for orphaned files",
     )
     parser.add_argument(
-        "--feed-retention", metavar="DUR", help="keep every commit of this time for change feeds"
+        "--feed-retention", metavar="DUR", help="keep commits of this period for change feeds"
     )
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Clean up, or say what would happen."""
-    if arguments.keep is None and arguments.older_than is None:
+    keep = arguments.keep
+    if keep is None and arguments.older_than is None:
         raise InputError(
             "cleanup needs a policy: pass --keep, --older-than or both",
             hint="for example: omnigraph cleanup --keep 10 --older-than 7d",
         )
-    if arguments.keep is not None and arguments.keep < 0:
-        raise InputError("--keep cannot be negative", hint="the newest version always stays")
-    older = _seconds(arguments.older_than)
-    min_age, feed = _seconds(arguments.min_age), _seconds(arguments.feed_retention)
-    target = find_target(arguments)
-    policy = _policy(arguments)
+    if keep is not None and keep < 0:
+        raise InputError("--keep cannot be negative", hint="the newest version is never deleted")
+    older_than = parse_duration(arguments.older_than)
+    min_age = parse_duration(arguments.min_age)
+    feed_retention = parse_duration(arguments.feed_retention)
+    target = resolve_target(arguments)
+    limits = {"keep": keep, "older than": arguments.older_than}
+    policy = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
     if not arguments.confirm and not arguments.dry_run:
         terminal.note(
             "cleanup is destructive — rerun with --confirm. "
-            f"Policy for {target.uri}: {policy}. --dry-run says what would go"
+            f"Policy for {target.uri}: {policy}. --dry-run reports what would be deleted"
         )
         return terminal.OK
     if not arguments.dry_run:
-        consent(arguments, target, "cleanup")
+        require_consent(arguments, target, "cleanup")
         echo(arguments, target)
-    with opened(arguments, "rw", target) as (graph, _), bar("cleanup") as line:
+    with open_graph(arguments, "rw", target) as (graph, _), progress_bar("cleanup") as line:
         report = graph.maintenance.cleanup(
-            arguments.keep,
-            older,
+            keep,
+            older_than,
             dry_run=arguments.dry_run,
             min_age=min_age,
-            feed_retention=feed,
-            on_progress=lambda told: line.show(told.phase, told.done, told.total),
+            feed_retention=feed_retention,
+            on_progress=line.update,
         )
-    if arguments.json:
-        told = report.to_json()
-        first = {"uri": target.uri, "keep_versions": arguments.keep, "older_than_secs": older}
-        terminal.show_json({**first, **told})
-    else:
-        _show(report, target.uri, policy)
-    return terminal.OK
+    document = {"uri": target.uri, "keep_versions": keep, "older_than_secs": older_than}
+    return show_report(
+        arguments, {**document, **report.to_json()}, _lines(report, target.uri, policy)
+    )
 
 
-def _seconds(text: str | None) -> int | None:
-    return None if text is None else seconds(text)
-
-
-def _policy(arguments: argparse.Namespace) -> str:
-    parts = []
-    if arguments.keep is not None:
-        parts.append(f"keep {arguments.keep}")
-    if arguments.older_than is not None:
-        parts.append(f"older than {arguments.older_than}")
-    return ", ".join(parts)
-
-
-def _show(report: CleanupReport, uri: str, policy: str) -> None:
+def _lines(report: CleanupReport, uri: str, policy: str) -> Iterator[str]:
     versions = sum(table.old_versions_removed for table in report.tables)
     removed = sum(table.bytes_removed for table in report.tables)
     verb = "would remove" if report.dry_run else "removed"
-    terminal.show(
+    yield (
         f"cleanup {uri} ({policy}) — {verb} {versions} versions ({removed} bytes) "
         f"across {len(report.tables)} tables"
     )
-    failed = [table for table in report.tables if table.error is not None]
-    if failed:
-        texts = "; ".join(f"{table.table_key}: {table.error}" for table in failed)
-        terminal.show(f"failed: {texts}")
+    failures = [f"{table.table_key}: {table.error}" for table in report.tables if table.error]
+    if failures:
+        yield f"failed: {'; '.join(failures)}"
     manifest = report.manifest
-    terminal.show(
-        f"history: {manifest.old_versions_removed} versions of the manifest "
-        f"({format_bytes(manifest.bytes_removed)}); "
-        f"main is complete from version {manifest.floor} on"
+    yield (
+        f"history: {manifest.old_versions_removed} manifest versions "
+        f"({format_bytes(manifest.bytes_removed)}); main is complete from version {manifest.floor} on"
     )
-    for name, found in (
-        ("orphan forks", report.forks),
-        ("files that no version names", report.files),
+    for name, removal in (
+        ("orphaned forks", report.forks),
+        ("orphaned files", report.files),
         ("dropped tables", report.dropped),
         ("topologies", report.topologies),
         ("markers", report.markers),
     ):
-        if found.count:
-            terminal.show(f"{name}: {found.count} ({format_bytes(found.bytes)})")
+        if removal.count:
+            yield f"{name}: {removal.count} ({format_bytes(removal.bytes)})"
     for skipped in report.skipped:
-        terminal.show(f"left alone: {skipped.what}: {skipped.reason}")
-    terminal.show(f"in all {format_bytes(report.bytes_removed)}")
+        yield f"skipped: {skipped.what}: {skipped.reason}"
+    yield f"total: {format_bytes(report.bytes_removed)}"

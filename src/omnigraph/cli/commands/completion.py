@@ -1,8 +1,7 @@
-"""``omnigraph completion``: what Tab needs in bash, zsh and fish.
+"""``omnigraph completion``: Tab completion in bash, zsh and fish.
 
-The scripts know nothing: they hand the line to this command, which answers from the parsers
-that read command lines. So there is one list of commands and options, and it is always that of
-the program which is installed.
+The shell scripts contain no names: they pass the line to this command, which answers from the
+parsers that read command lines. So the completions are always those of the installed program.
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ from dataclasses import dataclass, field
 
 from omnigraph.cli.guard import check_flags
 from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import (
-    VALUE_FLAGS,
-    Capability,
-    Commands,
-    command,
-    fill_global_flags,
-    subcommands_of,
+from omnigraph.cli.parser_tree import (
+    actions,
+    defaults,
+    exclusive_groups,
+    extra_forms,
+    is_repeatable,
+    listed_commands,
+    options,
+    positionals,
+    subparsers,
 )
+from omnigraph.cli.registry import VALUE_FLAGS, Capability, Commands, command, fill_global_flags
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
 
@@ -49,20 +52,20 @@ complete -F _omnigraph omnigraph
 # Completion of omnigraph for zsh: source <(omnigraph completion zsh), or a file _omnigraph
 # in a directory of $fpath.
 _omnigraph() {
-    local line each
-    local -a answer found shown
+    local line entry
+    local -a answer matches shown
     line="${(j: :)words[1,CURRENT-1]} $PREFIX"
     answer=("${(@f)$("${words[1]}" completion zsh --line "$line" 2>/dev/null)}")
     if [[ "${answer[1]}" == files ]]; then
         [[ "$PREFIX" == --*=* ]] && compset -P '*='
         _files
     fi
-    for each in "${(@)answer[2,-1]}"; do
-        found+=("${each%%$'\t'*}")
-        shown+=("${each/$'\t'/  -- }")
+    for entry in "${(@)answer[2,-1]}"; do
+        matches+=("${entry%%$'\t'*}")
+        shown+=("${entry/$'\t'/  -- }")
     done
-    if (( ${#found} )); then
-        compadd -l -d shown -a found
+    if (( ${#matches} )); then
+        compadd -l -d shown -a matches
     fi
 }
 if [[ "${funcstack[1]}" == _omnigraph ]]; then
@@ -90,46 +93,51 @@ complete -c omnigraph -f -a '(__omnigraph_answer)'
 """,
 }
 
-# What means something to bash: in a bare word, and between double quotes.
+# Special characters of bash: in a bare word, and between double quotes.
 _SPECIAL = re.compile(r"[^\w@%+=:,./-]")
 _SPECIAL_QUOTED = re.compile(r'["\\$`]')
 
-_FILE_NAMES = ("FILE", "DIR", "PATH", "URI", "PLACE", "BACKUP", "DEST", "MANIFEST")
-_BRANCH_NAMES = ("B", "BRANCH", "BASE", "BEFORE", "AFTER")
-_BRANCH_WORDS = {"branch delete": "name", "branch merge": "source"}
-"""The forms whose positional word is a branch, under a name of its own."""
+_FILE_NAMES = {"FILE", "DIR", "PATH", "URI", "BACKUP", "DEST", "MANIFEST"}
+_BRANCH_NAMES = {"B", "BASE"}
+_STATE_NAMES = {"BEFORE", "AFTER"}
 _CONFIGURED = {"profile": "profiles", "server": "servers", "cluster": "clusters"}
-_CONFIGURED_WORDS = {"alias": "aliases", "profile show": "profiles", "login": "servers"}
-"""What the configuration names: by the option, and by the form whose first word it is."""
+_FORM_NAMES = {
+    "branch delete": "branch",
+    "branch merge": "branch",
+    "tag delete": "tag",
+    "alias": "aliases",
+    "profile show": "profiles",
+    "login": "servers",
+    "logout": "servers",
+}
+"""What the NAME or SOURCE of a command is."""
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "completion",
         run,
         Capability.LOCAL,
-        "print the script that makes Tab complete commands in a shell",
-        description="Prints a script for a shell, which then completes commands, options, file "
-        "names and branches. For bash: source <(omnigraph completion bash)",
+        "print the Tab completion script of a shell",
+        description="Prints a script that completes commands, options, file names, branches and "
+        "tags in a shell. For bash: source <(omnigraph completion bash)",
     )
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="which shell")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="shell to complete in")
     parser.add_argument(
         "--line",
         metavar="TEXT",
-        help="instead, answer what may stand at the end of this command line, as scripts ask",
+        help="print the completions of this command line instead; used by the scripts",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script, or answer it."""
     if arguments.line is None:
         terminal.show_raw(SCRIPTS[arguments.shell])
         return terminal.OK
-    answer = complete(arguments.line)
-    terminal.show(answer.kind)
-    for word, text in answer.found:
+    completions = complete(arguments.line)
+    terminal.show(completions.kind)
+    for word, text in completions.words:
         if arguments.shell == "bash":
             terminal.show(bash_word(arguments.line, word))
         else:
@@ -138,15 +146,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def bash_word(line: str, word: str) -> str:
-    r"""What bash is to put in for a word at the end of a line: quoted, and only its last part.
+    r"""The text that bash inserts for a word: quoted, and only the part it replaces.
 
-    Zsh and fish quote by themselves. Bash takes ``=``, ``:`` and an open quote for the end of a
-    word, and replaces only what comes after it.
+    Zsh and fish quote by themselves. Bash starts a new word after ``=``, ``:`` and an open quote,
+    and replaces only what follows.
 
     >>> print(bash_word("omnigraph query --branch=a", "--branch=a b"))
     a\ b
     """
-    quote, start = _end_of(line)
+    quote, start = _last_word(line)
     rest = word[start:]
     if quote == "'":
         return rest.replace("'", "'\\''")
@@ -154,8 +162,8 @@ def bash_word(line: str, word: str) -> str:
     return special.sub(r"\\\g<0>", rest)
 
 
-def _end_of(line: str) -> tuple[str, int]:
-    """The quote that is open at the end of a line, and how much of the last word bash leaves."""
+def _last_word(line: str) -> tuple[str, int]:
+    """The open quote at the end of a line, and the length of the last word that bash keeps."""
     quote, length, start = "", 0, 0
     signs = iter(line)
     for sign in signs:
@@ -175,60 +183,62 @@ def _end_of(line: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What may stand at a place: words with a text about each, and perhaps the name of a file."""
+class Completions:
+    """The completions at the end of a line: words with a help text, or file names too."""
 
-    current: str
-    found: Sequence[tuple[str, str]] = ()
+    words: Sequence[tuple[str, str]] = ()
     kind: str = WORDS
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where a command line has got to."""
+class _LineState:
+    """The parser, and what it has read before the cursor."""
 
     parser: argparse.ArgumentParser
     positional: int = 0
     given: set[str] = field(default_factory=set)
-    """The destinations of the options that were given."""
+    """Destinations of the given options."""
     values: dict[str, str] = field(default_factory=dict)
     awaited: argparse.Action | None = None
-    is_lost: bool = False
-    only_words: bool = False
+    """The option whose value comes next."""
+    is_invalid: bool = False
+    is_after_dashes: bool = False
 
 
-def complete(line: str) -> Answer:
-    """What may stand at the end of a command line.
+def complete(line: str) -> Completions:
+    """The completions at the end of a command line.
 
-    >>> [word for word, _ in complete("omnigraph bra").found]
+    >>> [word for word, _ in complete("omnigraph bra").words]
     ['branch']
     """
     words = split_line(line)[1:]
     if not words:
-        return Answer("")
+        return Completions()
     *before, current = words
     from omnigraph.cli.parser import build_parser
 
-    place = _walk(build_parser(before), before)
-    if place.is_lost:
-        return Answer(current)
-    answer = _at(place, current)
+    state = _read(build_parser(before), before)
+    if state.is_invalid:
+        return Completions()
+    offered = _offers(state, current)
     # A name with control characters cannot be typed, and would break the line.
-    found = [
-        each for each in answer.found if each[0].startswith(current) and not has_controls(each[0])
+    matches = [
+        (word, text)
+        for word, text in offered.words
+        if word.startswith(current) and not has_controls(word)
     ]
-    return Answer(current, found, answer.kind)
+    return Completions(matches, offered.kind)
 
 
 def split_line(line: str) -> list[str]:
-    """The words of a line, as a shell takes them; the last one is where the cursor is.
+    """Split a line as a shell does; the last word is the one at the cursor.
 
     >>> split_line("omnigraph load 'my data"), split_line("omnigraph ")
     (['omnigraph', 'load', 'my data'], ['omnigraph', ''])
     """
     for ending in ("", "'", '"', "\\"):
         try:
-            # What follows the last word shows whether it has ended.
+            # The added character shows whether the last word has ended.
             words = shlex.split(f"{line}{ending}|")
         except ValueError:
             continue
@@ -237,116 +247,95 @@ def split_line(line: str) -> list[str]:
     return line.split(" ")
 
 
-def _walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> _Place:
-    place = _Place(parser)
+def _read(parser: argparse.ArgumentParser, words: Sequence[str]) -> _LineState:
+    state = _LineState(parser)
     for word in words:
-        if place.awaited is not None:
-            place.values[place.awaited.dest] = word
-            place.awaited = None
-        elif word == "--" and not place.only_words:
-            place.only_words = True
-        elif word.startswith("-") and word != "-" and not place.only_words:
-            _take_option(place, word)
+        if state.awaited is not None:
+            state.values[state.awaited.dest] = word
+            state.awaited = None
+        elif word == "--" and not state.is_after_dashes:
+            state.is_after_dashes = True
+        elif word.startswith("-") and word != "-" and not state.is_after_dashes:
+            _read_option(state, word)
         else:
-            _take_word(place, word)
-    return place
+            _read_word(state, word)
+    return state
 
 
-def _take_option(place: _Place, word: str) -> None:
+def _read_option(state: _LineState, word: str) -> None:
     name, sign, value = word.partition("=")
-    action = place.parser._option_string_actions.get(name)
+    action = options(state.parser).get(name)
     if action is None:
         return
-    place.given.add(action.dest)
+    state.given.add(action.dest)
     if sign:
-        place.values[action.dest] = value
+        state.values[action.dest] = value
     elif action.nargs != 0:
-        place.awaited = action
+        state.awaited = action
 
 
-def _take_word(place: _Place, word: str) -> None:
-    commands = _commands(place.parser)
-    if commands is not None:
-        child = commands.choices.get(word)
-        if child is None:
-            place.is_lost = True
-        else:
-            place.parser, place.positional = child, 0
+def _read_word(state: _LineState, word: str) -> None:
+    commands = subparsers(state.parser)
+    if commands:
+        state.is_invalid = word not in commands
+        state.parser = commands.get(word, state.parser)
         return
-    form = subcommands_of(place.parser).get(word)
-    if form is not None and not place.given and not place.positional:
-        place.parser = form[0]
+    form = extra_forms(state.parser).get(word)
+    if form is not None and not state.given and not state.positional:
+        state.parser = form[0]
         return
-    positionals = _positionals(place.parser)
-    if place.positional < len(positionals):
-        action = positionals[place.positional]
-        place.values[action.dest] = word
-        # One that takes many words takes all that follow.
-        place.positional += action.nargs not in ("*", "+")
+    expected = positionals(state.parser)
+    if state.positional < len(expected):
+        action = expected[state.positional]
+        state.values[action.dest] = word
+        # One that takes several words takes all that follow.
+        state.positional += action.nargs not in ("*", "+")
 
 
-def _commands(
-    parser: argparse.ArgumentParser,
-) -> argparse._SubParsersAction[argparse.ArgumentParser] | None:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return action
-    return None
-
-
-def _positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if not action.option_strings]
-
-
-def _at(place: _Place, current: str) -> Answer:
-    if place.awaited is not None:
-        return _values(place, place.awaited, current)
-    if current.startswith("-") and not place.only_words:
-        name, sign, value = current.partition("=")
-        action = place.parser._option_string_actions.get(name)
+def _offers(state: _LineState, current: str) -> Completions:
+    if state.awaited is not None:
+        return _values(state, state.awaited)
+    if current.startswith("-") and not state.is_after_dashes:
+        name, sign, _ = current.partition("=")
+        action = options(state.parser).get(name)
         if sign and action is not None and action.nargs != 0:
-            inner = _values(place, action, value)
-            found = [(f"{name}={word}", text) for word, text in inner.found]
-            return Answer(current, found, inner.kind)
-        return Answer(current, _options(place))
-    commands = _commands(place.parser)
-    if commands is not None:
-        # Only commands that help shows are offered.
-        shown = [(each.dest, each.help or "") for each in commands._choices_actions]
-        return Answer(current, shown)
-    positionals = _positionals(place.parser)
-    if place.positional < len(positionals):
-        answer = _values(place, positionals[place.positional], current)
-        if place.given or place.positional:
-            return answer
-        forms = [(name, text) for name, (_, text) in subcommands_of(place.parser).items()]
-        return Answer(current, [*forms, *answer.found], answer.kind)
-    return Answer(current, _options(place))
+            values = _values(state, action)
+            return Completions(
+                [(f"{name}={word}", text) for word, text in values.words], values.kind
+            )
+        return Completions(_open_options(state))
+    if subparsers(state.parser):
+        return Completions(listed_commands(state.parser))
+    expected = positionals(state.parser)
+    if state.positional >= len(expected):
+        return Completions(_open_options(state))
+    values = _values(state, expected[state.positional])
+    if state.given or state.positional:
+        return values
+    forms = [(name, text) for name, (_, text) in extra_forms(state.parser).items()]
+    return Completions([*forms, *values.words], values.kind)
 
 
-def _options(place: _Place) -> list[tuple[str, str]]:
-    """The options that can still be given, the long spelling of each."""
-    excluded = set()
-    for group in place.parser._mutually_exclusive_groups:
-        dests = {action.dest for action in group._group_actions}
-        if dests & place.given:
-            excluded |= dests
-    found = []
-    for action in place.parser._actions:
-        is_repeated = isinstance(action, argparse._AppendAction)
-        is_over = action.dest in place.given or action.dest in excluded
-        if not action.option_strings or action.help == argparse.SUPPRESS:
-            continue
-        if (is_repeated or not is_over) and _is_taken(place.parser, action.dest):
-            found.append((max(action.option_strings, key=len), (action.help or "").strip()))
-    return found
+def _open_options(state: _LineState) -> list[tuple[str, str]]:
+    """The long spelling of every option that can still be given."""
+    used = set(state.given)
+    for group in exclusive_groups(state.parser):
+        used |= group if group & state.given else set()
+    return [
+        (max(action.option_strings, key=len), (action.help or "").strip())
+        for action in actions(state.parser)
+        if action.option_strings
+        and action.help != argparse.SUPPRESS
+        and (is_repeatable(action) or action.dest not in used)
+        and _applies(state.parser, action.dest)
+    ]
 
 
-def _is_taken(parser: argparse.ArgumentParser, dest: str) -> bool:
-    """Whether a command has a use for a global flag; its parser takes all of them."""
+def _applies(parser: argparse.ArgumentParser, dest: str) -> bool:
+    """Whether a command takes a global flag; its parser accepts all of them."""
     if f"--{dest}" not in VALUE_FLAGS or parser.get_default("capability") is None:
         return True
-    arguments = argparse.Namespace(**parser._defaults, **{dest: "given"})
+    arguments = argparse.Namespace(**defaults(parser), **{dest: "given"})
     fill_global_flags(arguments)
     try:
         check_flags(arguments)
@@ -355,38 +344,43 @@ def _is_taken(parser: argparse.ArgumentParser, dest: str) -> bool:
     return True
 
 
-def _values(place: _Place, action: argparse.Action, current: str) -> Answer:
+def _values(state: _LineState, action: argparse.Action) -> Completions:
     if action.choices is not None:
-        return Answer(current, [(str(choice), "") for choice in action.choices])
+        return Completions([(str(choice), "") for choice in action.choices])
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest
-    form = place.parser.prog.removeprefix("omnigraph ")
-    if metavar in _BRANCH_NAMES or _BRANCH_WORDS.get(form) == action.dest:
-        return Answer(current, [(name, "branch") for name in _branches(place.values)])
-    names = _CONFIGURED.get(action.dest) or (
-        _CONFIGURED_WORDS.get(form) if action.dest == "name" else None
-    )
-    found = [(name, names or "") for name in _configured(names)]
-    is_file = any(part in _FILE_NAMES for part in metavar.replace("=", "|").split("|"))
-    return Answer(current, found, FILES if is_file else WORDS)
+    kind = _CONFIGURED.get(action.dest, "")
+    if metavar in _BRANCH_NAMES:
+        kind = "branch"
+    elif metavar in _STATE_NAMES:
+        kind = "state"
+    elif action.dest == "tag":
+        kind = "tag"
+    elif action.dest in ("name", "source"):
+        kind = _FORM_NAMES.get(state.parser.prog.removeprefix("omnigraph "), "")
+    if kind in ("branch", "tag", "state"):
+        return Completions([(name, kind) for name in _graph_names(kind, state.values)])
+    is_file = not _FILE_NAMES.isdisjoint(re.split(r"[=|]", metavar))
+    names = [(name, kind) for name in _configured_names(kind)]
+    return Completions(names, FILES if is_file else WORDS)
 
 
-def _configured(names: str | None) -> Iterable[str]:
-    """Names of the operator's configuration, of one kind."""
-    if names is None:
+def _configured_names(kind: str) -> Iterable[str]:
+    """The names of one section of the operator's configuration."""
+    if not kind:
         return ()
-    from omnigraph.cli.operator_config import load_operator
+    from omnigraph.cli.operator_config import load_operator_config
 
     try:
-        found: Mapping[str, object] = getattr(load_operator(), names)
+        section: Mapping[str, object] = getattr(load_operator_config(), kind)
     except OmniGraphError:
         return ()
-    return tuple(found)
+    return tuple(section)
 
 
-def _branches(values: Mapping[str, str]) -> Iterable[str]:
-    """The branches of the graph that a line addresses, where that takes no network."""
-    from omnigraph.cli.operator_config import load_operator
-    from omnigraph.cli.scopes import Server, is_local, storage_of
+def _graph_names(kind: str, values: Mapping[str, str]) -> Iterable[str]:
+    """The branches or tags of the addressed graph, if it is local."""
+    from omnigraph.cli.operator_config import load_operator_config
+    from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
 
     arguments = argparse.Namespace(
         uri=values.get("uri"),
@@ -398,13 +392,15 @@ def _branches(values: Mapping[str, str]) -> Iterable[str]:
     )
     fill_global_flags(arguments)
     try:
-        address = storage_of(arguments, load_operator())
-        if isinstance(address, Server) or not is_local(address):
+        address = resolve_address(arguments, load_operator_config())
+        if isinstance(address, ServerAddress) or not is_local(address):
             return ()
         from omnigraph.api.graph import Graph
 
         with Graph.open(address, "r") as graph:
-            return graph.branches.list()
+            branches = [] if kind == "tag" else list(graph.branches.list())
+            tags = [] if kind == "branch" else [tag.name for tag in graph.tags.list()]
+            return [*branches, *tags]
     except OmniGraphError:
-        # Nobody who presses Tab wants to read why there is nothing to offer.
+        # Tab prints no errors.
         return ()

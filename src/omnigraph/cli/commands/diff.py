@@ -1,11 +1,12 @@
-"""``omnigraph diff``: what differs between two states, and how changes are shown everywhere."""
+"""``omnigraph diff``: the difference between two states."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from omnigraph.cli.options import add_json, add_uri
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import (
     add_filters,
@@ -16,71 +17,65 @@ from omnigraph.cli.output.change_lines import (
     filters,
 )
 from omnigraph.cli.output.pager import show_paged
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.targets import opened, snapshot_named
+from omnigraph.cli.registry import Capability, Commands, command
+from omnigraph.cli.targets import find_snapshot, open_graph
 
 if TYPE_CHECKING:
     from omnigraph.merge.diff import Diff
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "diff",
         run,
         Capability.ANY,
-        "show what differs between two states",
+        "show the difference between two states",
         description="Shows the net difference between two states, each a branch, a tag or a "
-        "commit: what became of the schema, how many rows of each type, then every row.",
+        "commit: schema changes, row counts per type, then every row.",
     )
-    parser.add_argument("before", metavar="BEFORE", help="a branch, a tag or a commit")
-    parser.add_argument("after", nargs="?", default="main", metavar="AFTER", help="another")
+    parser.add_argument("before", metavar="BEFORE", help="a branch, tag or commit")
+    parser.add_argument("after", nargs="?", default="main", metavar="AFTER", help="another one")
     add_uri(parser, positional=False)
     add_filters(parser)
-    parser.add_argument("--summary", action="store_true", help="only count")
+    parser.add_argument("--summary", action="store_true", help="only show counts")
     parser.add_argument(
-        "--exit-code", action="store_true", help="exit with 1 when there are differences"
+        "--exit-code", action="store_true", help="exit with 1 if there are differences"
     )
-    parser.add_argument("--no-pager", action="store_true", help="print everything at once")
+    parser.add_argument("--no-pager", action="store_true", help="do not use a pager")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare and show."""
-    with opened(arguments, "r") as (graph, _):
-        before, after = (snapshot_named(graph, n) for n in (arguments.before, arguments.after))
-        found = before.diff(after, summary=arguments.summary, **filters(arguments))
+    with open_graph(arguments, "r") as (graph, _):
+        before, after = (find_snapshot(graph, name) for name in (arguments.before, arguments.after))
+        diff = before.diff(after, summary=arguments.summary, **filters(arguments))
     if arguments.json:
-        terminal.show_json(_told(arguments, found))
+        terminal.show_json(
+            {
+                "from": {"ref": arguments.before, "manifest_version": diff.from_version},
+                "to": {
+                    "ref": arguments.after,
+                    "branch": diff.branch,
+                    "manifest_version": diff.to_version,
+                },
+                "stats": diff.stats,
+                "tables": {key: counts_json(counts) for key, counts in diff.tables.items()},
+                "schema_events": [event.to_json() for event in diff.schema_events],
+                "changes": [change.to_json() for change in diff.changes],
+            }
+        )
     else:
-        show_paged(_lines(found), is_wanted=not arguments.no_pager)
-    return terminal.FAILURE if arguments.exit_code and not found.is_empty else terminal.OK
+        show_paged(_lines(diff), is_wanted=not arguments.no_pager)
+    return terminal.FAILURE if arguments.exit_code and not diff.is_empty else terminal.OK
 
 
-def _told(arguments: argparse.Namespace, found: Diff) -> dict[str, Any]:
-    return {
-        "from": {"ref": arguments.before, "manifest_version": found.from_version},
-        "to": {
-            "ref": arguments.after,
-            "branch": found.branch,
-            "manifest_version": found.to_version,
-        },
-        "stats": found.stats,
-        "tables": {key: counts_json(each) for key, each in found.tables.items()},
-        "schema_events": [event.to_json() for event in found.schema_events],
-        "changes": [change.to_json() for change in found.changes],
-    }
-
-
-def _lines(found: Diff) -> Iterator[str]:
-    if found.is_empty:
+def _lines(diff: Diff) -> Iterator[str]:
+    if diff.is_empty:
         yield "no differences"
-    for event in found.schema_events:
-        yield event_text(event)
-    for key, counts in found.tables.items():
+    yield from map(event_text, diff.schema_events)
+    for key, counts in diff.tables.items():
         yield counts_text(key, counts)
-    if found.changes:
+    if diff.changes:
         yield ""
-    for change in found.changes:
-        yield change_text(change)
+    yield from map(change_text, diff.changes)

@@ -1,36 +1,32 @@
-"""``omnigraph doctor``: how a graph is, and what to run."""
+"""``omnigraph doctor``: the health of a graph, and which commands to run."""
 
 from __future__ import annotations
 
 import argparse
 
-from omnigraph.cli.output import terminal
+from omnigraph.cli.options import add_branch, add_json, add_uri
 from omnigraph.cli.output.doctor_page import render_doctor
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.targets import opened
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, command
+from omnigraph.cli.targets import open_graph
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "doctor",
         run,
         Capability.DIRECT,
-        "report on one page how the graph is and what to run",
+        "report the health of a graph and which commands to run",
         in_cluster=True,
     )
     add_uri(parser)
-    parser.add_argument("--branch", default="main", metavar="B", help="whose tables")
+    add_branch(parser, "branch to examine")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look and report."""
-    with opened(arguments, "r") as (graph, target):
+    with open_graph(arguments, "r") as (graph, target):
         report = graph.maintenance.doctor(arguments.branch)
-    if arguments.json:
-        terminal.show_json({**report.to_json(), "uri": target.uri})
-    else:
-        terminal.show_lines(render_doctor(report).splitlines())
-    return terminal.OK
+    document = {**report.to_json(), "uri": target.uri}
+    return show_report(arguments, document, render_doctor(report).splitlines())

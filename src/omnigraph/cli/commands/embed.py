@@ -1,4 +1,4 @@
-"""``omnigraph embed``: vectors for the rows of a seed file, without a graph."""
+"""``omnigraph embed``: add vectors to the rows of a seed file, without a graph."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from omnigraph.cli import files
+from omnigraph.cli.options import add_json
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import Bar, bar
-from omnigraph.cli.registry import Capability, Commands, UsageError, add_json, command
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, UsageError, command
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
-    from omnigraph.cli.seed_files import Choice, Counts, SeedSpec, Selector, Wanted
+    from omnigraph.cli.seed_files import EmbedText, RowSelection, SeedSpec, Selector
     from omnigraph.embed import EmbeddingConfig
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "embed",
         run,
         Capability.LOCAL,
-        "give the rows of a seed file vectors",
-        description="Gives a vector to every row of a JSONL file that has none yet, by the "
-        "embedding provider of the environment. Rows that have one keep it, unless they are "
-        "selected or --reembed-all is given. No graph is needed; `load` takes what comes out.",
+        "add vectors to the rows of a seed file",
+        description="Adds a vector to every row of a JSONL file that has none, using the "
+        "embedding provider of the environment. Existing vectors are kept, unless their rows are "
+        "selected or --reembed-all is given. No graph is needed; `load` reads the output.",
     )
     parser.add_argument(
-        "--seed", metavar="MANIFEST", help="a YAML file that names input, output and embeddings"
+        "--seed", metavar="MANIFEST", help="YAML file that names input, output and embeddings"
     )
-    parser.add_argument("--input", metavar="FILE", help="the JSONL file; - reads stdin")
-    parser.add_argument("--output", metavar="FILE", help="where the filled one goes")
+    parser.add_argument("--input", metavar="FILE", help="JSONL file; - reads stdin")
+    parser.add_argument("--output", metavar="FILE", help="file to write")
     parser.add_argument(
-        "--spec", metavar="FILE", help="a JSON file: dimension, and target and fields per type"
+        "--spec", metavar="FILE", help="JSON file: dimension, and target and fields per type"
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--clean", action="store_true", help="remove vectors instead")
-    group.add_argument("--reembed-all", action="store_true", help="also where there is a vector")
+    group.add_argument("--reembed-all", action="store_true", help="replace existing vectors too")
     parser.add_argument(
-        "--type", action="append", default=[], metavar="T", help="only this type; again for more"
+        "--type", action="append", default=[], metavar="T", help="only this type; repeatable"
     )
     parser.add_argument(
         "--select",
@@ -53,7 +54,7 @@ def add(commands: Commands) -> None:
         default=[],
         type=_selector,
         metavar="[TYPE:]FIELD=VALUE",
-        help="only rows with this value, anew if need be; again for more",
+        help="only rows with this value, replacing their vectors; repeatable",
     )
     add_json(parser)
 
@@ -65,81 +66,79 @@ def _selector(text: str) -> Selector:
         return Selector.parse(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no selector; write it as [Type:]field=value"
+            f"invalid selector '{text}'; write it as [Type:]field=value"
         ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fill, and tell what was done."""
-    from omnigraph.cli.seed_files import Counts, Mode, fill
+    from omnigraph.cli.seed_files import EmbedMode, SeedCounts, fill
     from omnigraph.embed.providers.config import EmbeddingConfig
 
-    spec, source, output = _named(arguments)
-    choice = _choice(arguments, spec)
+    spec, source, output = _files(arguments)
+    selection = _selection(arguments, spec)
     config = EmbeddingConfig.from_options(Settings.from_environ().embedding_options())
-    model = "" if choice.mode is Mode.CLEAN else config.completed().model
-    counts = Counts()
-    with bar("embed") as line, _opened(source) as seed, _replaced(Path(output)) as out:
+    model = "" if selection.mode is EmbedMode.CLEAN else config.completed().model
+    counts = SeedCounts()
+    with progress_bar("embed") as line, _open(source) as seed, _replace(Path(output)) as out:
         provider = _Provider(config, spec.dimension, source)
-        total = _lines(source)
-        for text in fill(seed, source, spec, choice, provider.embed, counts):
+        total = _count_lines(source)
+        for text in fill(seed, source, spec, selection, provider.embed, counts):
             out.write(f"{text}\n".encode())
-            _draw(line, counts, total)
-    told = {
+            line.show("embedding", min(counts.rows, total), total, f"{counts.rows} rows")
+    mode = selection.mode.value
+    document = {
         "input": source,
         "output": output,
         "rows": counts.rows,
         "selected_rows": counts.selected,
         "embedded_rows": counts.embedded,
         "cleaned_rows": counts.cleaned,
-        "mode": choice.mode.value,
+        "mode": mode,
         "dimension": spec.dimension,
         "model": model,
     }
-    if arguments.json:
-        terminal.show_json(told)
-    else:
-        terminal.show(
-            f"embedded {counts.embedded} rows (selected {counts.selected}, cleaned "
-            f"{counts.cleaned}) from {source} -> {output} [{choice.mode.value} {spec.dimension}d]"
-        )
-    return terminal.OK
+    return show_report(
+        arguments,
+        document,
+        f"embedded {counts.embedded} rows (selected {counts.selected}, cleaned {counts.cleaned}) "
+        f"from {source} -> {output} [{mode} {spec.dimension}d]",
+    )
 
 
-def _named(arguments: argparse.Namespace) -> tuple[SeedSpec, str, str]:
+def _files(arguments: argparse.Namespace) -> tuple[SeedSpec, str, str]:
     """The specification, the input and the output."""
     from omnigraph.cli.seed_files import read_manifest, read_spec
 
-    three = (arguments.input, arguments.output, arguments.spec)
+    paths = (arguments.input, arguments.output, arguments.spec)
     if arguments.seed is not None:
-        if three != (None, None, None):
-            raise UsageError("--seed names all files, so --input, --output and --spec do not go")
+        if paths != (None, None, None):
+            raise UsageError("--seed cannot be combined with --input, --output or --spec")
         return read_manifest(arguments.seed)
-    if None in three:
+    if None in paths:
         raise UsageError("pass --seed MANIFEST, or --input, --output and --spec together")
     return read_spec(arguments.spec), arguments.input, arguments.output
 
 
-def _choice(arguments: argparse.Namespace, spec: SeedSpec) -> Choice:
-    from omnigraph.cli.seed_files import Choice, Mode
+def _selection(arguments: argparse.Namespace, spec: SeedSpec) -> RowSelection:
+    from omnigraph.cli.seed_files import EmbedMode, RowSelection
 
     if arguments.clean:
-        mode = Mode.CLEAN
+        mode = EmbedMode.CLEAN
     elif arguments.reembed_all:
-        mode = Mode.ALL
+        mode = EmbedMode.ALL
     else:
-        mode = Mode.SELECTED if arguments.select else Mode.FILL
+        mode = EmbedMode.SELECTED if arguments.select else EmbedMode.FILL
     for name in (*arguments.type, *(s.type_name for s in arguments.select if s.type_name)):
         if name not in spec.types:
             raise InputError(
                 f"type '{name}' is not among the types to embed",
-                hint=f"they are: {', '.join(spec.types) or 'none'}",
+                hint=f"types: {', '.join(spec.types) or 'none'}",
             )
-    return Choice(mode, frozenset(arguments.type), tuple(arguments.select))
+    return RowSelection(mode, frozenset(arguments.type), tuple(arguments.select))
 
 
 class _Provider:
-    """The provider, made when the first text needs it; its errors name the lines."""
+    """The embedding provider, created for the first text; its errors name the lines."""
 
     def __init__(self, config: EmbeddingConfig, dimension: int, source: str) -> None:
         from omnigraph.embed import Embedders
@@ -148,29 +147,29 @@ class _Provider:
         self._dimension = dimension
         self._source = source
 
-    def embed(self, wanted: Sequence[Wanted]) -> list[list[float]]:
+    def embed(self, texts: Sequence[EmbedText]) -> list[list[float]]:
         embedder = self._embedders.get()
-        found: list[list[float]] = []
-        for start in range(0, len(wanted), embedder.max_texts):
-            piece = wanted[start : start + embedder.max_texts]
+        vectors: list[list[float]] = []
+        for start in range(0, len(texts), embedder.max_texts):
+            batch = texts[start : start + embedder.max_texts]
             try:
-                batch = embedder.embed([each.text for each in piece], self._dimension)
+                result = embedder.embed([text.text for text in batch], self._dimension)
             except EmbeddingError as error:
                 raise EmbeddingError(
-                    f"{self._place(piece)}: {error.message}", hint=error.hint, details=error.details
+                    f"{self._lines(batch)}: {error.message}", hint=error.hint, details=error.details
                 ) from None
-            if batch.without_direction:
-                failed = [piece[at] for at in batch.without_direction]
+            if result.without_direction:
+                failed = [batch[index] for index in result.without_direction]
                 raise EmbeddingError(
-                    f"{self._place(failed)}: the embedding is zero or not finite",
+                    f"{self._lines(failed)}: the embedding is zero or not finite",
                     hint="give the row words that the model knows",
                 )
-            # The shortest spelling that means the same number of 32 bits.
-            found += [[float(str(value)) for value in vector] for vector in batch.vectors]
-        return found
+            # The shortest text that reads back as the same 32-bit float.
+            vectors += [[float(str(value)) for value in vector] for vector in result.vectors]
+        return vectors
 
-    def _place(self, piece: Sequence[Wanted]) -> str:
-        first, last = piece[0].line, piece[-1].line
+    def _lines(self, batch: Sequence[EmbedText]) -> str:
+        first, last = batch[0].line, batch[-1].line
         return f"{self._source}, line {first}" + (f" to {last}" if last > first else "")
 
 
@@ -178,11 +177,9 @@ class _Provider:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _open(path: str) -> Iterator[BinaryIO]:
     if path == files.STDIN:
-        if sys.stdin is None:
-            raise InputError(f"{files.STDIN_NAME}: closed")
-        yield sys.stdin.buffer
+        yield files.stdin_stream()
         return
     try:
         file = open(path, "rb")  # noqa: SIM115
@@ -193,8 +190,8 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[Any]:
-    """The output, which takes the place of an older one when it is whole."""
+def _replace(path: Path) -> Iterator[Any]:
+    """The output file; it replaces an older one when complete."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,13 +207,9 @@ def _replaced(path: Path) -> Iterator[Any]:
         raise InputError(f"cannot write '{path}': {reason}") from None
 
 
-def _lines(path: str) -> int:
-    """How many lines there are, where somebody looks at the bar."""
+def _count_lines(path: str) -> int:
+    """The number of lines, if a progress bar is shown."""
     if path == files.STDIN or not terminal.is_live(sys.stderr):
         return 0
     with open(path, "rb") as file:
-        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
-
-
-def _draw(line: Bar, counts: Counts, total: int) -> None:
-    line.show("embedding", min(counts.rows, total), total, f"{counts.rows} rows")
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))

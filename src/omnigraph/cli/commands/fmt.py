@@ -1,4 +1,4 @@
-"""``omnigraph fmt``: schema and query files in their one canonical layout."""
+"""``omnigraph fmt``: schema and query files in canonical layout."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ KINDS = ("pg", "gq")
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "fmt",
         run,
         Capability.LOCAL,
-        "lay out .pg and .gq files",
+        "format .pg and .gq files",
         description="Rewrites .pg and .gq files in their canonical layout, in place.",
     )
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="files to lay out; - reads stdin, writes stdout"
+        "files", nargs="+", metavar="FILE", help="files to format; - reads stdin and writes stdout"
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--check",
         action="store_true",
-        help="change nothing; list the files that would change and exit 1 if there are any",
+        help="change nothing; list the files that would change, and exit with 1 if there are any",
     )
     action.add_argument(
         "--stdout", action="store_true", help="print the result instead of rewriting the file"
     )
-    parser.add_argument(
-        "--kind", choices=KINDS, help="the language, where the file name does not tell it"
-    )
+    parser.add_argument("--kind", choices=KINDS, help="language, if the file name does not show it")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Format every file; one that does not parse does not stop the others."""
+    """Format every file; one that does not parse does not stop the rest."""
     exit_code = terminal.OK
     for path in arguments.files:
         try:
@@ -59,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def format_text(source: Source, kind: str) -> str:
-    """The canonical layout of a text of one of the two languages."""
+    """The canonical layout of a schema or query text."""
     if kind == "pg":
         from omnigraph.lang.schema.format import format_schema
 
@@ -70,7 +67,7 @@ def format_text(source: Source, kind: str) -> str:
 
 
 def _format_one(path: str, arguments: argparse.Namespace) -> bool:
-    """Format one file as asked, and tell whether its text changes by that."""
+    """Format one file; returns whether its text changes."""
     source = files.read_text(path)
     kind = arguments.kind or _kind_of(path)
     formatted = format_text(source, kind)
@@ -88,5 +85,5 @@ def _kind_of(path: str) -> str:
         return suffix
     name = files.STDIN_NAME if path == files.STDIN else path
     raise InputError(
-        f"{name}: neither a .pg nor a .gq file", hint="name the language with --kind pg|gq"
+        f"{name}: neither a .pg nor a .gq file", hint="choose the language with --kind pg|gq"
     )

@@ -1,14 +1,16 @@
-"""``omnigraph index``: which indexes there are, completing them, building them anew."""
+"""``omnigraph index``: show, complete and rebuild indexes."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import bar
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command, family
-from omnigraph.cli.targets import Target, echo, find_target, opened
+from omnigraph.cli.options import add_branch
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import field_lines, show_report
+from omnigraph.cli.registry import Capability, Commands, family
+from omnigraph.cli.targets import echo, open_graph, resolve_target
 
 if TYPE_CHECKING:
     from omnigraph.maintain.optimize.indexes import IndexReport
@@ -17,138 +19,102 @@ KEY_WIDTH = 24
 
 
 def add(commands: Commands) -> None:
-    """Declare the command family."""
-    forms = family(commands, "index", "look at indexes and build them")
-    parser = _form(
-        forms,
+    index = family(commands, "index", "show and build indexes", Capability.DIRECT, in_cluster=True)
+    parser = index.add(
         "status",
         run_status,
         "show the indexes of a branch",
-        "Shows every index that the schema asks for: whether it is built, how many rows it knows "
-        "and how many only a scan finds, its size, and why it would be built anew.",
+        description="Shows every index declared in the schema: whether it is built, how many rows "
+        "it covers and how many need a scan, its size, and why it would be rebuilt.",
+        uri="positional",
     )
-    add_uri(parser)
-    _add_rest(parser)
+    add_branch(parser)
     parser.add_argument(
         "--measure-recall",
         action="store_true",
-        help="search for stored vectors and tell how much each index of vectors finds",
+        help="search for stored vectors and report the recall of each vector index",
     )
-    parser = _form(
-        forms,
+    parser = index.add(
         "ensure",
         run_ensure,
-        "build the indexes that are missing",
-        "Builds the indexes that are missing, and anew those that do not fit, in one commit.",
+        "build missing indexes",
+        description="Builds missing indexes and rebuilds unsuitable ones, in one commit.",
+        writes=True,
+        uri="positional",
     )
-    add_uri(parser)
-    _add_rest(parser)
-    parser = _form(
-        forms,
+    add_branch(parser, "branch to index")
+    parser = index.add(
         "rebuild",
         run_rebuild,
-        "build indexes anew",
-        "Builds the indexes of a type, or of one column of it, again, in one commit: for indexes "
-        "that are damaged, or to learn their parameters from the rows that there are now.",
+        "rebuild indexes",
+        description="Rebuilds the indexes of a type, or of one column, in one commit: to replace "
+        "damaged indexes, or to train vector indexes on the current rows.",
+        writes=True,
     )
-    parser.add_argument("type", metavar="TYPE", help="the type, or a table such as node:Person")
-    parser.add_argument("column", nargs="?", metavar="COLUMN", help="only the indexes of this one")
-    add_uri(parser, positional=False)
-    _add_rest(parser)
-
-
-def _form(
-    forms: Commands, name: str, run: Any, text: str, description: str
-) -> argparse.ArgumentParser:
-    return command(
-        forms,
-        name,
-        run,
-        Capability.DIRECT,
-        text,
-        description=description,
-        label="index",
-        writes=name != "status",
-        in_cluster=True,
-    )
-
-
-def _add_rest(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--branch", default="main", metavar="B", help="whose tables")
-    add_json(parser)
+    parser.add_argument("type", metavar="TYPE", help="a type, or a table such as node:Person")
+    parser.add_argument("column", nargs="?", metavar="COLUMN", help="only indexes of this column")
+    add_branch(parser, "branch to index")
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Look."""
-    with opened(arguments, "r") as (graph, target), bar("index status") as line:
+    with open_graph(arguments, "r") as (graph, target), progress_bar("index status") as line:
         if arguments.measure_recall:
             line.show("measuring")
         report = graph.indexes.status(arguments.branch, measure_recall=arguments.measure_recall)
-    if arguments.json:
-        _show_json(arguments, target, report)
-        return terminal.OK
-    _show_states(report)
-    return terminal.OK
+    return show_report(arguments, _document(arguments, target.uri, report), _status_lines(report))
 
 
 def run_ensure(arguments: argparse.Namespace) -> int:
-    """Build what is missing."""
-    target = find_target(arguments)
-    echo(arguments, target, "index ensure")
-    with opened(arguments, "rw", target) as (graph, _), bar("index ensure") as line:
-        line.show("building")
-        report = graph.indexes.ensure(arguments.branch)
-    return _show_built(arguments, target, report)
+    return _build(arguments, "index ensure")
 
 
 def run_rebuild(arguments: argparse.Namespace) -> int:
-    """Build again what is named."""
-    target = find_target(arguments)
-    echo(arguments, target, "index rebuild")
-    with opened(arguments, "rw", target) as (graph, _), bar("index rebuild") as line:
+    return _build(arguments, "index rebuild")
+
+
+def _build(arguments: argparse.Namespace, name: str) -> int:
+    target = resolve_target(arguments)
+    echo(arguments, target, name)
+    with open_graph(arguments, "rw", target) as (graph, _), progress_bar(name) as line:
         line.show("building")
-        report = graph.indexes.rebuild(arguments.type, arguments.column, branch=arguments.branch)
-    return _show_built(arguments, target, report)
+        if name == "index ensure":
+            report = graph.indexes.ensure(arguments.branch)
+        else:
+            report = graph.indexes.rebuild(
+                arguments.type, arguments.column, branch=arguments.branch
+            )
+    return show_report(arguments, _document(arguments, target.uri, report), _build_lines(report))
 
 
-def _show_json(arguments: argparse.Namespace, target: Target, report: IndexReport) -> None:
-    terminal.show_json({"uri": target.uri, "branch": arguments.branch, **report.to_json()})
+def _document(arguments: argparse.Namespace, uri: str, report: IndexReport) -> dict[str, Any]:
+    return {"uri": uri, "branch": arguments.branch, **report.to_json()}
 
 
-def _show_built(arguments: argparse.Namespace, target: Target, report: IndexReport) -> int:
-    if arguments.json:
-        _show_json(arguments, target, report)
-        return terminal.OK
+def _build_lines(report: IndexReport) -> Iterator[str]:
     for key, column, kind in report.built:
-        terminal.show(f"built {key} {column} ({kind.name.lower()})")
+        yield f"built {key} {column} ({kind.name.lower()})"
     if not report.built:
-        terminal.show("nothing to build")
+        yield "nothing to build"
     for state in report.pending:
         if state.reason is not None:
-            terminal.show(f"pending {state.table_key} {state.column}: {state.reason}")
-    if report.commit_id is not None:
-        terminal.show(f"commit_id: {report.commit_id}")
-    return terminal.OK
+            yield f"pending {state.table_key} {state.column}: {state.reason}"
+    yield from field_lines({"commit_id": report.commit_id})
 
 
-def _show_states(report: IndexReport) -> None:
-    for state in report.indexes:
-        told = state.to_json()
-        name = f"{told['table_key']:{KEY_WIDTH}} {told['column']} ({told['kind']})"
-        terminal.show(f"{name}  {_state(told)}")
-        for key, value in told["parameters"].items():
-            terminal.show(f"  {key}: {_plain(value)}")
-        if told["rebuild"] is not None:
-            terminal.show(f"  ↳ to be built anew: {told['rebuild']}")
+def _status_lines(report: IndexReport) -> Iterator[str]:
+    for index in report.indexes:
+        fields = index.to_json()
+        name = f"{fields['table_key']:{KEY_WIDTH}} {fields['column']} ({fields['kind']})"
+        yield f"{name}  {_state(fields)}"
+        for key, value in fields["parameters"].items():
+            yield f"  {key}: {str(value).lower() if isinstance(value, bool) else value}"
+        if fields["rebuild"] is not None:
+            yield f"  ↳ to be rebuilt: {fields['rebuild']}"
 
 
-def _state(told: dict[str, Any]) -> str:
-    if not told["built"]:
-        return f"pending: {told['reason'] or 'not built yet'}"
-    found = f"{told['method']} rows={told['rows']} outside={told['rows_outside']}"
-    found += f" bytes={told['bytes']} segments={told['segments']}"
-    return found if told["recall"] is None else f"{found} recall={told['recall']:.3f}"
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _state(fields: dict[str, Any]) -> str:
+    if not fields["built"]:
+        return f"pending: {fields['reason'] or 'not built yet'}"
+    state = f"{fields['method']} rows={fields['rows']} outside={fields['rows_outside']}"
+    state += f" bytes={fields['bytes']} segments={fields['segments']}"
+    return state if fields["recall"] is None else f"{state} recall={fields['recall']:.3f}"

@@ -1,64 +1,65 @@
-"""``omnigraph optimize``: putting small parts together, completing indexes."""
+"""``omnigraph optimize``: compact tables and complete indexes."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
-from omnigraph.cli.engines import add_engine, chosen_spark
-from omnigraph.cli.output import terminal
-from omnigraph.cli.output.progress import bar
-from omnigraph.cli.registry import Capability, Commands, add_json, add_uri, command
-from omnigraph.cli.targets import echo, find_target, opened
+from omnigraph.cli.engines import add_engine, spark_config
+from omnigraph.cli.options import add_branch, add_json, add_uri
+from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, command
+from omnigraph.cli.targets import echo, open_graph, resolve_target
 
 KEY_WIDTH = 40
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "optimize",
         run,
         Capability.DIRECT,
         "compact tables and complete indexes",
-        description="Puts small parts of tables together, removes deleted rows from them and "
-        "completes indexes, in one commit. What the graph holds stays the same.",
+        description="Compacts small fragments, drops deleted rows from them and completes "
+        "indexes, in one commit. The content of the graph does not change.",
         in_cluster=True,
     )
     add_uri(parser)
-    parser.add_argument("--branch", default="main", metavar="B", help="whose tables")
+    add_branch(parser, "branch to optimize")
     parser.add_argument(
-        "--if-needed", action="store_true", help="leave alone what would gain little"
+        "--if-needed", action="store_true", help="skip tables that would gain little"
     )
     add_engine(parser, ("auto", "local", "spark"))
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Work and show, table by table."""
-    target = find_target(arguments)
+    target = resolve_target(arguments)
     echo(arguments, target)
-    with opened(arguments, "rw", target) as (graph, _), bar("optimize") as line:
+    with open_graph(arguments, "rw", target) as (graph, _), progress_bar("optimize") as line:
         report = graph.maintenance.optimize(
             arguments.branch,
             engine=arguments.engine,
-            spark=chosen_spark(arguments),
+            spark=spark_config(arguments),
             if_needed=arguments.if_needed,
-            on_progress=lambda told: line.show(told.phase, told.done, told.total),
+            on_progress=line.update,
         )
     tables = [table.to_json() for table in report.tables]
-    if arguments.json:
-        terminal.show_json({"uri": target.uri, "tables": tables})
-        return terminal.OK
-    terminal.show(f"optimize {target.uri} — {len(tables)} tables")
+    return show_report(arguments, {"uri": target.uri, "tables": tables}, _lines(target.uri, tables))
+
+
+def _lines(uri: str, tables: list[dict[str, Any]]) -> Iterator[str]:
+    yield f"optimize {uri} — {len(tables)} tables"
     for table in tables:
-        terminal.show(f"{table['table_key']:{KEY_WIDTH}} {_outcome(table)}")
+        yield f"{table['table_key']:{KEY_WIDTH}} {_outcome(table)}"
         for pending in table["pending_indexes"]:
-            terminal.show(f"  ↳ index pending on '{pending['column']}': {pending['reason']}")
-    return terminal.OK
+            yield f"  ↳ index pending on '{pending['column']}': {pending['reason']}"
 
 
-def _outcome(table: dict[str, object]) -> str:
+def _outcome(table: dict[str, Any]) -> str:
     if table["skipped"]:
         return f"skipped ({table['skipped']})"
     if not table["committed"]:

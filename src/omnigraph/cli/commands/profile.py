@@ -1,60 +1,53 @@
-"""``omnigraph profile``: the scopes of the configuration, listed and resolved."""
+"""``omnigraph profile``: list and resolve the profiles of the configuration."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
-from omnigraph.cli.operator_config import Operator, Profile, load_operator
-from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import Capability, Commands, add_json, command, family
-from omnigraph.cli.scopes import profile_named
+from omnigraph.cli.operator_config import OperatorConfig, Profile, load_operator_config
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Capability, Commands, family
+from omnigraph.cli.scopes import find_profile
 from omnigraph.settings import Settings
 
 
 def add(commands: Commands) -> None:
-    """Declare the command family."""
-    forms = family(commands, "profile", "look at the profiles of the configuration")
-    parser = command(
-        forms,
+    profile = family(
+        commands, "profile", "show the profiles of the configuration", Capability.LOCAL
+    )
+    profile.add(
         "list",
         run_list,
-        Capability.LOCAL,
-        "list the profiles",
-        description="Lists the profiles of the configuration; the one that OMNIGRAPH_PROFILE "
-        "names is marked.",
-        label="profile",
+        "list profiles",
+        description="Lists the profiles of the configuration and marks the active one "
+        "(OMNIGRAPH_PROFILE).",
+        uri=None,
     )
-    add_json(parser)
-    parser = command(
-        forms,
+    parser = profile.add(
         "show",
         run_show,
-        Capability.LOCAL,
         "show what a profile addresses",
-        description="Shows what a profile addresses. Without NAME it is the one that "
-        "OMNIGRAPH_PROFILE names, and without that the defaults.",
-        label="profile",
+        description="Shows what a profile addresses. Without NAME, shows the active profile "
+        "(OMNIGRAPH_PROFILE), or else the defaults.",
+        uri=None,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the profile")
-    add_json(parser)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="profile to show")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List all, also those that cannot be used."""
-    operator = load_operator()
+    """List all profiles, including invalid ones."""
+    operator = load_operator_config()
     active = Settings.from_environ().profile
-    told = [_row(profile, active) for profile in operator.profiles.values()]
-    if arguments.json:
-        terminal.show_json(told)
-        return terminal.OK
-    if not told:
-        terminal.show("no profiles are defined")
-    for row in told:
-        mark = " (active)" if row["active"] else ""
-        graph = f" · graph: {row['default_graph']}" if row["default_graph"] else ""
-        terminal.show(f"{row['name']}{mark}  {row['binding']}{graph}")
-    return terminal.OK
+    rows = [_row(profile, active) for profile in operator.profiles.values()]
+    return show_report(arguments, rows, map(_line, rows) if rows else "no profiles are defined")
+
+
+def _line(row: dict[str, Any]) -> str:
+    mark = " (active)" if row["active"] else ""
+    graph = f" · graph: {row['default_graph']}" if row["default_graph"] else ""
+    return f"{row['name']}{mark}  {row['binding']}{graph}"
 
 
 def _row(profile: Profile, active: str) -> dict[str, Any]:
@@ -73,28 +66,27 @@ def _row(profile: Profile, active: str) -> dict[str, Any]:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Show one, resolved."""
-    operator = load_operator()
-    told = _resolved(arguments.name or Settings.from_environ().profile, operator)
-    if arguments.json:
-        terminal.show_json(told)
-        return terminal.OK
-    kind, target = told["scope_kind"], told["target"]
-    terminal.show(f"profile: {told['name']}")
-    terminal.show(f"  scope:   {kind}{f' {target}' if target else ''}")
-    if told["endpoint"] is not None:
-        terminal.show(f"  endpoint: {told['endpoint']}")
+    operator = load_operator_config()
+    document = _resolve(arguments.name or Settings.from_environ().profile, operator)
+    return show_report(arguments, document, _lines(document))
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    kind, target = document["scope_kind"], document["target"]
+    yield f"profile: {document['name']}"
+    yield f"  scope:   {kind}{f' {target}' if target else ''}"
+    if document["endpoint"] is not None:
+        yield f"  endpoint: {document['endpoint']}"
     elif target is not None:
-        terminal.show(f"  endpoint: ({kind} '{target}' is not defined in the configuration)")
-    terminal.show(f"  default graph: {told['default_graph'] or '(none)'}")
-    terminal.show(f"  output: {told['output_format']}")
-    return terminal.OK
+        yield f"  endpoint: ({kind} '{target}' is not defined in the configuration)"
+    yield f"  default graph: {document['default_graph'] or '(none)'}"
+    yield f"  output: {document['output_format']}"
 
 
-def _resolved(name: str, operator: Operator) -> dict[str, Any]:
+def _resolve(name: str, operator: OperatorConfig) -> dict[str, Any]:
     defaults = operator.defaults
     if name:
-        profile = profile_named(name, operator)
+        profile = find_profile(name, operator)
         kind, target = profile.binding
         graph = profile.default_graph
         if graph is None and kind != "store":
@@ -114,8 +106,8 @@ def _resolved(name: str, operator: Operator) -> dict[str, Any]:
     }
 
 
-def _endpoint(kind: str, target: str, operator: Operator) -> str | None:
-    """Where it is in the end; nothing when a server's name is not defined."""
+def _endpoint(kind: str, target: str, operator: OperatorConfig) -> str | None:
+    """The resolved address; none for a server name without a definition."""
     if kind == "server":
         url = target if "://" in target else operator.servers.get(target)
         return None if url is None else url.rstrip("/")

@@ -5,42 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import Commands, family, form
-from omnigraph.cli.targets import echo, opened
+from omnigraph.cli.output.report import show_report
+from omnigraph.cli.registry import Commands, family
+from omnigraph.cli.targets import echo, open_graph
 
 if TYPE_CHECKING:
     from omnigraph.commit.history import Tag
 
 
 def add(commands: Commands) -> None:
-    """Declare the command family."""
-    forms = family(commands, "tag", "work with names for commits")
-    parser = form(
-        forms,
-        "tag",
-        "create",
-        run_create,
-        "name a commit; cleanup spares what a tag names",
-        writes=True,
+    tag = family(commands, "tag", "name commits")
+    parser = tag.add(
+        "create", run_create, "tag a commit; cleanup keeps tagged commits", writes=True
     )
-    parser.add_argument("name", metavar="NAME", help="the tag")
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--commit", metavar="ID", help="the commit to name")
-    place.add_argument(
-        "--branch", metavar="B", help="name its newest commit; that of main if not given"
-    )
-    parser.add_argument("--move", action="store_true", help="move a tag that is there already")
-    form(forms, "tag", "list", run_list, "list the tags")
-    parser = form(forms, "tag", "delete", run_delete, "delete a tag; its commit stays", writes=True)
-    parser.add_argument("name", metavar="NAME", help="the tag")
+    parser.add_argument("name", metavar="NAME", help="name of the tag")
+    commit = parser.add_mutually_exclusive_group()
+    commit.add_argument("--commit", metavar="ID", help="commit to tag")
+    commit.add_argument("--branch", metavar="B", help="tag the head of B; default: main")
+    parser.add_argument("--move", action="store_true", help="move an existing tag")
+    tag.add("list", run_list, "list tags")
+    parser = tag.add("delete", run_delete, "delete a tag; its commit stays", writes=True)
+    parser.add_argument("name", metavar="NAME", help="tag to delete")
 
 
 def run_create(arguments: argparse.Namespace) -> int:
-    """Name a commit."""
     from omnigraph.errors import AlreadyExists
 
-    with opened(arguments, "rw") as (graph, target):
+    with open_graph(arguments, "rw") as (graph, target):
         echo(arguments, target, "tag create")
         try:
             tag = graph.tags.create(
@@ -53,35 +44,28 @@ def run_create(arguments: argparse.Namespace) -> int:
             raise AlreadyExists(
                 error.message, hint="pass --move to move it", details=error.details
             ) from error
-    told = {"uri": target.uri, **_told(tag)}
-    terminal.show_either(arguments.json, told, f"tagged {tag.commit_id} as {tag.name}")
-    return terminal.OK
+    document = {"uri": target.uri, **_tag_json(tag)}
+    return show_report(arguments, document, f"tagged {tag.commit_id} as {tag.name}")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List the tags."""
-    with opened(arguments, "r") as (graph, _):
+    with open_graph(arguments, "r") as (graph, _):
         tags = graph.tags.list()
-    if arguments.json:
-        terminal.show_json({"tags": [_told(tag) for tag in tags]})
-        return terminal.OK
-    for tag in tags:
-        actor = f" actor={tag.actor}" if tag.actor else ""
-        terminal.show(f"{tag.name} {tag.commit_id}{actor}")
-    return terminal.OK
+    lines = (
+        f"{tag.name} {tag.commit_id}{f' actor={tag.actor}' if tag.actor else ''}" for tag in tags
+    )
+    return show_report(arguments, {"tags": [_tag_json(tag) for tag in tags]}, lines)
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    """Delete a tag."""
-    with opened(arguments, "rw") as (graph, target):
+    with open_graph(arguments, "rw") as (graph, target):
         echo(arguments, target, "tag delete")
         graph.tags.delete(arguments.name)
-    told = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
-    terminal.show_either(arguments.json, told, f"deleted tag {arguments.name}")
-    return terminal.OK
+    document = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
+    return show_report(arguments, document, f"deleted tag {arguments.name}")
 
 
-def _told(tag: Tag) -> dict[str, Any]:
+def _tag_json(tag: Tag) -> dict[str, Any]:
     return {
         "name": tag.name,
         "graph_commit_id": tag.commit_id,

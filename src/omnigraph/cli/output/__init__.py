@@ -1,1 +1,1 @@
-"""What commands print: results, progress, pages, hints."""
+"""The output of commands: results, progress, paging, hints."""

@@ -1,4 +1,4 @@
-"""Changes as every command shows them, and the options that choose some of them."""
+"""Changes as text, and the options that filter them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from omnigraph.merge.diff import Change
 
 PAGE = 1_000
-"""How many changes are shown at once unless the caller says otherwise."""
+"""Default page size."""
 
 _LONG = 80
 _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
@@ -24,9 +24,9 @@ _SCHEMA = ("!", "cyan")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """The options that choose some changes."""
+    """Add the options that filter changes."""
     parser.add_argument(
-        "--type", action="append", metavar="T", help="only changes of this type; again for more"
+        "--type", action="append", metavar="T", help="only changes of this type; repeatable"
     )
     parser.add_argument(
         "--kind",
@@ -38,29 +38,28 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
         "--op",
         action="append",
         choices=(*_SIGNS, "schema"),
-        help="only this operation; again for more",
+        help="only this operation; repeatable",
     )
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The chosen changes, as the arguments of the engine."""
+    """The filters, as keyword arguments of the engine."""
     return {"types": arguments.type, "kinds": arguments.kind, "ops": arguments.op}
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """How much is shown at once."""
     parser.add_argument(
-        "--limit", type=int, default=PAGE, metavar="N", help="at most so many changes at once"
+        "--limit", type=int, default=PAGE, metavar="N", help="maximum number of changes"
     )
 
 
 def check_limit(arguments: argparse.Namespace) -> None:
-    if arguments.limit < 1:
+    if arguments.limit is not None and arguments.limit < 1:
         raise UsageError("--limit must be at least 1")
 
 
 def counts_json(counts: TableCounts) -> dict[str, int]:
-    """The rows that changed in a table, as scripts read them."""
+    """The row counts of a table as JSON."""
     return {
         "inserted": counts.inserted,
         "updated": counts.updated,
@@ -69,42 +68,42 @@ def counts_json(counts: TableCounts) -> dict[str, int]:
 
 
 def counts_text(key: str, counts: TableCounts) -> str:
-    """The same for people."""
+    """The row counts of a table as text."""
     return f"{key} +{counts.inserted} ~{counts.updated} -{counts.deleted}"
 
 
 def change_text(change: Change) -> str:
-    """One change as people read it."""
+    """One changed row as text."""
     sign, colour = _SIGNS[change.op.value]
     return f"{terminal.paint(sign, colour)} {change.kind} {change.type_name} {_rest(change)}"
 
 
 def event_text(event: SchemaEvent) -> str:
-    """One event of the schema as people read it."""
+    """One schema change as text."""
     sign, colour = _SCHEMA
     return f"{terminal.paint(sign, colour)} {event.describe()}"
 
 
 def _rest(change: Change) -> str:
-    name = f"'{change.id}'"
+    label = f"'{change.id}'"
     if change.endpoints is not None:
-        name += f" {change.endpoints['src']} → {change.endpoints['dst']}"
+        label += f" {change.endpoints['src']} → {change.endpoints['dst']}"
     if change.before is None or change.after is None:
         row = _plain(change.after or change.before or {})
-        return f"{name} {_value(row)}" if row else name
+        return f"{label} {_value(row)}" if row else label
     was, now = change.before, change.after
-    parts = [f"{each}: {_value(was[each])} → {_value(now[each])}" for each in change.properties]
-    return f"{name}  {', '.join(parts)}"
+    parts = [f"{name}: {_value(was[name])} → {_value(now[name])}" for name in change.properties]
+    return f"{label}  {', '.join(parts)}"
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without what its line says already, and without what is not there."""
-    known = ("id", "src", "dst")
-    return {name: value for name, value in row.items() if name not in known and value is not None}
+    """A row without nulls, and without the fields already shown on its line."""
+    shown = ("id", "src", "dst")
+    return {name: value for name, value in row.items() if name not in shown and value is not None}
 
 
 def _value(value: Any) -> str:
-    """A value as JSON; a long text or list only to begin with."""
+    """A value as JSON, truncated if long."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(key)}: {_value(value[key])}' for key in value)}}}"
     text = json.dumps(value, ensure_ascii=False)
@@ -112,7 +111,7 @@ def _value(value: Any) -> str:
 
 
 def moment_text(micros: int) -> str:
-    """A moment as people read it.
+    """A time in microseconds since the epoch as text.
 
     >>> moment_text(1_794_833_300_257_220)
     '2026-11-16 12:48:20 UTC'

@@ -1,4 +1,4 @@
-"""Hints of the engine speak of Python; on the command line they speak of options."""
+"""Translates hints of the engine from Python calls to command-line options."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WORDS = {
 }
 
 
-def in_options(hint: str | None) -> str | None:
-    """A hint in the words of the command line.
+def hint_for_options(hint: str | None) -> str | None:
+    """A hint with command-line options instead of Python calls.
 
-    >>> in_options("create one with Graph.init")
+    >>> hint_for_options("create one with Graph.init")
     'create one with `omnigraph init`'
     """
     if hint is None:

@@ -1,4 +1,4 @@
-"""What the engine logs while a command runs: its warnings, as those of the command."""
+"""Prints warnings that the engine logs while a command runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from omnigraph.cli.output import terminal
 _ENGINE = "omnigraph"
 
 
-class _Remarks(logging.Handler):
+class _WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         terminal.warn(record.getMessage())
 
 
 @contextmanager
-def shown_warnings() -> Iterator[None]:
-    """Show what the engine warns of on stderr, for the time of a command."""
-    handler = _Remarks(logging.WARNING)
+def show_engine_warnings() -> Iterator[None]:
+    """Print engine warnings on stderr for the duration of a command."""
+    handler = _WarningHandler(logging.WARNING)
     engine = logging.getLogger(_ENGINE)
     engine.addHandler(handler)
     try:

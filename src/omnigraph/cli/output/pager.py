@@ -1,4 +1,4 @@
-"""Long output on a terminal, shown page by page by the program that the user likes."""
+"""Shows long output on a terminal through the user's pager."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import subprocess
 
 _LESS = "-FRX"
-"""Leave at once when it fits on the screen, show colours, leave the text on the screen."""
+"""Exit if the text fits on the screen, show colours, leave the text on the screen."""
 
 
 def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
-    """Show lines through a pager where somebody sits at a terminal, and plainly elsewhere."""
+    """Print lines through a pager on a terminal, and directly otherwise."""
     command = _command(Settings.from_environ().pager) if is_wanted and terminal.is_live() else None
     if command is not None:
         import subprocess
@@ -36,7 +36,7 @@ def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
 
 
 def _command(pager: str) -> list[str] | None:
-    """The program and its options, or nothing when there is none.
+    """The pager and its options; none if there is no pager.
 
     >>> _command("less"), _command("more -d")
     (['less', '-FRX'], ['more', '-d'])
@@ -55,10 +55,10 @@ def _command(pager: str) -> list[str] | None:
 
 
 def _feed(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
-    """Write until the end, or until the reader has seen enough."""
+    """Write all lines, or until the user quits the pager."""
     sink = cast("IO[bytes]", process.stdin)
     try:
-        # A reader that leaves before the end is no failure.
+        # Quitting early is not a failure.
         with suppress(BrokenPipeError):
             for line in lines:
                 sink.write(f"{terminal.visible(line)}\n".encode("utf-8", "backslashreplace"))
@@ -69,7 +69,7 @@ def _feed(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Until the pager is closed: Ctrl-C belongs to it as long as it shows something."""
+    """Wait until the pager exits; meanwhile Ctrl-C belongs to the pager."""
     while process.poll() is None:
         with suppress(KeyboardInterrupt):
             process.wait()

@@ -1,4 +1,4 @@
-"""How far long work is, as one line on stderr that is drawn anew; nothing where nobody looks."""
+"""Progress of long operations: one redrawn line on stderr, on a terminal only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from omnigraph.cli.output import terminal
+from omnigraph.maintain.units import format_bytes
 
-_OFTEN = 0.1
+if TYPE_CHECKING:
+    from omnigraph.progress import Progress
+
+_MIN_INTERVAL = 0.1
 _TICK = 0.5
 _WIDTH = 24
 
 
-class Bar:
-    """One line, gone when the work is over. Where no share is told, it shows that work goes on."""
+class ProgressBar:
+    """One line, removed at the end. Without a total it shows the phase and the elapsed time."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -29,9 +34,9 @@ class Bar:
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def show(self, phase: str, done: int = 0, total: int = 0, detail: str = "") -> None:
-        """Draw how far it is, unless that was done a moment ago."""
+        """Draw the progress, unless it was drawn very recently."""
         now = time.monotonic()
-        if not self._is_on or (now - self._drawn < _OFTEN and (done < total or not total)):
+        if not self._is_on or (now - self._drawn < _MIN_INTERVAL and (done < total or not total)):
             return
         parts = [self._title, phase]
         if total:
@@ -43,6 +48,18 @@ class Bar:
         self._draw()
         if not self._ticker.is_alive() and not self._over.is_set():
             self._ticker.start()
+
+    def update(self, progress: Progress) -> None:
+        """Draw the progress of an engine call; passed to it as ``on_progress``."""
+        counts = dict(progress.detail)
+        if not progress.total:
+            counts = {progress.unit: progress.done, **counts}
+        detail = ", ".join(
+            format_bytes(count) if name == "bytes" else f"{count:,} {name}"
+            for name, count in counts.items()
+            if count
+        )
+        self.show(progress.phase, progress.done if progress.total else 0, progress.total, detail)
 
     def clear(self) -> None:
         self._over.set()
@@ -63,9 +80,9 @@ class Bar:
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Bar]:
-    """A line for the time of some work."""
-    line = Bar(title)
+def progress_bar(title: str) -> Iterator[ProgressBar]:
+    """Show a progress line for the duration of an operation."""
+    line = ProgressBar(title)
     try:
         yield line
     finally:

@@ -1,4 +1,4 @@
-"""The rows of a query in every format that the command prints."""
+"""The rows of a query in every output format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.operator_config import FORMATS, Operator
+from omnigraph.cli.operator_config import FORMATS, OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape
@@ -24,46 +24,46 @@ _LEAST_WIDTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is laid out."""
+    """The layout of a table."""
 
     width: int = 80
     wraps: bool = False
 
 
 def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    """The options that choose how rows are shown."""
+    """Add the options of the output format."""
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--format", choices=formats, help="how rows are shown")
+    group.add_argument("--format", choices=formats, help="output format")
     group.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument("--out", metavar="FILE", help="write there instead of stdout")
+    parser.add_argument("--out", metavar="FILE", help="output file; default: stdout")
 
 
-def chosen_format(arguments: argparse.Namespace, operator: Operator, own: str | None = None) -> str:
+def resolve_format(
+    arguments: argparse.Namespace, operator: OperatorConfig, own: str | None = None
+) -> str:
     if arguments.json:
         return "json"
     return str(arguments.format or own or operator.defaults.output)
 
 
-def layout_of(operator: Operator) -> Layout:
+def layout_of(operator: OperatorConfig) -> Layout:
     defaults = operator.defaults
     return Layout(defaults.table_max_column_width, defaults.table_cell_layout == "wrap")
 
 
-def show_result(
-    result: Result, format: str, layout: Layout, target: Mapping[str, Any], out: str | None
-) -> None:
+def show_result(result: Result, format: str, layout: Layout, out: str | None) -> None:
     """Print the rows of a query, or write them to a file."""
     if format in _BINARY:
         _show_binary(result, format, out)
         return
-    envelope = {**result.envelope(), "target": dict(target)}
-    show_envelope(envelope, format, layout, out)
+    target = {"branch": None, "snapshot": None, **result.target}
+    show_envelope({**result.envelope(), "target": target}, format, layout, out)
 
 
 def show_envelope(
     envelope: Mapping[str, Any], format: str, layout: Layout, out: str | None
 ) -> None:
-    """Print the rows of a ReadOutput as text, or write them to a file."""
+    """Print a ReadOutput as text, or write it to a file."""
     text = rows_text(envelope, format, layout)
     if out is None:
         (terminal.show_json_text if format in ("json", "jsonl") else terminal.show_raw)(text)
@@ -87,8 +87,8 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
     rows: Sequence[Mapping[str, Any]] = envelope["rows"]
     columns = envelope.get("columns") or sorted({name for row in rows for name in row})
     if format == "json":
-        told = {key: value for key, value in envelope.items() if key != "columns" or value}
-        return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+        document = {key: value for key, value in envelope.items() if key != "columns" or value}
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if format == "jsonl":
         head = {key: envelope[key] for key in ("query_name", "target", "row_count")}
         lines = [{"kind": "metadata", **head}, *rows]
@@ -103,7 +103,7 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value as people read it: texts as they are, everything else as JSON."""
+    """A value as text: strings verbatim, everything else as JSON."""
     return value if isinstance(value, str) else _compact(value)
 
 
@@ -114,8 +114,8 @@ def _compact(value: Any) -> str:
 def _head(envelope: Mapping[str, Any]) -> str:
     target = envelope["target"]
     snapshot = target.get("snapshot")
-    place = f"snapshot {snapshot}" if snapshot else f"branch {target.get('branch')}"
-    return f"{envelope['row_count']} rows from {place} via {envelope['query_name']}"
+    source = f"snapshot {snapshot}" if snapshot else f"branch {target.get('branch')}"
+    return f"{envelope['row_count']} rows from {source} via {envelope['query_name']}"
 
 
 def _csv(text: str) -> str:
@@ -153,15 +153,15 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], layout: Layou
 
 
 def _line(texts: Sequence[str], widths: Sequence[int], layout: Layout) -> Iterator[str]:
-    pieces = [_fitted(text, width, layout) for text, width in zip(texts, widths, strict=True)]
-    for at in range(max(map(len, pieces))):
+    cells = [_fit(text, width, layout) for text, width in zip(texts, widths, strict=True)]
+    for at in range(max(map(len, cells))):
         yield " | ".join(
-            (piece[at] if at < len(piece) else "").ljust(width)
-            for piece, width in zip(pieces, widths, strict=True)
+            (cell[at] if at < len(cell) else "").ljust(width)
+            for cell, width in zip(cells, widths, strict=True)
         )
 
 
-def _fitted(text: str, width: int, layout: Layout) -> list[str]:
+def _fit(text: str, width: int, layout: Layout) -> list[str]:
     if len(text) <= width:
         return [text]
     if layout.wraps:
@@ -172,7 +172,8 @@ def _fitted(text: str, width: int, layout: Layout) -> list[str]:
 def _show_binary(result: Result, format: str, out: str | None) -> None:
     if out is None and terminal.is_terminal(sys.stdout):
         raise InputError(
-            f"{format} is no format for a terminal", hint="name a file with --out, or use a pipe"
+            f"refusing to write {format} to a terminal",
+            hint="name a file with --out, or use a pipe",
         )
     if format == "arrow":
         if out is None:

@@ -1,11 +1,11 @@
-"""How the command speaks: results on stdout, the rest on stderr, and the exit codes.
+"""Output streams and exit codes: results on stdout, messages on stderr.
 
-No command writes to a stream by itself; what is printed here is the contract that scripts
-match on. Everything for people passes through ``visible``, line by line: no control character of
-a value or a name reaches a terminal, and none can forge a line. What programs read is exact.
+Commands write only through this module. All text for people passes through ``visible``, line by
+line: no control character of a value or a name reaches a terminal or forges a line. Output for
+programs is exact.
 
-A result that cannot be written is a failure (``OutputFailed``); a remark that cannot be written is
-dropped, since there is nobody to tell.
+A result that cannot be written is a failure (``OutputFailed``); a message that cannot be written is
+dropped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONFLICT = 3
 PRECONDITION = 4
 INTERRUPTED = 130
 READER_GONE = 141
-"""What a shell reports for a program that wrote into a closed pipe."""
+"""The exit code a shell reports for a program that wrote into a closed pipe."""
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
-# A colour travels through texts under this mark until it is written. A value cannot forge it.
+# Marks a colour in a text until it is written. The random part makes it unforgeable.
 _MARK = f"\x1b{os.urandom(8).hex()}:"
 _MARKED = re.compile(re.escape(_MARK) + r"([0-9;]+)m")
 
@@ -43,11 +43,11 @@ class OutputFailed(Exception):
 
 
 class ReaderGone(Exception):
-    """Whoever read the output has closed it before its end."""
+    """The reader of the output closed it early."""
 
 
-def speak_utf8() -> None:
-    """Write UTF-8 whatever the locale says; what cannot be encoded is shown escaped."""
+def use_utf8() -> None:
+    """Write UTF-8 whatever the locale; escape what cannot be encoded."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -57,46 +57,38 @@ def speak_utf8() -> None:
 
 
 def show(line: str) -> None:
-    """One line of a result for people."""
+    """Print one line of a result."""
     show_raw(f"{visible(line)}\n")
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Several lines of a result for people."""
+    """Print several lines of a result."""
     for line in lines:
         show(line)
 
 
 def show_fields(*fields: str) -> None:
-    """One line of fields with tabs between them."""
+    """Print one line of fields separated by tabs."""
     show_raw("\t".join(map(visible, fields)) + "\n")
 
 
 def show_source(text: str) -> None:
-    """A text of the schema or query language: exact for programs, safe on a terminal."""
+    """Print schema or query text: exact for programs, escaped on a terminal."""
     show_raw(escape(text, keep="\n\t") if is_terminal(sys.stdout) else text)
 
 
 def show_json(document: Any) -> None:
-    """One JSON document: two-space indent, keys in the order given."""
+    """Print one JSON document: two-space indent, keys in the given order."""
     show_json_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def show_json_text(text: str) -> None:
-    """JSON, or lines of JSON: exact; on a terminal the same document in visible characters."""
+    """Print JSON text: exact for programs, with escapes on a terminal."""
     show_raw(escape_json(text) if is_terminal(sys.stdout) else text)
 
 
-def show_either(as_json: bool, document: Any, text: str) -> None:
-    """The same result for scripts or, in one line, for people."""
-    if as_json:
-        show_json(document)
-    else:
-        show(text)
-
-
 def show_raw(text: str) -> None:
-    """What a program reads, exactly as it is."""
+    """Print text verbatim."""
     stream = _output()
     try:
         stream.write(text)
@@ -105,7 +97,7 @@ def show_raw(text: str) -> None:
 
 
 def show_bytes(data: Any) -> None:
-    """A piece of a binary result."""
+    """Print a chunk of a binary result."""
     stream = _output()
     try:
         stream.flush()
@@ -115,7 +107,7 @@ def show_bytes(data: Any) -> None:
 
 
 def flush() -> None:
-    """Write out results now, so that a failure is noticed here and not at exit."""
+    """Flush stdout, so that a failure is noticed here and not at exit."""
     if sys.stdout is None or sys.stdout.closed:
         return
     try:
@@ -131,7 +123,7 @@ def _output() -> TextIO:
 
 
 def output_failed(error: OSError) -> NoReturn:
-    """Let nothing more go to an output that failed; Python would complain at exit."""
+    """Discard further output to a failed stdout, and raise."""
     _discard(sys.stdout)
     if isinstance(error, BrokenPipeError):
         raise ReaderGone from error
@@ -145,22 +137,22 @@ def _discard(stream: TextIO) -> None:
         os.close(null)
 
 
-# -- remarks --------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------
 
 
 def warn(text: str) -> None:
-    """A warning on stderr."""
+    """Print a warning on stderr."""
     note(f"warning: {text}")
 
 
 def note(line: str) -> None:
-    """One line on stderr that is no result."""
-    _remark(f"{visible(line)}\n")
+    """Print one line on stderr."""
+    _write_stderr(f"{visible(line)}\n")
 
 
 def note_lines(lines: Iterable[str]) -> None:
-    """Several lines on stderr."""
-    _remark("".join(f"{visible(line)}\n" for line in lines))
+    """Print several lines on stderr."""
+    _write_stderr("".join(f"{visible(line)}\n" for line in lines))
 
 
 def fail(
@@ -170,7 +162,7 @@ def fail(
     code: str | None = None,
     exit_code: int = FAILURE,
 ) -> int:
-    """Say in a line, or several, what went wrong, and give the exit code that says so too."""
+    """Print an error on stderr and return the exit code."""
     first, *more = [text] if isinstance(text, str) else text
     lines = [f"{paint('Error:', 'red', stream=sys.stderr)} {first}", *more]
     if hint:
@@ -181,23 +173,23 @@ def fail(
     return exit_code
 
 
-def asked(question: str) -> bool:
-    """Ask on stderr; only a clear yes is one."""
-    ask(question)
+def confirm(question: str) -> bool:
+    """Ask on stderr; only ``y`` and ``yes`` confirm."""
+    prompt(question)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def ask(question: str) -> None:
-    """What somebody is to answer on the same line."""
-    _remark(visible(question))
+def prompt(text: str) -> None:
+    """Print a prompt on stderr, without a newline."""
+    _write_stderr(visible(text))
 
 
 def redraw(line: str) -> None:
-    """Put a line in the place of the one that was drawn last, on stderr."""
-    _remark(f"\r\x1b[2K{visible(line)}")
+    """Replace the last line on stderr."""
+    _write_stderr(f"\r\x1b[2K{visible(line)}")
 
 
-def _remark(text: str) -> None:
+def _write_stderr(text: str) -> None:
     if sys.stderr is None or sys.stderr.closed:
         return
     try:
@@ -207,11 +199,11 @@ def _remark(text: str) -> None:
         _discard(sys.stderr)
 
 
-# -- how it looks ---------------------------------------------------------------------------------
+# -- appearance -----------------------------------------------------------------------------------
 
 
 def visible(line: str) -> str:
-    """A line as it may be written: our colours, and every other control character spelled out."""
+    """A line with our colours, and every other control character escaped."""
     if _MARK not in line:
         return escape(line)
     pieces = _MARKED.split(line)
@@ -219,21 +211,18 @@ def visible(line: str) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits at a stream."""
+    """Whether a stream is an open terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_live(stream: TextIO | None = None) -> bool:
-    """Whether a stream shows colours and lines that are drawn anew."""
+    """Whether a stream supports colours and redrawn lines."""
     settings = Settings.from_environ()
     return is_terminal(stream or sys.stdout) and settings.terminal != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """A text in colours where its stream shows them, and as it is elsewhere.
-
-    The colours are marks until ``visible`` makes them what a terminal understands.
-    """
+    """Colour a text if its stream supports it. ``visible`` turns the marks into escapes."""
     if not styles or Settings.from_environ().no_color or not is_live(stream):
         return text
     codes = ";".join(_STYLES[style] for style in styles)
@@ -241,7 +230,7 @@ def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """One line about a failure of the operating system.
+    """An operating system error as one line.
 
     >>> describe_os_error(FileNotFoundError(2, "No such file or directory", "a.pg"))
     'a.pg: no such file or directory'

@@ -1,4 +1,4 @@
-"""``omnigraph shell``: a prompt on one graph, or a script of what would be typed there."""
+"""``omnigraph shell``: an interactive prompt on one graph, or a script from a pipe."""
 
 from __future__ import annotations
 
@@ -8,60 +8,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnigraph.cli.operator_config import TEXT_FORMATS
+from omnigraph.cli.options import add_branch, add_uri
 from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import Capability, Commands, add_uri, command
-from omnigraph.cli.targets import opened
+from omnigraph.cli.registry import Capability, Commands, command
+from omnigraph.cli.targets import open_graph
 from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
-    from omnigraph.cli.shell.input import History, Lines, Reader
+    from omnigraph.cli.shell.input import LineSource, ShellHistory, StatementReader
     from omnigraph.cli.shell.session import Session
 
 
 def add(commands: Commands) -> None:
-    """Declare the command."""
     parser = command(
         commands,
         "shell",
         run,
         Capability.ANY,
-        "work with a graph at a prompt",
-        description="Opens a prompt on a graph: queries and changes as they are written in .gq "
-        "files, whole or without their first line, and commands such as .help, .types and "
-        "\\branch. Reads a script from a pipe in the same way; it stops at the first failure.",
+        "open an interactive shell on a graph",
+        description="Opens a prompt on a graph. It takes queries and mutations as in .gq files, "
+        "with or without the `query` line, and commands such as .help, .types and \\branch. A "
+        "script can be piped in; it stops at the first failure.",
         writes=True,
     )
     add_uri(parser)
-    parser.add_argument("--branch", default="main", metavar="B", help="where to start")
+    add_branch(parser, "initial branch")
     parser.add_argument(
         "--queries",
         action="append",
         default=[],
         metavar="FILE",
-        help="a .gq file whose queries .call runs by name; again for more",
+        help=".gq file with queries for .call; repeatable",
     )
-    parser.add_argument("--format", choices=TEXT_FORMATS, help="how rows are shown at first")
-    parser.add_argument(
-        "--read-only", action="store_true", help="open the graph for reading; refuse changes"
-    )
+    parser.add_argument("--format", choices=TEXT_FORMATS, help="initial output format")
+    parser.add_argument("--read-only", action="store_true", help="open the graph read-only")
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="in a script, go on after a statement that failed, and end with 0",
+        help="in a script, continue after a failed statement and exit with 0",
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--history", metavar="FILE", help="where what is typed is kept, instead of the usual file"
-    )
-    group.add_argument("--no-history", action="store_true", help="keep nothing of what is typed")
+    group.add_argument("--history", metavar="FILE", help="history file, instead of the default")
+    group.add_argument("--no-history", action="store_true", help="keep no history")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Talk until there is nothing more to say."""
+    """Run the shell or a script to its end."""
     is_live = terminal.is_terminal(sys.stdin)
-    with opened(arguments, "r" if arguments.read_only else "rw") as (graph, target):
+    with open_graph(arguments, "r" if arguments.read_only else "rw") as (graph, target):
         from omnigraph.cli.output.rows import layout_of
-        from omnigraph.cli.shell.input import Piped, Reader
+        from omnigraph.cli.shell.input import PipedLines, StatementReader
         from omnigraph.cli.shell.session import Session
 
         layout = layout_of(target.operator)
@@ -73,37 +69,37 @@ def run(arguments: argparse.Namespace) -> int:
             graph.snapshot(arguments.branch)
             session.branch = arguments.branch
         if not is_live:
-            return _script(session, Reader(Piped()), arguments.keep_going)
+            return _run_script(session, StatementReader(PipedLines()), arguments.keep_going)
         history = _history(arguments)
-        _greet(arguments, target.uri)
+        _print_banner(arguments, target.uri)
         try:
-            return _talk(session, history)
+            return _run_interactive(session, history)
         finally:
             if history is not None:
                 history.trim()
 
 
-def _greet(arguments: argparse.Namespace, uri: str) -> None:
+def _print_banner(arguments: argparse.Namespace, uri: str) -> None:
     from omnigraph import __version__
 
     if not arguments.quiet:
-        terminal.note(f"omnigraph {__version__} on {uri}; .help lists the commands, .quit ends")
+        terminal.note(f"omnigraph {__version__} on {uri}; .help lists the commands, .quit exits")
 
 
-def _talk(session: Session, history: History | None) -> int:
+def _run_interactive(session: Session, history: ShellHistory | None) -> int:
     from omnigraph.cli.shell.completion import Completion
-    from omnigraph.cli.shell.input import Reader, Typed
-    from omnigraph.cli.shell.interrupts import Interrupts
+    from omnigraph.cli.shell.input import StatementReader, TerminalLines
+    from omnigraph.cli.shell.interrupts import ShellInterrupts
 
     completion = Completion(session)
-    with Interrupts() as interrupts:
+    with ShellInterrupts() as interrupts:
         session.interrupts = interrupts
-        lines: Lines = Typed(
+        lines: LineSource = TerminalLines(
             history,
             lambda before, word: completion.find(reader.pending, before, word),
             interrupts,
         )
-        reader = Reader(lines)
+        reader = StatementReader(lines)
         while not session.is_over:
             try:
                 text = reader.next(session.prompt)
@@ -111,25 +107,25 @@ def _talk(session: Session, history: History | None) -> int:
                     terminal.note("")
                     break
                 with interrupts.running():
-                    _perform(session, text)
+                    _execute(session, text)
             except KeyboardInterrupt:
-                # What was typed, or what ran, is given up; the shell is not.
+                # Abandons the line or statement, not the shell.
                 terminal.note("")
-                interrupts.give_up()
+                interrupts.clear()
     return terminal.OK
 
 
-def _script(session: Session, reader: Reader, keep_going: bool) -> int:
+def _run_script(session: Session, reader: StatementReader, keep_going: bool) -> int:
     while not session.is_over:
         text = reader.next("")
         if text is None:
             break
-        if not _perform(session, text) and not keep_going:
+        if not _execute(session, text) and not keep_going:
             return terminal.FAILURE
     return terminal.OK
 
 
-def _perform(session: Session, text: str) -> bool:
+def _execute(session: Session, text: str) -> bool:
     from omnigraph.cli.shell.commands import run_command
     from omnigraph.cli.shell.input import is_command
 
@@ -138,12 +134,12 @@ def _perform(session: Session, text: str) -> bool:
     return session.attempt(lambda: session.run(text))
 
 
-def _history(arguments: argparse.Namespace) -> History | None:
-    from omnigraph.cli.shell.input import History
+def _history(arguments: argparse.Namespace) -> ShellHistory | None:
+    from omnigraph.cli.shell.input import ShellHistory
 
     if arguments.no_history:
         return None
     if arguments.history is not None:
-        return History(Path(arguments.history))
+        return ShellHistory(Path(arguments.history))
     directory = Settings.from_environ().operator_directory()
-    return None if directory is None else History(Path(directory, "history"))
+    return None if directory is None else ShellHistory(Path(directory, "history"))

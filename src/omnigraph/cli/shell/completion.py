@@ -1,7 +1,7 @@
-"""What Tab offers in the shell: words of the language and names of this graph.
+"""Tab completion in the shell: keywords, and the names of this graph.
 
-The text before the cursor is read by its tokens, since it hardly ever is a whole query. What
-cannot be told gives more candidates rather than none.
+The text before the cursor is analysed by tokens, since it is rarely a whole query. Where the
+context is ambiguous, more candidates are offered rather than none.
 """
 
 from __future__ import annotations
@@ -51,34 +51,34 @@ KEYWORDS = (*HEADS, *(word for word in _WORDS if word not in HEADS))
 
 
 class Completion:
-    """Candidates from what a session knows."""
+    """Completion candidates from a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def find(self, pending: Sequence[str], before: str, word: str) -> list[str]:
-        """What a word may become, given the lines above it and the text before it."""
+        """The completions of a word, given the lines above it and the text before it."""
         try:
             if not pending and is_command(before + word) and (before + word).startswith(SIGNS):
-                found: Iterable[str] = self._command(before, word)
+                names: Iterable[str] = self._command(before, word)
             else:
                 text = "\n".join((*pending, before))
-                found = candidates(self._session.catalog, text, word, self._names())
+                names = candidates(self._session.catalog, text, word, self._session_names())
         except OmniGraphError:
-            # Nothing is offered where the graph cannot be asked; the next statement says why.
+            # The next statement will report why the graph cannot be read.
             return []
-        # A name with control characters cannot be typed, and readline would show them.
-        return sorted({each for each in found if each.startswith(word) and not has_controls(each)})
+        # A name with control characters cannot be typed, and readline would print them.
+        return sorted({name for name in names if name.startswith(word) and not has_controls(name)})
 
-    def _names(self) -> Names:
-        return Names(tuple(self._session.queries), tuple(self._session.params))
+    def _session_names(self) -> SessionNames:
+        return SessionNames(tuple(self._session.queries), tuple(self._session.params))
 
     def _command(self, before: str, word: str) -> Iterable[str]:
         if not before:
             return [f"{word[0]}{name}" for name in COMMANDS]
         name, rest = split_command(before)
         command = COMMANDS.get(name)
-        words = [each for each in rest.split() if each != "-c"]
+        words = [argument for argument in rest.split() if argument != "-c"]
         if command is None or len(words) >= len(command.words):
             return ()
         kind = command.words[len(words)]
@@ -99,28 +99,28 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Names that are not the graph's: of stored queries, and of parameters."""
+class SessionNames:
+    """Names of stored queries and parameters, which are not part of the graph."""
 
     queries: Sequence[str] = ()
     params: Sequence[str] = ()
 
 
-def candidates(catalog: Catalog, before: str, word: str, names: Names) -> Iterable[str]:
-    """All that may stand at the cursor; whoever asks takes what starts with the word.
+def candidates(catalog: Catalog, before: str, word: str, names: SessionNames) -> Iterable[str]:
+    """Everything allowed at the cursor; the caller filters by the word.
 
     >>> from omnigraph.lang.schema import compile_schema
     >>> catalog = compile_schema("node Person { name: String @key } edge Knows: Person -> Person")
-    >>> list(candidates(catalog, "match { $p: Person return { ", "$p.n", Names()))
+    >>> list(candidates(catalog, "match { $p: Person return { ", "$p.n", SessionNames()))
     ['$p.name']
     """
     tokens = lex(Source(SOURCE, before)).tokens[:-1]
-    known = _kinds_of_variables(catalog, tokens)
+    types = _variable_types(catalog, tokens)
     if word.startswith("$"):
         variable, dot, _ = word[1:].partition(".")
         if dot:
-            kinds = [known[variable]] if variable in known else _kinds(catalog)
-            return [f"${variable}.{name}" for name in _properties(kinds)]
+            owners = [types[variable]] if variable in types else _types(catalog)
+            return [f"${variable}.{name}" for name in _properties(owners)]
         return [f"${name}" for name in (*_variables(tokens), *names.params)]
     last = tokens[-1] if tokens else None
     if last is None:
@@ -130,12 +130,12 @@ def candidates(catalog: Catalog, before: str, word: str, names: Names) -> Iterab
     if last.kind is Kind.IDENT and last.text in CHANGES:
         return (*catalog.node_types, *catalog.edge_types)
     if last.kind is Kind.VAR:
-        return (*_edges(catalog, known.get(last.text[1:])), *KEYWORDS)
-    kind = _kind_around(catalog, tokens)
-    if kind is not None:
-        return _properties([kind])
+        return (*_edges(catalog, types.get(last.text[1:])), *KEYWORDS)
+    owner = _enclosing_type(catalog, tokens)
+    if owner is not None:
+        return _properties([owner])
     if last.text == "." and len(tokens) > 1 and tokens[-2].kind is Kind.VAR:
-        return _properties([known[tokens[-2].text[1:]]] if tokens[-2].text[1:] in known else ())
+        return _properties([types[tokens[-2].text[1:]]] if tokens[-2].text[1:] in types else ())
     return (
         *KEYWORDS,
         *FUNCTIONS,
@@ -145,44 +145,44 @@ def candidates(catalog: Catalog, before: str, word: str, names: Names) -> Iterab
     )
 
 
-def _kinds(catalog: Catalog) -> list[NodeType | EdgeType]:
+def _types(catalog: Catalog) -> list[NodeType | EdgeType]:
     return [*catalog.node_types.values(), *catalog.edge_types.values()]
 
 
-def _properties(kinds: Iterable[NodeType | EdgeType]) -> list[str]:
-    return sorted({name for kind in kinds for name in kind.properties})
+def _properties(owners: Iterable[NodeType | EdgeType]) -> list[str]:
+    return sorted({name for owner in owners for name in owner.properties})
 
 
 def _variables(tokens: Sequence[Token]) -> Iterable[str]:
     return {token.text[1:]: None for token in tokens if token.kind is Kind.VAR}
 
 
-def _edges(catalog: Catalog, kind: NodeType | EdgeType | None) -> list[str]:
-    """The edges that a node may have; all where its type is not known."""
+def _edges(catalog: Catalog, node: NodeType | EdgeType | None) -> list[str]:
+    """The edges of a node type; all edges if the type is unknown."""
     edges = catalog.edge_types.values()
-    fitting = [
-        edge for edge in edges if kind is None or kind.name in (edge.from_type, edge.to_type)
+    matching = [
+        edge for edge in edges if node is None or node.name in (edge.from_type, edge.to_type)
     ]
-    return [edge_word(edge.name) for edge in fitting or edges]
+    return [edge_word(edge.name) for edge in matching or edges]
 
 
-def _kind_around(catalog: Catalog, tokens: Sequence[Token]) -> NodeType | EdgeType | None:
-    """The type whose properties are written at the cursor: in its braces, or after ``where``."""
-    opened: list[int] = []
+def _enclosing_type(catalog: Catalog, tokens: Sequence[Token]) -> NodeType | EdgeType | None:
+    """The type whose properties are expected at the cursor: in its braces, or after ``where``."""
+    open_graph: list[int] = []
     for at, token in enumerate(tokens):
         if token.text == "{":
-            opened.append(at)
-        elif token.text == "}" and opened:
-            opened.pop()
+            open_graph.append(at)
+        elif token.text == "}" and open_graph:
+            open_graph.pop()
     ends = {"{", ",", "where"}
-    if tokens[-1].text not in ends and not (opened and tokens[-2].text == ":"):
+    if tokens[-1].text not in ends and not (open_graph and tokens[-2].text == ":"):
         return None
     if tokens[-1].text == "where":
         owner = next((token for token in reversed(tokens) if token.kind is Kind.TYPE), None)
-    elif opened and opened[-1] > 0:
-        owner = tokens[opened[-1] - 1]
-        if owner.text == "set" and opened[-1] > 1:
-            owner = tokens[opened[-1] - 2]
+    elif open_graph and open_graph[-1] > 0:
+        owner = tokens[open_graph[-1] - 1]
+        if owner.text == "set" and open_graph[-1] > 1:
+            owner = tokens[open_graph[-1] - 2]
     else:
         owner = None
     if owner is None or owner.kind is not Kind.TYPE:
@@ -191,39 +191,36 @@ def _kind_around(catalog: Catalog, tokens: Sequence[Token]) -> NodeType | EdgeTy
 
 
 @dataclass(slots=True)
-class _Known:
-    """Types of variables, as far as patterns tell."""
+class _VariableTypes:
+    """The types of variables, as far as patterns determine them."""
 
     catalog: Catalog
-    kinds: dict[str, NodeType | EdgeType] = field(default_factory=dict)
+    types: dict[str, NodeType | EdgeType] = field(default_factory=dict)
 
     def bind(self, variable: str, name: str) -> None:
-        kind = self.catalog.node(name)
-        if kind is not None:
-            self.kinds.setdefault(variable, kind)
+        node = self.catalog.node(name)
+        if node is not None:
+            self.types.setdefault(variable, node)
 
     def traverse(self, src: str, edge: EdgeType, dst: str) -> None:
-        start, end = self.kinds.get(src), self.kinds.get(dst)
+        start, end = self.types.get(src), self.types.get(dst)
         is_back = (start is not None and start.name != edge.from_type) or (
             start is None and end is not None and end.name != edge.to_type
         )
-        one, other = edge.from_type, edge.to_type
-        self.bind(src, other if is_back else one)
-        self.bind(dst, one if is_back else other)
+        self.bind(src, edge.to_type if is_back else edge.from_type)
+        self.bind(dst, edge.from_type if is_back else edge.to_type)
 
 
-def _kinds_of_variables(
-    catalog: Catalog, tokens: Sequence[Token]
-) -> dict[str, NodeType | EdgeType]:
+def _variable_types(catalog: Catalog, tokens: Sequence[Token]) -> dict[str, NodeType | EdgeType]:
     """``$p: Person`` binds a node, ``$p knows $f`` its other end, ``$p $w:knows $f`` an edge."""
-    known = _Known(catalog)
+    variables = _VariableTypes(catalog)
     plain = _without_hops(tokens)
     for at, token in enumerate(plain):
         if token.kind is not Kind.VAR:
             continue
-        following = [each.text for each in plain[at + 1 : at + 5]]
+        following = [token.text for token in plain[at + 1 : at + 5]]
         if following[:1] == [":"] and len(following) > 1:
-            known.bind(token.text[1:], following[1])
+            variables.bind(token.text[1:], following[1])
             continue
         variable = None
         if len(following) > 2 and following[0].startswith("$") and following[1] == ":":
@@ -231,14 +228,14 @@ def _kinds_of_variables(
         if len(following) > 1 and following[1].startswith("$"):
             edge = catalog.edge(following[0])
             if edge is not None:
-                known.traverse(token.text[1:], edge, following[1][1:])
+                variables.traverse(token.text[1:], edge, following[1][1:])
                 if variable is not None:
-                    known.kinds[variable] = edge
-    return known.kinds
+                    variables.types[variable] = edge
+    return variables.types
 
 
 def _without_hops(tokens: Sequence[Token]) -> list[Token]:
-    """Without ``{1, 3}`` after an edge, and without the signs of an edge in both directions."""
+    """The tokens without hop ranges such as ``{1, 3}`` and without direction signs."""
     plain: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -253,17 +250,16 @@ def _without_hops(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _files(word: str) -> list[str]:
-    """Paths that start with a word; directories with their sign."""
+    """Paths that start with a word; directories end with a slash."""
     directory, _, start = word.rpartition("/")
-    place = os.path.expanduser(f"{directory}/" if "/" in word else ".")
+    prefix = f"{directory}/" if "/" in word else ""
     try:
-        with os.scandir(place) as found:
-            entries = [(each.name, each.is_dir()) for each in found]
+        with os.scandir(os.path.expanduser(prefix) or ".") as entries:
+            names = [(entry.name, entry.is_dir()) for entry in entries]
     except OSError:
         return []
-    lead = f"{directory}/" if "/" in word else ""
     return [
-        f"{lead}{name}{'/' if is_dir else ''}"
-        for name, is_dir in entries
+        f"{prefix}{name}{'/' if is_dir else ''}"
+        for name, is_dir in names
         if not name.startswith(".") or start.startswith(".")
     ]

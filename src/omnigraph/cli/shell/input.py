@@ -1,6 +1,6 @@
-"""The lines of the shell: from somebody at a terminal, with editing and history, or from a pipe.
+"""The input of the shell: from a terminal, with editing and history, or from a pipe.
 
-Editing needs ``readline``, which not every Python has; without it lines are read plainly.
+Editing needs ``readline``, which some Python builds lack; without it, plain lines are read.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from typing import Protocol
 
 from omnigraph.cli import files
 from omnigraph.cli.output import terminal
-from omnigraph.cli.shell.interrupts import Interrupts
+from omnigraph.cli.shell.interrupts import ShellInterrupts
 from omnigraph.cli.shell.statements import is_blank, is_complete
 from omnigraph.errors import InputError
 
-MOST_ENTRIES = 1_000
+MAX_ENTRIES = 1_000
 CONTINUATION = "      ...> "
 SIGNS = (".", "\\")
-"""What a command of the shell starts with; a statement never does."""
+"""The first character of a shell command; a statement never starts with one."""
 
 BARE = ("help", "quit", "exit")
-"""Commands that people also write without a sign."""
+"""Commands that also work without a sign."""
 
 _DELIMITERS = " \t\n{}()[],:=<>\"'"
-"""Where a word starts that Tab completes: dots, signs and slashes are part of it."""
+"""Word separators for completion; dots, signs and slashes are part of a word."""
 
 Candidates = Callable[[str, str], Sequence[str]]
-"""From all that stands before the cursor, and the word there, to what the word may become."""
+"""From the text before the cursor, and the word at it, to the completions of the word."""
 
 
-class Lines(Protocol):
-    """Where lines come from."""
+class LineSource(Protocol):
+    """A source of input lines."""
 
     is_live: bool
-    """Whether somebody types them."""
+    """Whether a user types them."""
 
     def read(self, prompt: str) -> str | None:
         """The next line; none at the end."""
 
     def keep(self, lines: Sequence[str]) -> None:
-        """Remember what was typed."""
+        """Add a statement to the history."""
 
 
-class Reader:
-    """Puts lines together to what can be run."""
+class StatementReader:
+    """Assembles lines into commands and statements."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineSource) -> None:
         self._lines = lines
         self._waiting: deque[str] = deque()
         self.pending: list[str] = []
-        """The lines of a statement that is not whole yet."""
+        """The lines of an incomplete statement."""
 
     def next(self, prompt: str) -> str | None:
-        """A command or a statement; none at the end."""
+        """The next command or statement; none at the end."""
         self.pending = []
         while True:
             is_typed = not self._waiting and self._lines.is_live
@@ -75,12 +75,12 @@ class Reader:
                     return line.strip()
             self.pending.append(line)
             text = "\n".join(self.pending)
-            # Files have blank lines inside of queries; who types one wants to be done.
+            # A blank line ends a typed statement; in files, queries contain blank lines.
             if (blank and is_typed) or is_complete(text):
                 if is_blank(text):
                     self.pending = []
                     continue
-                self._lines.keep([each for each in self.pending if each.strip()])
+                self._lines.keep([line for line in self.pending if line.strip()])
                 return text
 
     def _line(self, prompt: str) -> str | None:
@@ -88,18 +88,18 @@ class Reader:
             line = self._lines.read(prompt)
             if line is None:
                 return None
-            # A text that is pasted comes as one line with line ends inside.
+            # Pasted text arrives as one line that contains newlines.
             self._waiting.extend(line.split("\n"))
         return self._waiting.popleft()
 
     def _rest(self) -> str | None:
-        """What stands there at the end; who leaves a terminal has given it up."""
+        """An incomplete statement at the end of a script; at a terminal it is dropped."""
         text = "\n".join(self.pending)
         return None if self._lines.is_live or is_blank(text) else text
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is one of the shell's own commands.
+    """Whether a line is a shell command.
 
     >>> is_command(r"\\branch dev"), is_command("quit"), is_command("match { $p: Person }")
     (True, True, False)
@@ -108,15 +108,13 @@ def is_command(line: str) -> bool:
     return text.startswith(SIGNS) or text.removesuffix(";").rstrip() in BARE
 
 
-class Piped:
-    """Lines of a file or a pipe."""
+class PipedLines:
+    """Lines from a file or a pipe."""
 
     is_live = False
 
     def read(self, prompt: str) -> str | None:
-        if sys.stdin is None:
-            raise InputError(f"{files.STDIN_NAME}: closed")
-        line = sys.stdin.buffer.readline()
+        line = files.stdin_stream().readline()
         if not line:
             return None
         try:
@@ -127,21 +125,21 @@ class Piped:
             ) from None
 
     def keep(self, lines: Sequence[str]) -> None:
-        """Nobody asks for the lines of a file again."""
+        """Scripts have no history."""
 
 
-class Typed:
-    """Lines of somebody at a terminal."""
+class TerminalLines:
+    """Lines typed at a terminal."""
 
     is_live = True
 
     def __init__(
-        self, history: History | None, candidates: Candidates, interrupts: Interrupts
+        self, history: ShellHistory | None, candidates: Candidates, interrupts: ShellInterrupts
     ) -> None:
         self._history = history
         self._interrupts = interrupts
         self._candidates = candidates
-        self._found: Sequence[str] = ()
+        self._matches: Sequence[str] = ()
         self._readline = _readline() if terminal.is_terminal(sys.stdout) else None
         if self._readline is not None:
             self._readline.set_auto_history(False)
@@ -154,23 +152,23 @@ class Typed:
 
     def read(self, prompt: str) -> str | None:
         if not terminal.is_terminal(sys.stdout):
-            # Results go somewhere else; the prompt is no result.
-            terminal.ask(prompt)
+            # Results are redirected; the prompt is not part of them.
+            terminal.prompt(prompt)
             line = self._interrupts.read(sys.stdin.readline)
             return line.rstrip("\r\n") if line else None
         try:
             line = self._interrupts.read(partial(input, prompt))
-            # Python may have kept bytes that are no text as they are.
+            # Python passes undecodable bytes through.
             line.encode("utf-8")
             return line
         except EOFError:
             return None
         except UnicodeError:
-            terminal.warn("that line is not UTF-8 text, and is left out")
+            terminal.warn("the line is not UTF-8 text and was ignored")
             return ""
 
     def keep(self, lines: Sequence[str]) -> None:
-        """One entry for each statement; a comment to its end of line keeps its lines apart."""
+        """One entry per statement; one with a line comment keeps its lines."""
         if not lines or lines[0].startswith(" "):
             return
         entries = (
@@ -183,13 +181,13 @@ class Typed:
                 self._history.add(entry)
 
     def _complete(self, text: str, state: int) -> str | None:
-        """As readline asks: the candidates one by one, until there are no more."""
+        """The completer protocol of readline: one candidate per call."""
         if self._readline is None:
             return None
         if state == 0:
             before = self._readline.get_line_buffer()[: self._readline.get_begidx()]
-            self._found = self._candidates(before, text)
-        return self._found[state] if state < len(self._found) else None
+            self._matches = self._candidates(before, text)
+        return self._matches[state] if state < len(self._matches) else None
 
 
 def _readline() -> ModuleType | None:
@@ -200,8 +198,8 @@ def _readline() -> ModuleType | None:
     return readline
 
 
-class History:
-    """The file of what was typed: a line for each entry, for its owner only, of bounded length."""
+class ShellHistory:
+    """The history file: one line per entry, readable by its owner only, bounded in length."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -209,12 +207,12 @@ class History:
         self._is_on = True
 
     def entries(self) -> list[str]:
-        """The newest ones, oldest first."""
+        """The newest entries, oldest first."""
         try:
             lines = self._path.read_text("utf-8", "replace").splitlines()
         except OSError:
             return []
-        return [line for line in lines if line][-MOST_ENTRIES:]
+        return [line for line in lines if line][-MAX_ENTRIES:]
 
     def add(self, entry: str) -> None:
         if entry == self._last or not self._is_on:
@@ -230,12 +228,12 @@ class History:
                 os.close(handle)
         except OSError as error:
             self._is_on = False
-            terminal.warn(f"the history is not kept: {terminal.describe_os_error(error)}")
+            terminal.warn(f"the history cannot be written: {terminal.describe_os_error(error)}")
 
     def trim(self) -> None:
-        """Leave no more entries than are ever read."""
+        """Drop entries beyond the limit."""
         with suppress(OSError, InputError):
             count = len(self._path.read_bytes().splitlines())
-            if count > MOST_ENTRIES:
+            if count > MAX_ENTRIES:
                 text = "".join(f"{entry}\n" for entry in self.entries())
                 files.replace_text(str(self._path), text)

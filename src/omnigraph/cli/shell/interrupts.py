@@ -1,9 +1,9 @@
-"""What Ctrl-C does in a shell: one handler for all of its life, which knows what the shell does.
+"""Ctrl-C in the shell: one signal handler that knows what the shell is doing.
 
-Between two statements a Ctrl-C is only noted, and taken by what comes next. While a line is typed,
-it gives up that line, and there Python needs help: a signal that comes after the prompt was drawn
-and before ``readline`` waits for a key is noticed with the next key only, and what is raised while
-Tab asks for candidates is dropped. So a thread sends it again until the handler could raise.
+Between two statements a Ctrl-C is noted, and handled by the next step. While a line is typed it
+cancels that line, but Python loses signals there: one that arrives after the prompt is drawn and
+before ``readline`` waits for a key is noticed only with the next key, and an exception raised
+during completion is dropped. So a thread resends the signal until the handler was able to raise.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_AGAIN_SECONDS = 0.02
+_RESEND_SECONDS = 0.02
 
 
-class Interrupts:
-    """The Ctrl-C of a shell at a terminal, also where a parent had it ignored."""
+class ShellInterrupts:
+    """Handles Ctrl-C in an interactive shell, even if the parent process ignored it."""
 
     def __init__(self) -> None:
         self._reading: FrameType | None = None
-        """Where a line is waited for; only there the handler raises while it is typed."""
+        """The frame that waits for a line; while reading, the handler raises only there."""
         self._repeater: _Repeater | None = None
         self._is_pending = False
         self._is_running = False
         self._react: Callable[[], None] | None = None
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> ShellInterrupts:
         self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
@@ -46,12 +46,12 @@ class Interrupts:
     ) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    # -- what the shell does ---------------------------------------------------------------
+    # -- states of the shell ---------------------------------------------------------------
 
     def read(self, line: Callable[[], T]) -> T:
-        """Wait for a line; a Ctrl-C, now or since the last statement, gives it up.
+        """Wait for a line; a Ctrl-C, now or since the last statement, cancels it.
 
-        ``line`` is a built-in function: the handler raises in this frame only.
+        ``line`` must be a built-in function: the handler raises in this frame only.
         """
         self._repeater = repeater = _Repeater()
         try:
@@ -59,13 +59,13 @@ class Interrupts:
             self._raise_pending()
             return line()
         finally:
-            # From here on a signal is for what comes next.
+            # From here on, a signal belongs to the next step.
             self._reading = None
             repeater.close()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run a statement; a Ctrl-C, now or since its line was read, breaks it off."""
+        """Run a statement; a Ctrl-C, now or since its line was read, interrupts it."""
         self._is_running = True
         try:
             self._raise_pending()
@@ -75,24 +75,24 @@ class Interrupts:
 
     @contextmanager
     def reacting(self, react: Callable[[], None]) -> Iterator[None]:
-        """Call this for the first Ctrl-C; the second breaks off."""
+        """Call ``react`` for the first Ctrl-C; the second interrupts."""
         self._react = react
         try:
             yield
         finally:
             self._react = None
 
-    def give_up(self) -> None:
-        """What was typed or ran is given up, and every Ctrl-C until now was for that."""
+    def clear(self) -> None:
+        """Forget a pending Ctrl-C; it belonged to the cancelled line or statement."""
         self._is_pending = False
 
     # -- the signal ------------------------------------------------------------------------
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._reading is not None:
-            # Elsewhere than in its frame it would be dropped, and will be sent again.
+            # In another frame it would be lost; it will be sent again.
             if frame is self._reading and self._repeater is not None:
-                self._repeater.is_heard = True
+                self._repeater.is_handled = True
                 raise KeyboardInterrupt
         elif self._react is not None:
             react, self._react = self._react, None
@@ -109,16 +109,16 @@ class Interrupts:
 
 
 class _Repeater:
-    """Sends a Ctrl-C that comes while one line is read again, until it is heard."""
+    """Resends a Ctrl-C that arrives while a line is read, until it is handled."""
 
     def __init__(self) -> None:
-        self.is_heard = False
+        self.is_handled = False
         self._is_closed = False
         self._sending = threading.Lock()
         self._reader = threading.get_ident()
         self._receive, self._send = os.pipe()
         os.set_blocking(self._send, False)
-        # Python writes the number of a signal there as it comes, long before the handler runs.
+        # Python writes signal numbers there on arrival, long before the handler runs.
         self._before = signal.set_wakeup_fd(self._send, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._repeat, name="interrupts", daemon=True)
         self._thread.start()
@@ -133,11 +133,11 @@ class _Repeater:
 
     def _repeat(self) -> None:
         while received := os.read(self._receive, 64):
-            while signal.SIGINT in received and self._is_wanted():
-                time.sleep(_AGAIN_SECONDS)
+            while signal.SIGINT in received and self._is_unhandled():
+                time.sleep(_RESEND_SECONDS)
                 with self._sending:
-                    if self._is_wanted():
+                    if self._is_unhandled():
                         signal.pthread_kill(self._reader, signal.SIGINT)
 
-    def _is_wanted(self) -> bool:
-        return not self.is_heard and not self._is_closed
+    def _is_unhandled(self) -> bool:
+        return not self.is_handled and not self._is_closed

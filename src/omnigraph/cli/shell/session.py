@@ -1,7 +1,7 @@
-"""What a shell knows while it runs, and how it runs a statement.
+"""The state of a shell, and the execution of statements.
 
-A failure is told and the shell goes on. Reading can be given up with Ctrl-C at any moment;
-a write is not left half-way for it.
+An error is printed and the shell continues. Ctrl-C cancels a query at any time; a write is finished
+first.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.cli.files import read_source
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.rows import Layout, show_result
-from omnigraph.cli.program import tell
-from omnigraph.cli.shell.interrupts import Interrupts
-from omnigraph.cli.shell.statements import Parameter, Statement, statements_of
-from omnigraph.cli.targets import Target
+from omnigraph.cli.program import report_error
+from omnigraph.cli.shell.interrupts import ShellInterrupts
+from omnigraph.cli.shell.statements import ShellParameter, ShellStatement, parse_statements
+from omnigraph.cli.targets import GraphTarget
 from omnigraph.errors import InputError, ParameterError, QueryNotFound
 from omnigraph.lang.closest import closest
 from omnigraph.lang.query import ast
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A query that can be called by its name: one of a file, or one that was typed."""
+class StoredQuery:
+    """A query that can be called by name, from a file or typed earlier."""
 
     name: str
     head: str
@@ -43,12 +43,12 @@ class Stored:
 
 
 class Session:
-    """A graph, where on it one stands, and how answers are shown."""
+    """An open graph, the current branch or state, and the output settings."""
 
     def __init__(
         self,
         graph: Graph,
-        target: Target,
+        target: GraphTarget,
         arguments: argparse.Namespace,
         layout: Layout,
         *,
@@ -60,63 +60,66 @@ class Session:
         self.layout = layout
         self.is_live = is_live
         self.branch = "main"
-        self.moment: dict[str, Any] = {}
-        """An earlier state that is read, as the arguments of the engine; empty for the newest."""
-        self.moment_name = ""
+        self.pinned: dict[str, Any] = {}
+        """An earlier state to read, as arguments of the engine; empty for the head."""
+        self.pinned_name = ""
         self.format = "table"
         self.explains = False
         self.times = False
         self.is_over = False
-        self.interrupts: Interrupts | None = None
-        """Who takes Ctrl-C where somebody types; in a script it ends the program."""
-        self.params: dict[str, Parameter] = {}
-        self.queries: dict[str, Stored] = {}
+        self.interrupts: ShellInterrupts | None = None
+        """Handles Ctrl-C at a terminal; in a script it ends the program."""
+        self.params: dict[str, ShellParameter] = {}
+        self.queries: dict[str, StoredQuery] = {}
         self._catalog: Catalog | None = None
 
     @property
     def prompt(self) -> str:
-        at = f"@{self.moment_name}" if self.moment_name else ""
+        at = f"@{self.pinned_name}" if self.pinned_name else ""
         return terminal.visible(f"omnigraph:{self.branch}{at}> ")
 
     @property
     def catalog(self) -> Catalog:
-        """The schema, looked at once between two statements."""
+        """The schema, read at most once per statement."""
         if self._catalog is None:
             self._catalog = self.graph.catalog
         return self._catalog
 
+    @property
+    def snapshot_arguments(self) -> dict[str, Any]:
+        """The state to read, as arguments of the engine."""
+        return self.pinned or {"branch": self.branch}
+
     # -- statements ----------------------------------------------------------------------
 
     def run(self, text: str) -> None:
-        """Run what was typed: one query after the other."""
-        for statement in statements_of(text, self.params):
+        """Run typed text: one query after the other."""
+        for statement in parse_statements(text, self.params):
             if not statement.shift:
                 self._remember(statement)
-            with statement.in_place():
-                self.ask(statement.text, statement.name, statement.writes)
+            with statement.mapping_diagnostics():
+                self.execute(statement.text, statement.name, statement.writes)
 
     def call(self, name: str, given: Mapping[str, Any]) -> None:
-        """Run a stored query, with some parameters of its own."""
-        found = self.queries.get(name)
-        if found is None:
+        """Run a stored query, with additional parameters."""
+        query = self.queries.get(name)
+        if query is None:
             close = closest(name, self.queries)
             hint = f"did you mean {close}?" if close else "see .queries"
-            raise QueryNotFound(f"there is no stored query '{name}'", hint=hint)
-        self.ask(found.source, name, found.writes, given)
+            raise QueryNotFound(f"stored query '{name}' not found", hint=hint)
+        self.execute(query.source, name, query.writes, given)
 
     def run_file(self, path: str, name: str | None) -> None:
-        """Run a query of a file."""
+        """Run a query from a file."""
         query = select_query(read_queries(read_source(path)), name)
-        self.ask(Path(path), query.name, isinstance(query.body, ast.MutationBody))
+        self.execute(Path(path), query.name, isinstance(query.body, ast.MutationBody))
 
-    def add_queries(self, path: str) -> int:
-        """Make the queries of a file callable by their names; says how many they are."""
-        found = read_queries(read_source(path)).queries
-        for query in found:
+    def add_queries(self, path: str) -> None:
+        """Make the queries of a file callable by name."""
+        for query in read_queries(read_source(path)).queries:
             self._store(query, Path(path))
-        return len(found)
 
-    def _remember(self, statement: Statement) -> None:
+    def _remember(self, statement: ShellStatement) -> None:
         from omnigraph.lang.diagnostics import Source
 
         query = select_query(read_queries(Source("<shell>", statement.text)), statement.name)
@@ -125,12 +128,14 @@ class Session:
     def _store(self, query: ast.Query, source: Path | str) -> None:
         params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
         writes = isinstance(query.body, ast.MutationBody)
-        self.queries[query.name] = Stored(query.name, f"{query.name}({params})", writes, source)
+        self.queries[query.name] = StoredQuery(
+            query.name, f"{query.name}({params})", writes, source
+        )
 
-    def ask(
+    def execute(
         self, source: Path | str, name: str, writes: bool, given: Mapping[str, Any] | None = None
     ) -> None:
-        """Run one query and show its answer."""
+        """Run one query and show its result."""
         params = {key: param.value for key, param in self.params.items()} | dict(given or {})
         try:
             (self._change if writes else self._read)(source, name, params)
@@ -140,15 +145,14 @@ class Session:
 
     def _read(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
         cancel = Cancel()
-        moment = self.moment or {"branch": self.branch}
+        state = self.snapshot_arguments
         with self.guarded(cancel.set):
             self._explain(source, name)
-            with self.graph.snapshot(**moment).query(source, name, params, cancel=cancel) as result:
-                told = {"branch": None, "snapshot": None, **result.target}
-                show_result(result, self.format, self.layout, told, None)
+            with self.graph.snapshot(**state).query(source, name, params, cancel=cancel) as result:
+                show_result(result, self.format, self.layout, None)
 
     def _change(self, source: Path | str, name: str, params: Mapping[str, Any]) -> None:
-        self.check_newest()
+        self.require_head()
         self._explain(source, name)
         with self.writing():
             receipt = self.graph.mutate(source, name, params, self.branch)
@@ -165,34 +169,34 @@ class Session:
             terminal.show_lines(plan.text.splitlines())
             terminal.flush()
 
-    def check_newest(self) -> None:
-        """Refuse to change what is past."""
-        if self.moment:
+    def require_head(self) -> None:
+        """Raise if an earlier state is selected, which cannot be changed."""
+        if self.pinned:
             raise InputError(
-                f"'{self.moment_name}' is past and cannot be changed",
-                hint="\\at none goes back to the newest state",
+                f"the earlier state '{self.pinned_name}' cannot be changed",
+                hint="\\at none returns to the head of the branch",
             )
 
-    # -- around all that is typed ----------------------------------------------------------
+    # -- interrupts and errors ----------------------------------------------------------
 
     def guarded(self, interrupted: Callable[[], None]) -> AbstractContextManager[None]:
-        """Take the first Ctrl-C as said here; the second breaks off, as any does in a pipe."""
+        """Call ``interrupted`` on the first Ctrl-C; the second raises, as does any in a script."""
         return nullcontext() if self.interrupts is None else self.interrupts.reacting(interrupted)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Finish a write, and say what it did, also when Ctrl-C comes; a second one breaks off."""
-        return self.guarded(_wait)
+        """Finish a write and show its result despite a Ctrl-C; a second one interrupts it."""
+        return self.guarded(_note_unfinished_write)
 
     def attempt(self, work: Callable[[], None]) -> bool:
-        """Do something and tell what went wrong; whether it went well."""
+        """Run something and report an error; returns whether it succeeded."""
         started = time.perf_counter()
         try:
             work()
         except (terminal.ReaderGone, terminal.OutputFailed):
-            # Nobody would see the answer to the next statement either.
+            # The output of the next statement would be lost too.
             raise
         except Exception as error:
-            tell(error)
+            report_error(error)
         else:
             terminal.flush()
             if self.times:
@@ -203,9 +207,9 @@ class Session:
         return False
 
 
-def _wait() -> None:
-    # A handler that comes while something else is being written cannot write.
+def _note_unfinished_write() -> None:
+    # A signal handler cannot print while another print is under way.
     with suppress(RuntimeError):
         terminal.note_lines(
-            ["", "note: the write under way is finished first; Ctrl-C again breaks it off"]
+            ["", "note: finishing the current write first; Ctrl-C again interrupts it"]
         )

@@ -1,7 +1,7 @@
-"""What is typed at the prompt as queries: where a statement ends, and what it stands for.
+"""Statements typed at the prompt: where one ends, and the query it denotes.
 
-A query may be typed in full, or as its body alone; then the rest is put around it here, and
-what is found wrong is shown at its place in what was typed.
+A query may be typed in full or as its body alone. A body is completed to a query here, and its
+diagnostics are mapped back to the typed text.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries
 
 NAME = "shell"
-"""What a query is called that was typed without its head."""
+"""The name of a query typed as a body."""
 
 SOURCE = "<shell>"
 CHANGES = ("insert", "update", "delete")
 HEADS = ("query", "match", *CHANGES)
 _TAILS = ("order", "limit", "offset")
-_GOING_ON = ("and", "or", "not", "in", "where", "set", "contains", "starts_with", *_TAILS)
+_CONTINUED = ("and", "or", "not", "in", "where", "set", "contains", "starts_with", *_TAILS)
 _OPEN, _CLOSED = "{([", "})]"
 _UNCLOSED = ("P002", "P003")
-"""The findings about a string and a comment that have no end."""
+"""Diagnostic codes of an unterminated string or comment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A value for ``$name``, and its type where that was said."""
+class ShellParameter:
+    """A value for ``$name``, and its type if given."""
 
     value: Any
     type: str | None = None
@@ -45,8 +45,8 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A query that can be run; ``shift`` is how much stands before what was typed."""
+class ShellStatement:
+    """A complete query; ``shift`` is the length of the text added before the typed one."""
 
     text: str
     name: str
@@ -55,29 +55,30 @@ class Statement:
     shift: int = 0
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Findings point into what was typed."""
+    def mapping_diagnostics(self) -> Iterator[None]:
+        """Map the locations of diagnostics to the typed text."""
         try:
             yield
         except LanguageError as error:
             source = Source(SOURCE, self.typed)
             moved = []
-            for found in error.diagnostics:
+            for diagnostic in error.diagnostics:
                 start, end = (
-                    min(max(at - self.shift, 0), len(self.typed)) for at in (*found.span,)
+                    min(max(offset - self.shift, 0), len(self.typed))
+                    for offset in (*diagnostic.span,)
                 )
-                moved.append(replace(found, source=source, span=Span(start, end)))
+                moved.append(replace(diagnostic, source=source, span=Span(start, end)))
             raise type(error)(moved) from None
 
 
 def is_complete(text: str) -> bool:
-    """Whether a text can be run as it stands, or more has to come.
+    """Whether a text is a complete statement.
 
     >>> is_complete("match { $p: Person }"), is_complete("match { $p: Person } return { $p.name }")
     (False, True)
     """
     lexed = lex(Source(SOURCE, text))
-    if any(found.code in _UNCLOSED for found in lexed.diagnostics):
+    if any(diagnostic.code in _UNCLOSED for diagnostic in lexed.diagnostics):
         return False
     tokens = lexed.tokens[:-1]
     if not tokens:
@@ -88,31 +89,31 @@ def is_complete(text: str) -> bool:
             depth += (token.text in _OPEN) - (token.text in _CLOSED)
     if depth:
         return depth < 0
-    return _has_all(tokens[0].text, tokens)
+    return _has_required_clauses(tokens[0].text, tokens)
 
 
-def _has_all(head: str, tokens: list[Token]) -> bool:
+def _has_required_clauses(head: str, tokens: list[Token]) -> bool:
     words = [token.text for token in tokens]
-    if head in (*HEADS, *_TAILS) and words[-1] in _GOING_ON:
+    if head in (*HEADS, *_TAILS) and words[-1] in _CONTINUED:
         return False
     if head in ("query", "insert"):
         return "{" in words
     if head == "match":
         return "return" in words and "{" in words[words.index("return") :]
     if head in ("update", "delete"):
-        # A column, a comparison and a value at least.
+        # At least a column, a comparison and a value.
         return "where" in words and len(words) - words.index("where") > 3
     return True
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing but comments in a text."""
+    """Whether a text contains only comments and whitespace."""
     lexed = lex(Source(SOURCE, text))
     return len(lexed.tokens) == 1 and not lexed.diagnostics
 
 
-def statements_of(text: str, params: Mapping[str, Parameter]) -> list[Statement]:
-    """What a text stands for: its queries, or the one that it is the body of."""
+def parse_statements(text: str, params: Mapping[str, ShellParameter]) -> list[ShellStatement]:
+    """The queries of a text, or the one query whose body it is."""
     text = text.strip().removesuffix(";").rstrip()
     tokens = lex(Source(SOURCE, text)).tokens
     head = tokens[0].text or text.split(None, 1)[0]
@@ -121,7 +122,7 @@ def statements_of(text: str, params: Mapping[str, Parameter]) -> list[Statement]
         if problems:
             raise QueryError(problems)
         return [
-            Statement(f"{text}\n", query.name, isinstance(query.body, ast.MutationBody), text)
+            ShellStatement(f"{text}\n", query.name, isinstance(query.body, ast.MutationBody), text)
             for query in file.queries
         ]
     if head not in HEADS:
@@ -137,24 +138,24 @@ def statements_of(text: str, params: Mapping[str, Parameter]) -> list[Statement]
         if name in used and name not in bound
     )
     before = f"{opening}{declared}) {{ "
-    return [Statement(f"{before}{text}\n}}", NAME, head in CHANGES, text, len(before))]
+    return [ShellStatement(f"{before}{text}\n}}", NAME, head in CHANGES, text, len(before))]
 
 
 def _unknown(head: str) -> InputError:
     if head in _TAILS:
-        hint = f"write it on the line that ends with return {{ … }} {head} …, or in a whole query"
-        return InputError(f"`{head}` stands alone", hint=hint)
+        hint = f"write it on the same line as return {{ … }} {head} …, or in a whole query"
+        return InputError(f"`{head}` without a query before it", hint=hint)
     close = closest(head, [*HEADS, "help", "quit"])
     meant = f"did you mean `{close}`? " if close else ""
     return InputError(
-        f"'{head}' starts no statement",
+        f"unknown statement '{head}'",
         hint=f"{meant}write match {{ … }} return {{ … }}, insert, update, delete, "
         "query name() { … }, or .help",
     )
 
 
 def _bound(body: ast.Body) -> Iterator[str]:
-    """The variables that the patterns of a query bind."""
+    """The variables bound by the patterns of a query."""
     if isinstance(body, ast.ReadBody):
         yield from _variables(body.clauses)
 
@@ -172,28 +173,28 @@ def _variables(clauses: tuple[ast.Clause, ...]) -> Iterator[str]:
 # -- parameters -----------------------------------------------------------------------------------
 
 
-def parse_parameter(text: str) -> tuple[str, Parameter]:
-    """``name=value`` or ``name:Type=value``; a value is JSON, and a text where it is not.
+def parse_parameter(text: str) -> tuple[str, ShellParameter]:
+    """Parse ``name=value`` or ``name:Type=value``; the value is JSON, else plain text.
 
     >>> parse_parameter("name=Ana"), parse_parameter("day:Date=2026-01-31")[1].declared
-    (('name', Parameter(value='Ana', type=None)), 'Date')
+    (('name', ShellParameter(value='Ana', type=None)), 'Date')
     """
     left, sign, right = text.partition("=")
     name, colon, type_ = (part.strip() for part in left.partition(":"))
     name = name.removeprefix("$")
     if not sign or not name:
-        raise InputError(f"'{text}' sets no parameter", hint="write name=value")
+        raise InputError(f"invalid parameter '{text}'", hint="write name=value")
     if not name.isidentifier() or not name.isascii() or name[0].isupper():
-        raise InputError(f"'{name}' is no name of a parameter", hint="write it as in `$name`")
+        raise InputError(f"invalid parameter name '{name}'", hint="write it as in `$name`")
     if colon and parse_queries(f"query q($p: {type_}) {{ match {{ $a: A }} return {{ $a }} }}")[1]:
         raise InputError(
-            f"'{type_}' is no type of a parameter", hint="such as String, I64, [String], Date?"
+            f"invalid parameter type '{type_}'", hint="use one such as String, I64, [String], Date?"
         )
     value = parse_value(right.strip())
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, dict | list) for item in items):
-        raise InputError(f"parameter '{name}' is a single value or a list of them")
-    return name, Parameter(value, type_ or None)
+        raise InputError(f"parameter '{name}' must be a single value or a list of values")
+    return name, ShellParameter(value, type_ or None)
 
 
 def parse_value(text: str) -> Any:
