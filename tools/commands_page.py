@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the parsers, so that no command and no option goes undocumented.
+"""Writes docs/commands.md from the parsers, so that every command and option is documented.
 
 Usage: python tools/commands_page.py > docs/commands.md
 """
@@ -16,11 +16,11 @@ from omnigraph.cli.registry import add_global_flags
 INTRO = """\
 # Commands
 
-Every command with its arguments, as `omnigraph help COMMAND` shows them. How addresses, output
-formats and exit codes work stands in [cli.md](cli.md).
+Every command with its arguments, as in `omnigraph help COMMAND`. [cli.md](cli.md) describes
+addresses, output formats and exit codes.
 
-The word in brackets says what a command works on: `any` on a graph, directly or through a server;
-`served` on a server; `direct` on storage or files; `local` needs no graph.
+The word in brackets is what a command works on: `any` a graph, directly or through a server;
+`served` a server; `direct` storage or files; `local` no graph.
 """
 
 
@@ -48,7 +48,7 @@ def _global() -> str:
     holder = argparse.ArgumentParser(add_help=False)
     add_global_flags(holder)
     return "\n".join(
-        ["## Global options", "", "Before or after the command.", "", *_table(holder), ""]
+        ["## Global options", "", "Allowed before or after the command.", "", *_table(holder), ""]
     )
 
 
@@ -106,7 +106,7 @@ def _global_flags() -> set[str]:
 
 def _table(parser: argparse.ArgumentParser, *, without_global: bool = False) -> Iterator[str]:
     skipped = _global_flags() if without_global else set()
-    yield "| Argument | Means |"
+    yield "| Argument | Meaning |"
     yield "|---|---|"
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:

@@ -77,8 +77,8 @@ def test_help_of_a_command(place):
 
 def test_help_names_what_counts_when_an_option_is_not_given(place):
     told = place.run("help", "branch", "merge").stdout
-    assert "where it is brought (main if not given)" in told
-    assert "when it is merged\n" in told
+    assert "branch to merge into (default: main)" in told
+    assert "after the merge\n" in told
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_missing_file_is_one_line(place, command):
 
 
 def test_what_is_missing_is_said(place):
-    assert_fails(place.run("lint"), "there is nothing to check")
+    assert_fails(place.run("lint"), "nothing to check")
     assert_fails(place.run("lint", "--query", "q.gq"), "no graph addressed")
     assert_fails(place.run("explain", "--schema", "s.pg"), "provide a query name")
 

@@ -29,7 +29,7 @@ def place(tmp_path_factory):
 
 
 def offered(line: str) -> list[str]:
-    return [word for word, _ in complete(line).found]
+    return [word for word, _ in complete(line).words]
 
 
 # -- the answers ----------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_words_are_offered_that_fit(line, found):
 )
 def test_files_are_offered_where_a_file_stands(line):
     answer = complete(line)
-    assert (answer.kind, list(answer.found)) == ("files", [])
+    assert (answer.kind, list(answer.words)) == ("files", [])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_names_of_the_configuration_are_offered(tmp_path, monkeypatch):
     assert offered("omnigraph login ") == ["lab"]
     assert offered("omnigraph alias ") == ["due"]
     answer = complete("omnigraph optimize --cluster ")
-    assert (answer.kind, [word for word, _ in answer.found]) == ("files", ["root"])
+    assert (answer.kind, [word for word, _ in answer.words]) == ("files", ["root"])
     (tmp_path / "config.yaml").write_text("[broken")
     assert offered("omnigraph query --profile ") == []
 

@@ -254,8 +254,8 @@ def test_login_without_a_token_fails(desk, stdin):
 
 @pytest.mark.parametrize("name", ["", " ", "a]", "[a", "a\nb"])
 def test_a_name_that_would_break_the_file_is_refused(desk, name):
-    desk.run("login", name, "--token", "abc").fails("is no name of a server")
-    desk.run("logout", name).fails("is no name of a server")
+    desk.run("login", name, "--token", "abc").fails("invalid server name")
+    desk.run("logout", name).fails("invalid server name")
 
 
 def test_a_token_that_cannot_be_sent_is_refused_unseen(desk):

@@ -229,7 +229,7 @@ def test_a_manifest_names_everything_relative_to_itself(desk, text, output):
     ("text", "part"),
     [
         ("a: [", "m.yaml: not YAML"),
-        ("- a", "m.yaml: a manifest is a map"),
+        ("- a", "m.yaml: a manifest must be a map"),
         ("embeddings: {}", "`sources.raw_seed` is missing"),
         ("sources: { raw_seed: in.jsonl }", "`embeddings` is missing"),
         ("sources: { raw_seed: in.jsonl }\nembeddings: 1", "need `dimension` and `types`"),
@@ -266,7 +266,7 @@ def test_a_specification_that_is_wrong_is_one_line(desk, spec, part):
     ("line", "part"),
     [
         (b"{", "in.jsonl, line 2: not JSON"),
-        (b"[1]", "line 2: a row is a JSON object"),
+        (b"[1]", "line 2: a row must be a JSON object"),
         (b'{"type": "Doc"}', "line 2: a row of type 'Doc' needs an object `data`"),
         (b'{"type": "Other", "data": 1}', "line 2: a row of type 'Other' needs an object `data`"),
         (b'{"type": "Doc", "data": {"n": NaN}}', "line 2: not JSON"),

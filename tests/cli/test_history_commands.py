@@ -492,7 +492,7 @@ def test_a_blob_goes_to_a_pipe_or_a_file_whole_or_in_part(place, tmp_path):
 def test_a_large_blob_is_written_piece_by_piece(own, monkeypatch):
     from omnigraph.cli.commands import blob
 
-    monkeypatch.setattr(blob, "PIECE", 100)
+    monkeypatch.setattr(blob, "CHUNK_BYTES", 100)
     place = own.directory / "out.bin"
     own.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(place), "--length", "1001")
     assert place.read_bytes() == PHOTO[:1001]
@@ -503,7 +503,7 @@ def test_a_large_blob_is_written_piece_by_piece(own, monkeypatch):
 def test_a_blob_is_not_shown_on_a_terminal(place, monkeypatch):
     monkeypatch.setattr("omnigraph.cli.output.terminal.is_terminal", lambda stream: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert_fails(place.run("blob", "get", *BLOB, "--uri", "g.omni"), "nothing for a terminal")
+    assert_fails(place.run("blob", "get", *BLOB, "--uri", "g.omni"), "refusing to write binary data to a terminal")
 
 
 def test_a_blob_that_cannot_be_written_names_the_file(place):

@@ -427,7 +427,7 @@ def test_progress_and_questions_are_safe(monkeypatch):
     with at_a_terminal() as (_, err):
         with progress_bar("load\x1b]0;x\x07") as line:
             line.show("phase\n", 1, 2, "file\x9b\r")
-        assert terminal.asked("really\n\u202e? ")
+        assert terminal.confirm("really\n\u202e? ")
     shown = err.shown.replace("\r\x1b[2K", "")
     assert UNSAFE.search(shown) is None
     assert "load\\x1b]0;x\\x07  phase\\n" in shown

@@ -84,14 +84,14 @@ def test_rows_of_a_server_look_like_those_of_a_store(desk):
         (("--timeout", "1"), "query --timeout"),
         (("--max-rows", "1"), "query --max-rows"),
         (("--engine", "spark"), "query --engine spark"),
-        (("-e", "query q() { match { $p: P } return { $p } }"), "query with a text"),
+        (("-e", "query q() { match { $p: P } return { $p } }"), "query with a query text"),
     ],
 )
 def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
     desk, server, option, label
 ):
     desk.run("query", "due", *KB, *option).fails(
-        f"`{label}` through a server is not there yet", "--store"
+        f"`{label}` through a server is not supported yet", "--store"
     )
     assert server.asked == []
 
@@ -138,7 +138,7 @@ def test_a_stored_mutation_is_run_by_name(desk, server):
     [("--if-commit", "01A"), ("--idempotency-key", "k"), ("-e", "query q() { delete P }")],
 )
 def test_what_a_server_cannot_change_yet_is_refused(desk, server, option):
-    desk.run("mutate", "close", *KB, *option).fails("through a server is not there yet")
+    desk.run("mutate", "close", *KB, *option).fails("through a server is not supported yet")
     assert server.asked == []
 
 

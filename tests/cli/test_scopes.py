@@ -261,9 +261,9 @@ profiles:
         ((*QUERY, "--profile", "three"), ["binds 3 scopes (server, cluster, store)"]),
         ((*QUERY, "--profile", "lost"), ["unknown server 'gone'", "lab, two"]),
         ((*QUERY, "--server", "gone"), ["unknown server 'gone'", "lab, two"]),
-        ((*QUERY, "--server", "lab", "--graph", ""), ["'' is no id of a graph"]),
-        ((*QUERY, "--server", "lab", "--graph", ".."), ["'..' is no id of a graph"]),
-        ((*QUERY, "--server", "lab", "--graph", "\udcff"), ["not there yet"]),
+        ((*QUERY, "--server", "lab", "--graph", ""), ["invalid graph id ''"]),
+        ((*QUERY, "--server", "lab", "--graph", ".."), ["invalid graph id '..'"]),
+        ((*QUERY, "--server", "lab", "--graph", "\udcff"), ["not supported yet"]),
         ((*QUERY, "--server", "s3://b/x"), ["invalid server address 's3://b/x'"]),
         ((*QUERY, "--profile", "ops"), ["not valid for graph data commands"]),
         ((*QUERY, "--profile", "graph"), ["does not apply to a store scope"]),
@@ -408,7 +408,7 @@ def test_the_graph_of_a_server_is_found(desk, server, arguments, path):
 )
 def test_what_a_server_cannot_do_yet_is_refused_with_a_hint(desk, server, arguments):
     done = desk.run(*arguments, "--server", server.url, "--graph", "kb")
-    done.fails("through a server is not there yet", "--store")
+    done.fails("through a server is not supported yet", "--store")
     assert server.asked == []
 
 
@@ -430,7 +430,7 @@ def test_a_ledger_names_no_graph_outside_its_cluster(desk, graph, name):
     for arguments in (("--cluster", "c"), ("--cluster", "c", "--graph", name)):
         done = desk.run("optimize", *arguments, "--quiet")
         done.fails("c")
-        assert "not an id of a graph" in done.err
+        assert "invalid graph id" in done.err
 
 
 LINT = ("lint", "--query", "q.gq", "--json")

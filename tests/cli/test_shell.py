@@ -261,31 +261,31 @@ def test_a_shell_that_cannot_start_says_why(place, capsys, monkeypatch, argument
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("hello", "'hello' starts no statement"),
-        ("limit 3", "`limit` stands alone"),
+        ("hello", "unknown statement 'hello'"),
+        ("limit 3", "`limit` without a query before it"),
         (".brnch dev", "did you mean .branch?"),
-        (r"\nothing", "there is no command '\\nothing'"),
-        (r"\branch nowhere", r"\branch -c nowhere makes it"),
+        (r"\nothing", "unknown command '\\nothing'"),
+        (r"\branch nowhere", r"\branch -c nowhere creates it"),
         (r"\branch deb", "did you mean dev?"),
         (r"\branch a b", ".branch [-c] NAME"),
         (r"\branch -c", "the new branch needs a name"),
         (r"\branch -c x", "open for reading only"),
-        (r"\at nowhere", "there is no tag or commit 'nowhere'"),
-        (".format parquet", "no format of the shell"),
-        (".explain maybe", "'maybe' is neither on nor off"),
-        (".commits many", "'many' is no number"),
-        (".load none.ndjson wildly", "'wildly' is no mode"),
+        (r"\at nowhere", "no tag or commit 'nowhere'"),
+        (".format parquet", "invalid format 'parquet'"),
+        (".explain maybe", "invalid value 'maybe'"),
+        (".commits many", "invalid number 'many'"),
+        (".load none.ndjson wildly", "invalid mode 'wildly'"),
         (".load", ".load FILE [MODE]"),
         (".run none.gq", "none.gq: no such file or directory"),
         (".run q.gq", "it has friends, birthday"),
         (".run q.gq frends", "query 'frends' not found"),
-        (".call nothing", "there is no stored query 'nothing'"),
+        (".call nothing", "stored query 'nothing' not found"),
         (".call friends Ana", "write name=value"),
         (".param name", "write name=value"),
-        (".param a b=1", "'a b' is no name of a parameter"),
-        (".param a:Text=1", "'Text' is no type of a parameter"),
+        (".param a b=1", "invalid parameter name 'a b'"),
+        (".param a:Text=1", "invalid parameter type 'Text'"),
         (".param a={}", "single value or a list"),
-        (".diff main 'dev", "a quote is not closed"),
+        (".diff main 'dev", "unclosed quote"),
         (".diff", ".diff A [B]"),
         (".merge dev mine", "use ours or theirs"),
         ('insert Person { name: "Eve" }', "open for reading only"),
@@ -315,14 +315,14 @@ def test_an_earlier_state_is_read_by_its_tag_or_commit_and_is_not_changed(place,
         "n",
         "2",
         *(line for line in out.splitlines() if line.startswith(("node:", "edge:"))),
-        "reading the newest state of main",
+        "reading the head of main",
         "n",
         "3",
         f"first {first}",
     ]
     code, _, err = shell('\\at first\ninsert Person { name: "Eve" }\n')
     assert code == 1
-    assert "'first' is past and cannot be changed" in err
+    assert "the earlier state 'first' cannot be changed" in err
 
 
 def test_the_schema_the_types_and_the_commits_are_shown(shell):
@@ -334,7 +334,7 @@ def test_the_schema_the_types_and_the_commits_are_shown(shell):
     assert " branch=main version=" in out
     assert "earlier commits" in err
     assert "time: " in err
-    assert "  go to a branch; -c makes it first" in out
+    assert "  switch to a branch; -c creates it" in out
 
 
 def test_a_merge_with_conflicts_names_them_and_how_to_decide(tmp_path):
@@ -620,7 +620,7 @@ def test_a_history_that_cannot_be_kept_is_one_warning(tmp_path, capsys):
     history.add(".quit")
     history.trim()
     assert history.entries() == []
-    assert capsys.readouterr().err.count("warning: the history is not kept") == 1
+    assert capsys.readouterr().err.count("warning: the history cannot be written") == 1
 
 
 def test_a_history_does_not_repeat_itself_and_is_bounded(tmp_path):

@@ -382,7 +382,7 @@ def test_a_python_without_readline_has_a_shell_too(place):
     with Terminal(place, sys.executable, "-c", code, PYTHONUTF8="1") as shell:
         shell.until("omnigraph:main> ")
         shell.type_raw(b".bran\xff\n")
-        shell.until("that line is not UTF-8 text")
+        shell.until("the line is not UTF-8 text")
         shell.until("omnigraph:main> ")
         shell.send(ADULTS)
         shell.until("2 rows from branch main via shell")

@@ -116,7 +116,8 @@ def run_backup(arguments: argparse.Namespace) -> int:
         arguments,
         {"backup": arguments.to, **report.to_json(), "uri": target.uri},
         f"backed up {target.uri} to {arguments.to}: point {report.point}, "
-        f"{report.copied_files} of {report.files} files copied ({format_bytes(report.copied_bytes)})",
+        f"{report.copied_files} of {report.files} files copied "
+        f"({format_bytes(report.copied_bytes)})",
     )
 
 

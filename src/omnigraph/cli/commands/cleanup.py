@@ -97,7 +97,8 @@ def _lines(report: CleanupReport, uri: str, policy: str) -> Iterator[str]:
     manifest = report.manifest
     yield (
         f"history: {manifest.old_versions_removed} manifest versions "
-        f"({format_bytes(manifest.bytes_removed)}); main is complete from version {manifest.floor} on"
+        f"({format_bytes(manifest.bytes_removed)}); "
+        f"main is complete from version {manifest.floor} on"
     )
     for name, removal in (
         ("orphaned forks", report.forks),

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     except AlreadyInitialized as error:
         raise AlreadyInitialized(
             f"graph already initialized at '{uri}'",
-            hint="an existing graph is never overwritten; --force only starts over after an "
+            hint="an existing graph is never overwritten; --force starts over after an "
             "interrupted init",
             details=error.details,
         ) from error
