@@ -503,7 +503,8 @@ def test_a_large_blob_is_written_piece_by_piece(own, monkeypatch):
 def test_a_blob_is_not_shown_on_a_terminal(place, monkeypatch):
     monkeypatch.setattr("omnigraph.cli.output.terminal.is_terminal", lambda stream: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert_fails(place.run("blob", "get", *BLOB, "--uri", "g.omni"), "refusing to write binary data to a terminal")
+    done = place.run("blob", "get", *BLOB, "--uri", "g.omni")
+    assert_fails(done, "refusing to write binary data to a terminal")
 
 
 def test_a_blob_that_cannot_be_written_names_the_file(place):

@@ -596,5 +596,5 @@ def test_tab_in_the_shell_offers_nothing_that_cannot_be_typed(tmp_path):
         found = Completion(session).find([], ".at ", "")
         assert "side" in found
         assert not any(map(has_controls, found))
-        session.moment_name = "x\x1b[2J\n"
+        session.pinned_name = "x\x1b[2J\n"
         assert session.prompt == "omnigraph:main@x\\x1b[2J\\n> "

@@ -187,7 +187,7 @@ def test_texts_of_several_lines_stand_beside_the_lines_that_go_on():
     ]
 
 
-class StatementReader:
+class DrawingReader:
     """Follows the lines of a drawing, as eyes do, to find the parents of every commit."""
 
     def __init__(self) -> None:
@@ -208,6 +208,12 @@ class StatementReader:
                 self._flows.setdefault(column, set()).update(found)
         self._landing = {}
         if sign:
+            # A line that is not drawn beside a commit has ended above it.
+            self._flows = {
+                column: flow
+                for column, flow in self._flows.items()
+                if drawn[2 * column : 2 * column + 1] in ("|", "*")
+            }
             self._commit(drawn.index("*") // 2, name)
         else:
             self._move(drawn, crossing)
@@ -250,7 +256,7 @@ def histories(draw_one):
 
 @given(histories())
 def test_a_drawing_says_who_comes_from_whom(history):
-    reader = StatementReader()
+    reader = DrawingReader()
     for line in draw(CommitNode(name, parents, (f"={name}",)) for name, parents in history):
         reader.read(line)
     assert {name: reader.parents[name] for name, _ in history} == {

@@ -81,7 +81,7 @@ def test_an_empty_configuration_is_one(text):
         ("when: 2024-99-99", "not YAML"),
         ("- a", "the file must be a map"),
         ("operator: ana", "`operator` must be a map"),
-        ("operator: { actor: 7 }", "`operator.actor` must be a text"),
+        ("operator: { actor: 7 }", "`operator.actor` must be a string"),
         ("servers: [lab]", "`servers` must be a map"),
         ("servers: { lab: x }", "`servers.lab` must be a map"),
         ("servers: { lab: {} }", "`servers.lab.url` is missing"),

@@ -97,7 +97,7 @@ def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
 
 
 def test_binary_rows_of_a_server_are_refused(desk, server):
-    desk.run("query", "due", *KB, "--format", "arrow").fails("cannot be shown as arrow")
+    desk.run("query", "due", *KB, "--format", "arrow").fails("cannot be printed as arrow")
     assert server.asked == []
 
 

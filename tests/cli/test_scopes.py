@@ -105,10 +105,13 @@ def ledger(*graphs: str) -> str:
             "apply. It does not address a graph.",
         ),
         (("embed", "--profile", "p"), "`embed` is a local command; --profile"),
-        (("logout", "lab", "--as", "a"), "`logout` is a local command; --as names who writes"),
+        (
+            ("logout", "lab", "--as", "a"),
+            "`logout` is a local command; --as names the actor of a write",
+        ),
         (("init", "g", "--schema", "s", "--store", "x"), "`init` is a direct (storage-native)"),
         (("init", "g", "--schema", "s", "--profile", "x"), "`init` is a direct (storage-native)"),
-        (("query", "q", "--as", "a"), "`query` is a data command; --as names who writes"),
+        (("query", "q", "--as", "a"), "`query` is a data command; --as names the actor of a write"),
         (("optimize", "g", "--as", "a"), "`optimize` is a direct (storage-native) command; --as"),
     ],
 )

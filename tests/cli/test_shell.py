@@ -509,7 +509,7 @@ def test_a_body_gets_a_head_with_the_parameters_that_it_uses():
 def test_findings_point_into_what_was_typed():
     text = "match { $p: Person { age: $age } }\nreturn { $p.nme }"
     (broken,) = parse_statements(text, {"age": ShellParameter(1)})
-    with pytest.raises(QueryError) as caught, broken.in_place():
+    with pytest.raises(QueryError) as caught, broken.mapping_diagnostics():
         compile_query(compile_schema(SCHEMA), broken.text, "shell")
     assert caught.value.diagnostics[0].location == "<shell>:2:10"
 

@@ -84,7 +84,7 @@ def test_signals_while_a_statement_is_given_up_belong_to_it(interrupts):
     with pytest.raises(KeyboardInterrupt), interrupts.running():
         signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
-    interrupts.give_up()
+    interrupts.clear()
     assert interrupts.read(str) == ""
 
 
@@ -152,7 +152,7 @@ def test_the_first_signal_lets_a_write_end(interrupts, graph, capsys, text):
     said, rows = WRITES[text]
     shown = capsys.readouterr()
     assert said in shown.out
-    assert shown.err.count("the write under way is finished first") == 1
+    assert shown.err.count("finishing the current write first") == 1
     assert names(graph) == rows
     assert session.branch in graph.branches.list()
     # It was for the write, and for nothing after it.
@@ -167,7 +167,7 @@ def test_the_second_signal_breaks_a_write_off_as_a_crash_does(interrupts, graph,
     session = session_on(graph, interrupts)
     with suppress(KeyboardInterrupt), interrupts.running(), hooked(hook):
         perform(session, text)
-    interrupts.give_up()
+    interrupts.clear()
     with Graph.open("g.omni", durability="os") as again:
         assert names(again) in ([], WRITES[text][1])
         assert again.maintenance.verify().problems == ()

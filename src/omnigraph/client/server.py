@@ -23,6 +23,7 @@ from omnigraph.errors import (
     ServerError,
     ServerUnavailable,
 )
+from omnigraph.escaping import escape
 
 _CLASSES: Mapping[int, type[OmniGraphError]] = {
     400: InputError,
@@ -105,9 +106,9 @@ class Connection:
         return error_class(self._printable(message), hint=_hint(status), details=details)
 
     def _printable(self, text: str) -> str:
-        """A server's text without the token, and without control sequences of a terminal."""
+        """A server's text without the token, with control characters escaped."""
         plain = text.replace(self.token, "***") if self.token else text
-        plain = "".join(char if char.isprintable() or char in "\n\t" else " " for char in plain)
+        plain = escape(plain, keep="\n\t")
         return plain if len(plain) <= _MAX_SHOWN else f"{plain[:_MAX_SHOWN]}…"
 
     def _no_response(self, failure: Failure, changes: bool) -> OmniGraphError:
