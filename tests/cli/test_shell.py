@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from omnigraph import Graph, cli
+from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.cli.shell.completion import Completion, SessionNames, candidates
 from omnigraph.cli.shell.input import ShellHistory, StatementReader
 from omnigraph.cli.shell.interrupts import ShellInterrupts
@@ -361,7 +362,7 @@ def test_a_bug_does_not_end_the_shell(shell, monkeypatch):
         raise ZeroDivisionError("secret")
 
     monkeypatch.delenv("OMNIGRAPH_DEBUG", raising=False)
-    monkeypatch.setattr(Graph, "query", fail)
+    monkeypatch.setattr(GraphSnapshot, "query", fail)
     code, out, err = shell("match { $p: Person } return { $p }\n.branches\n", "--keep-going")
     assert (code, out) == (0, "* main\n  dev\n")
     assert "internal error (ZeroDivisionError)" in err
