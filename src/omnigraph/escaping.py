@@ -28,7 +28,7 @@ def escape(text: str, keep: str = "") -> str:
     """
     if _UNSAFE.search(text) is None:
         return text
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _spelled(found[0]), text)
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else _spelled(match[0]), text)
 
 
 def has_controls(text: str) -> bool:
@@ -47,7 +47,7 @@ def escape_json(text: str) -> str:
     if _UNSAFE.search(text) is None:
         return text
     return _UNSAFE.sub(
-        lambda found: found[0] if found[0] in "\r\n\t" else f"\\u{ord(found[0]):04x}", text
+        lambda match: match[0] if match[0] in "\r\n\t" else f"\\u{ord(match[0]):04x}", text
     )
 
 

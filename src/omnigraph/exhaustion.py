@@ -52,12 +52,12 @@ def _exceeded() -> MemoryExceeded:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """An error and what caused it, outermost first."""
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     step: BaseException | None = error
-    while step is not None and step not in found:
-        found.append(step)
+    while step is not None and step not in errors:
+        errors.append(step)
         step = step.__cause__ or (None if step.__suppress_context__ else step.__context__)
-    return found
+    return errors
 
 
 def _is_shortage(error: BaseException) -> bool:
@@ -65,8 +65,8 @@ def _is_shortage(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         # The number decides; the text may quote a value, which can spell anything.
-        said = _NUMBER.search(str(error)) if error.errno is None else None
-        return error.errno == errno.ENOMEM or said is not None
+        match = _NUMBER.search(str(error)) if error.errno is None else None
+        return error.errno == errno.ENOMEM or match is not None
     if isinstance(error, SystemError):
         # An extension failed and could not even make the exception that would say why.
         return has_memory_limit()

@@ -205,10 +205,10 @@ def test_a_second_run_finds_nothing_to_do_and_every_row_is_known(state):
     kept = list(segments)
     for index in plan.indexes:
         kept = [s for s in kept if s not in index.dropped]
-        assert all(not s.parts & (again | index.fragments) for s in kept)
+        assert all(not s.fragments & (again | index.fragments) for s in kept)
         # No segment that stays can hold a row of the new one.
         oldest = min((ages[n] for n in index.fragments | again), default=99)
         assert all(s.version < oldest for s in kept)
         kept.append(segment(index.fragments | made, 7))
-    assert live <= {n for s in kept for n in s.parts}
+    assert live <= {n for s in kept for n in s.fragments}
     assert planned(after, kept, {**ages, **dict.fromkeys(made, 1)}).is_empty

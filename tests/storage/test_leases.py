@@ -86,7 +86,7 @@ def test_threads_get_a_lease_in_the_order_in_which_they_came(leases):
     with leases.acquire([NAME], timeout=1):
         for number, thread in enumerate(threads):
             thread.start()
-            wait_until(lambda queued=number + 2: leases._turns.waiting(NAME) == queued)
+            wait_until(lambda queued=number + 2: leases._threads.waiting(NAME) == queued)
     for thread in threads:
         thread.join()
     assert came == [0, 1, 2, 3, 4]
@@ -96,7 +96,7 @@ def test_a_thread_that_gave_up_does_not_keep_the_others_waiting(leases):
     with leases.acquire([NAME], timeout=1):
         with pytest.raises(Conflict), leases.acquire([NAME], timeout=0.01):
             pass
-        assert leases._turns.waiting(NAME) == 1
+        assert leases._threads.waiting(NAME) == 1
     assert leases.is_free(NAME)
 
 

@@ -325,7 +325,7 @@ class GraphSnapshot:
         """The size and the address of a Blob, none when it is null."""
         with self._reading():
             table, row = self._blob_row(type_name, entity_id, property_name)
-            location = table.blob_place(property_name, row)
+            location = table.blob_location(property_name, row)
         return None if location is None else BlobInfo(*location)
 
     def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:

@@ -101,40 +101,44 @@ class Checksums:
         """Whether this handle has noted the file itself."""
         return path in self._own
 
-    def note(self, folder: str, names: Iterable[str], known: Sums | None = None) -> None:
+    def note(self, folder: str, names: Iterable[str], sums_by_name: Sums | None = None) -> None:
         """Files in a directory that this process wrote, or has the sums of from who did.
 
         On S3 a star may stand for all files of a directory.
         """
-        sums = known or {}
+        sums = sums_by_name or {}
         for name in names:
             path = f"{folder}/{name}"
             refuse_unsafe(path)
-            found = sums.get(name)
-            if found is None and self._objects.root.is_local:
+            file_sum = sums.get(name)
+            if file_sum is None and self._objects.root.is_local:
                 try:
-                    found = sum_of(self._objects.root.path(path))
+                    file_sum = sum_of(self._objects.root.path(path))
                 except OSError:
                     continue
             with self._lock:
-                self._noted[path] = found
+                self._noted[path] = file_sum
                 self._own.add(path)
 
     def adopt(self, folder: str, names: Iterable[str]) -> None:
         """Files that a dead writer left, unless it is recorded already what they were."""
         with suppress(OmniGraphError):
             wanted = list(names)
-            known = read_records(self._objects).sums
-            self.note(folder, (name for name in wanted if f"{folder}/{name}" not in known))
+            recorded = read_records(self._objects).sums
+            self.note(folder, (name for name in wanted if f"{folder}/{name}" not in recorded))
 
     def pending(self) -> dict[str, FileSum]:
         """What would be recorded now."""
         with self._lock:
             noted = dict(self._noted)
-        found = {path: each for path, each in noted.items() if each is not None}
+        sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
         with suppress(OmniGraphError):
-            found.update(_asked(self._objects, [p for p, each in noted.items() if each is None]))
-        return found
+            sums.update(
+                _query_store(
+                    self._objects, [p for p, file_sum in noted.items() if file_sum is None]
+                )
+            )
+        return sums
 
     def record(self, *, now: bool = False) -> None:
         """Write down what was noted. No sync: a record that a power failure takes is no loss.
@@ -145,13 +149,15 @@ class Checksums:
         with self._lock:
             if not self._noted:
                 return
-            to_ask = sum(found is None for found in self._noted.values())
+            to_ask = sum(file_sum is None for file_sum in self._noted.values())
             if not now and 0 < to_ask < _TOGETHER:
                 return
             noted, self._noted = self._noted, {}
         try:
-            sums = {path: each for path, each in noted.items() if each is not None}
-            sums |= _asked(self._objects, [p for p, each in noted.items() if each is None])
+            sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
+            sums |= _query_store(
+                self._objects, [p for p, file_sum in noted.items() if file_sum is None]
+            )
             if sums:
                 _write(self._objects, sums)
         except OmniGraphError:
@@ -160,16 +166,16 @@ class Checksums:
                 self._noted = {**noted, **self._noted}
 
 
-def _asked(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
+def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
     """What a store says of files, and of all in a directory with a star; not of what is gone."""
     if not paths:
         return {}
     folders: dict[str, list[str]] = {}
-    found: dict[str, FileSum] = {}
+    sums: dict[str, FileSum] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name == "*":
-            found |= {inside: tag_sum(info) for inside, info in objects.files_below(folder)}
+            sums |= {inside: tag_sum(info) for inside, info in objects.files_below(folder)}
         else:
             folders.setdefault(folder, []).append(path)
     single: list[str] = []
@@ -179,12 +185,12 @@ def _asked(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
             continue
         wanted = set(inside)
         there = {p: info for p, info in objects.files_below(folder) if p in wanted}
-        found |= {path: tag_sum(info) for path, info in there.items()}
+        sums |= {path: tag_sum(info) for path, info in there.items()}
     infos = ThreadExecutor(_AT_ONCE).run(objects.head, single)
     for path, info in zip(single, infos, strict=True):
         if info is not None:
-            found[path] = tag_sum(info)
-    return found
+            sums[path] = tag_sum(info)
+    return sums
 
 
 def tag_sum(info: ObjectInfo) -> FileSum:
@@ -194,13 +200,17 @@ def tag_sum(info: ObjectInfo) -> FileSum:
 
 def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[FileSum]) -> bool:
     """Whether a file is one of what it may be. Reads it, if that can tell anything."""
-    told = [each for each in sums if each.size == info.size]
-    if not told:
+    candidates = [candidate for candidate in sums if candidate.size == info.size]
+    if not candidates:
         return False
-    tags = {each.digest.removeprefix(_E_TAG) for each in told if each.digest.startswith(_E_TAG)}
+    tags = {
+        candidate.digest.removeprefix(_E_TAG)
+        for candidate in candidates
+        if candidate.digest.startswith(_E_TAG)
+    }
     if not objects.root.is_local and tags and info.e_tag.strip('"') not in tags:
         return False
-    digests = {each.digest.removeprefix(_SHA256) for each in told} - tags
+    digests = {candidate.digest.removeprefix(_SHA256) for candidate in candidates} - tags
     plain = {tag for tag in tags if _PLAIN_MD5.fullmatch(tag)}
     if not digests and not plain:
         return True
@@ -225,24 +235,24 @@ class ChecksumRecords:
     damaged: list[str] = field(default_factory=list)
 
     def add(self, sums: Sums) -> None:
-        for path, each in sums.items():
-            known = self.sums.get(path, ())
-            if each not in known:
-                self.sums[path] = (*known, each)
+        for path, file_sum in sums.items():
+            existing = self.sums.get(path, ())
+            if file_sum not in existing:
+                self.sums[path] = (*existing, file_sum)
 
 
 def read_records(objects: ObjectStore) -> ChecksumRecords:
     """All records; one that goes meanwhile has been folded into another."""
-    found = ChecksumRecords()
+    records = ChecksumRecords()
     for name in objects.list(FOLDER):
         try:
-            found.add(_read(objects.read(f"{FOLDER}/{name}")))
-            found.names.append(name)
+            records.add(_read(objects.read(f"{FOLDER}/{name}")))
+            records.names.append(name)
         except StorageMissing:
             continue
         except (StorageCorrupt, ValueError, KeyError, TypeError, RecursionError):
-            found.damaged.append(name)
-    return found
+            records.damaged.append(name)
+    return records
 
 
 def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
@@ -254,31 +264,31 @@ def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
     """
     if not objects.list(FOLDER):
         return 0
-    found = read_records(objects)
-    if len(found.names) <= least and not found.damaged:
+    records = read_records(objects)
+    if len(records.names) <= least and not records.damaged:
         return 0
     # Listed after the records were read: a file that one of them names was there before it.
     there = {path for top in TABLES for path, _ in objects.files_below(top)}
-    kept = {path: sums for path, sums in found.sums.items() if path in there}
-    if len(found.names) > 1 or len(kept) < len(found.sums):
+    kept = {path: sums for path, sums in records.sums.items() if path in there}
+    if len(records.names) > 1 or len(kept) < len(records.sums):
         for sums in _layers(kept):
             _write(objects, sums)
-    elif not found.damaged:
+    elif not records.damaged:
         return 0
     else:
-        found.names.clear()
-    for name in (*found.names, *found.damaged):
+        records.names.clear()
+    for name in (*records.names, *records.damaged):
         objects.delete(f"{FOLDER}/{name}")
-    return len(found.names) + len(found.damaged)
+    return len(records.names) + len(records.damaged)
 
 
 def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileSum]]:
     """Records of one sum for each path, and not too many of them."""
     layer: dict[int, dict[str, FileSum]] = {}
     for path in sorted(sums):
-        for number, each in enumerate(sums[path]):
+        for number, file_sum in enumerate(sums[path]):
             into = layer.setdefault(number, {})
-            into[path] = each
+            into[path] = file_sum
             if len(into) >= _FILES_PER_RECORD:
                 yield layer.pop(number)
     yield from layer.values()
@@ -286,8 +296,8 @@ def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileS
 
 def _write(objects: ObjectStore, sums: Sums) -> None:
     files = {path: list(sums[path]) for path in sorted(sums)}
-    told = {"version": _VERSION, "sum": _sum_of_record(files), "files": files}
-    objects.write_bytes(f"{FOLDER}/{record_name()}", json.dumps(told).encode())
+    record = {"version": _VERSION, "sum": _sum_of_record(files), "files": files}
+    objects.write_bytes(f"{FOLDER}/{record_name()}", json.dumps(record).encode())
 
 
 def record_name() -> str:
@@ -306,9 +316,9 @@ def recorded_at(name: str) -> float | None:
 
 
 def _read(text: str) -> dict[str, FileSum]:
-    told = json.loads(text)
-    files = told["files"]
-    if told["version"] != _VERSION or told["sum"] != _sum_of_record(files):
+    record = json.loads(text)
+    files = record["files"]
+    if record["version"] != _VERSION or record["sum"] != _sum_of_record(files):
         raise ValueError("the record is not what was written")
     return sums_of_record(files)
 

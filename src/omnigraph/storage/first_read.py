@@ -87,7 +87,7 @@ class FirstReads:
             self._guards.clear()
             self._newest.clear()
 
-    def known(self, dataset: LanceDataset) -> VersionGuard | None:
+    def get(self, dataset: LanceDataset) -> VersionGuard | None:
         """What was found out about the version that a handle shows, if it was asked for before."""
         with self._lock:
             return self._guards.get(dataset)
@@ -95,19 +95,19 @@ class FirstReads:
     def guard(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> VersionGuard:
         """What is known of the version that a handle shows."""
         with self._lock:
-            known = self._guards.get(dataset)
-            if known is None:
-                known = VersionGuard(self, ref, int(dataset.version), version_path)
-                self._guards[dataset] = self._newest[ref.path] = known
-            return known
+            guard = self._guards.get(dataset)
+            if guard is None:
+                guard = VersionGuard(self, ref, int(dataset.version), version_path)
+                self._guards[dataset] = self._newest[ref.path] = guard
+            return guard
 
     def follow(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> None:
         """Take over what is known for a version that this process made, and has read back."""
         with self._lock:
             earlier = self._newest.get(ref.path)
             if earlier is not None and earlier.version < int(dataset.version):
-                known = VersionGuard(self, ref, int(dataset.version), version_path, earlier)
-                self._guards[dataset] = self._newest[ref.path] = known
+                guard = VersionGuard(self, ref, int(dataset.version), version_path, earlier)
+                self._guards[dataset] = self._newest[ref.path] = guard
 
     def check_version_file(self, ref: TableRef, version_path: str) -> None:
         """Compare the file of a version; ``StorageCorrupt`` when it is damaged."""
@@ -163,9 +163,9 @@ class FirstReads:
             with suppress(OSError):
                 stats[named.path] = os.stat(self.objects.root.path(named.path))
         new = {
-            path: each.st_mtime
-            for path, each in stats.items()
-            if _GOOD.get(self.objects.root.path(path)) != _identity(each)
+            path: stat.st_mtime
+            for path, stat in stats.items()
+            if _GOOD.get(self.objects.root.path(path)) != _identity(stat)
         }
         recorded = self._records.find(new) if new else {}
         damaged = []
@@ -226,8 +226,8 @@ def damaged_file(path: str) -> StorageCorrupt:
     )
 
 
-def _identity(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def _identity(stats: os.stat_result) -> tuple[int, int, int]:
+    return stats.st_size, stats.st_mtime_ns, stats.st_ino
 
 
 class VersionGuard:
@@ -267,7 +267,7 @@ class VersionGuard:
             self._reads.refuse_damaged(self._deletion_files(dataset))
             self._rows_checked = True
 
-    def avoids_index(self, dataset: LanceDataset, asked: object) -> bool:
+    def avoids_index(self, dataset: LanceDataset, condition: object) -> bool:
         """Whether columns that a condition names have to be read without their indexes.
 
         They are looked for in its text: what looks like a column and is none costs a look at an
@@ -276,7 +276,7 @@ class VersionGuard:
         unchecked = self._unchecked
         if unchecked == {} and not self._damaged:
             return False
-        text = str(asked)
+        text = str(condition)
         if unchecked is None or any(column in text for column in unchecked):
             with self._lock:
                 self._check([c for c in self._to_check(dataset) if c in text], dataset)
@@ -300,8 +300,7 @@ class VersionGuard:
                 return
             if names:
                 self._damaged = {**self._damaged, column: names}
-            left = {c: each for c, each in self._to_check(dataset).items() if c != column}
-            self._unchecked = left
+            self._unchecked = {c: e for c, e in self._to_check(dataset).items() if c != column}
 
     def _to_check(self, dataset: LanceDataset) -> Indexes:
         """The indexes that nobody has looked at yet."""
@@ -320,8 +319,12 @@ class VersionGuard:
         with lance_call("read", self._ref.path):
             if not dataset.stats.dataset_stats()["num_deleted_rows"]:
                 return []
-            parts = [fragment.metadata for fragment in dataset.get_fragments()]
-        marks = [(part.deletion_file, part.id) for part in parts if part.deletion_file]
+            fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        marks = [
+            (fragment.deletion_file, fragment.id)
+            for fragment in fragments
+            if fragment.deletion_file
+        ]
         is_elsewhere = any(mark.base_id is not None for mark, _ in marks)
         homes = self._homes() if is_elsewhere else {}
         return [
@@ -341,7 +344,7 @@ class VersionGuard:
             return True
         files = [FileInTable(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
         root = self._reads.objects.root
-        if any(not os.path.exists(root.path(each.path)) for each in files):
+        if any(not os.path.exists(root.path(file.path)) for file in files):
             return True
         return bool(self._reads.damaged(files))
 

@@ -60,36 +60,36 @@ def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
     try:
         with storage_call("read", top):
             return {file.name: check_new_file(top, file) for file in expand(top, files)}
-    except Damaged as found:
-        raise found.damage.error() from None
+    except Damaged as damaged:
+        raise damaged.damage.error() from None
 
 
 def check_staged_files(
-    datasets: Datasets, ref: TableRef, files: Iterable[NewFile], known: Sums
+    datasets: Datasets, ref: TableRef, files: Iterable[NewFile], checked: Sums
 ) -> None:
     """Put the files of a staged write on the disk, check them and note their sums.
 
-    ``known`` are the sums of files that another process has checked after it wrote them.
+    ``checked`` are the sums of files that another process has checked after it wrote them.
     """
     if not datasets.root.is_local:
-        datasets.checksums.note(ref.path, [file.name for file in files], known)
+        datasets.checksums.note(ref.path, [file.name for file in files], checked)
         return
     top = datasets.root.path(ref.path)
-    found = list(expand(top, files))
+    expanded = list(expand(top, files))
     sums: dict[str, FileSum] = {}
     try:
         with storage_call("write", ref.path):
-            for file in found:
-                sums[file.name] = _checked(top, file, known)
+            for file in expanded:
+                sums[file.name] = _checked(top, file, checked)
             if datasets.synced:
-                sync_tree((f"{top}/{file.name}" for file in found), top)
+                sync_tree((f"{top}/{file.name}" for file in expanded), top)
     except Damaged as damaged:
         raise damaged.damage.error() from None
     datasets.checksums.note(ref.path, sums, sums)
 
 
-def _checked(top: str, file: NewFile, known: Sums) -> FileSum:
-    before = known.get(file.name)
+def _checked(top: str, file: NewFile, checked: Sums) -> FileSum:
+    before = checked.get(file.name)
     if before is None:
         return check_new_file(top, file)
     path = f"{top}/{file.name}"
@@ -124,7 +124,7 @@ def check_version(
             sums |= _transaction_sum(datasets, ref, content)
     if datasets.synced and sync:
         with storage_call("sync", ref.path):
-            sync_tree((f"{top}/{each}" for each in sums), top)
+            sync_tree((f"{top}/{file}" for file in sums), top)
     datasets.checksums.note(ref.path, sums, sums)
     return content
 
@@ -201,8 +201,8 @@ def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: in
         try:
             check_version_file(datasets.root.path(datasets.version_path(ref, head)))
             return head
-        except Damaged as found:
-            if found.damage.unreadable_version:
+        except Damaged as damaged:
+            if damaged.damage.unreadable_version:
                 set_aside(datasets, ref, head)
             elif datasets.info(ref, head) is not None:
                 return head

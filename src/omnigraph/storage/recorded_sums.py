@@ -77,11 +77,11 @@ class RecordedSums:
         self._parsed.intersection_update(names)
 
     def _time_of(self, name: str) -> float:
-        known = recorded_at(name)
-        if known is None:
+        recorded = recorded_at(name)
+        if recorded is None:
             with suppress(OSError):
                 return os.stat(f"{self._folder}/{name}").st_mtime
-        return known or 0.0
+        return recorded or 0.0
 
     def _read(self, name: str, missing: dict[str, float]) -> None:
         """Take a record in: all of a small one, of a large one what is asked for."""

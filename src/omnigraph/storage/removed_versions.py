@@ -37,13 +37,13 @@ def to_ranges(versions: Iterable[int]) -> Ranges:
     >>> to_ranges([7, 1, 2, 3, 8])
     ((1, 3), (7, 8))
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for version in sorted(set(versions)):
-        if found and version == found[-1][1] + 1:
-            found[-1] = (found[-1][0], version)
+        if ranges and version == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], version)
         else:
-            found.append((version, version))
-    return tuple(found)
+            ranges.append((version, version))
+    return tuple(ranges)
 
 
 def from_ranges(ranges: Iterable[Iterable[int]]) -> Iterator[int]:
@@ -97,10 +97,10 @@ class RemovedVersions:
 
     def of(self, ref: TableRef, life: str | None) -> frozenset[int]:
         """The removed versions of a copy; those of an earlier fork of the same name are not."""
-        found = self.copies.get(ref.path)
-        if found is None or found.life != life:
+        removals = self.copies.get(ref.path)
+        if removals is None or removals.life != life:
             return frozenset()
-        return frozenset(from_ranges(found.versions))
+        return frozenset(from_ranges(removals.versions))
 
     def changed(
         self, ref: TableRef, life: str | None, added: Iterable[int], restored: Iterable[int] = ()
@@ -112,7 +112,7 @@ class RemovedVersions:
 
     def to_text(self) -> str:
         removed = {
-            path: {"life": copy.life, "versions": [list(each) for each in copy.versions]}
+            path: {"life": copy.life, "versions": [list(span) for span in copy.versions]}
             for path, copy in sorted(self.copies.items())
         }
         return json.dumps({"version": _VERSION, "sum": _digest(removed), "removed": removed})
@@ -127,7 +127,7 @@ class RemovedVersions:
                 raise ValueError("the record is not what was written")
             if not all(map(is_copy, removed)):
                 raise ValueError("the record names what is no table")
-            return cls({path: _copy(found) for path, found in removed.items()})
+            return cls({path: _copy(stored_copy) for path, stored_copy in removed.items()})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StorageCorrupt(
                 f"the record of removed versions in '{PATH}' is damaged",
@@ -160,7 +160,7 @@ def start_record(objects: ObjectStore) -> None:
 def adopt_record(objects: ObjectStore, removed: RemovedVersions) -> None:
     """Give a graph without a readable record one; of several that try, the first succeeds."""
     try:
-        found = objects.read_versioned(PATH)
+        stored = objects.read_versioned(PATH)
     except StorageMissing:
         objects.create(PATH, removed.to_text())
         return
@@ -169,9 +169,9 @@ def adopt_record(objects: ObjectStore, removed: RemovedVersions) -> None:
         objects.write(PATH, removed.to_text())
         return
     try:
-        RemovedVersions.from_text(found.text)
+        RemovedVersions.from_text(stored.text)
     except StorageCorrupt:
-        objects.replace(PATH, removed.to_text(), found.version)
+        objects.replace(PATH, removed.to_text(), stored.version)
 
 
 def record_removed(
@@ -206,11 +206,11 @@ def prune_record(objects: ObjectStore) -> None:
 def _update(objects: ObjectStore, change: Callable[[RemovedVersions], RemovedVersions]) -> None:
     for _ in range(_ATTEMPTS):
         try:
-            found = objects.read_versioned(PATH)
-            before = RemovedVersions.from_text(found.text)
+            stored = objects.read_versioned(PATH)
+            before = RemovedVersions.from_text(stored.text)
         except (StorageMissing, StorageCorrupt):
             return
         after = change(before)
-        if after == before or objects.replace(PATH, after.to_text(), found.version):
+        if after == before or objects.replace(PATH, after.to_text(), stored.version):
             return
     raise Conflict("others keep changing the record of removed versions", hint="repeat")

@@ -79,7 +79,7 @@ def plan_table(
     own = [s for name, segments in existing.items() if name in ours for s in segments]
     # Indexes of other programs cannot be rebuilt here.
     fixed = [s for name, segments in existing.items() if name not in ours for s in segments]
-    large = [s for s in own if sum(rows.get(n, 0) for n in s.parts) >= LARGE_SEGMENT]
+    large = [s for s in own if sum(rows.get(n, 0) for n in s.fragments) >= LARGE_SEGMENT]
     replaced: set[str] = set()
     while True:
         barriers = [*fixed, *(s for s in large if s.uuid not in replaced)]
@@ -116,7 +116,7 @@ def _groups(
     for fragment in fragments:
         if fragment.rows >= ROWS_PER_FRAGMENT and not _is_sparse(fragment):
             continue
-        side = frozenset(b.uuid for b in barriers if fragment.number in b.parts)
+        side = frozenset(b.uuid for b in barriers if fragment.number in b.fragments)
         same_side = bins.setdefault(side, [])
         # The last fragment that a sparse giant becomes: the others are full.
         rows = (fragment.rows - 1) % ROWS_PER_FRAGMENT + 1
@@ -150,20 +150,20 @@ def _index_plan(
     if rebuild is not None:
         return IndexPlan(spec, frozenset(rows.keys() - rewritten), tuple(segments), rebuild=rebuild)
     kept = [segment for segment in segments if not segment.is_misnamed]
-    covered = {number for segment in kept for number in segment.parts}
+    covered = {number for segment in kept for number in segment.fragments}
     lacking = (rows.keys() - covered) | rewritten
     if not lacking:
         return None
     while True:
         age = oldest(lacking)
         replaced = [
-            s for s in kept if s.version >= age or s.parts & rewritten or not s.parts & rows.keys()
+            s for s in kept if s.version >= age or s.fragments & rewritten or not s.fragments & rows.keys()
         ]
         if not replaced and len(kept) >= MAX_SEGMENTS:
             replaced = kept
         if not replaced:
             break
         kept = [segment for segment in kept if segment not in replaced]
-        lacking |= {n for segment in replaced for n in segment.parts & rows.keys()}
+        lacking |= {n for segment in replaced for n in segment.fragments & rows.keys()}
     dropped = tuple(segment for segment in segments if segment not in kept)
     return IndexPlan(spec, frozenset(lacking - rewritten), dropped)

@@ -97,7 +97,7 @@ def _uncovered(
     total = sum(fragment.rows for fragment in fragments)
     lacking: dict[str, int] = {}
     for name in (index.spec.name for index in plan.indexes if not index.is_new):
-        covered = {n for s in segments.get(name, ()) for n in s.parts}
+        covered = {n for s in segments.get(name, ()) for n in s.fragments}
         rows = sum(f.rows for f in fragments if f.number not in covered)
         if rows >= policy.uncovered_rows and rows > policy.uncovered_share * total:
             lacking[name] = rows

@@ -81,10 +81,10 @@ class Damaged(OmniGraphError):
 
 def _is_full(path: str) -> bool:
     try:
-        found = os.statvfs(os.path.dirname(path))
+        stats = os.statvfs(os.path.dirname(path))
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < _LEAST_FREE or found.f_files > 0 == found.f_favail
+    return stats.f_bavail * stats.f_frsize < _LEAST_FREE or stats.f_files > 0 == stats.f_favail
 
 
 def check_new_file(top: str, file: NewFile) -> FileSum:
@@ -149,11 +149,11 @@ def check_blob_files(top: str, files: Iterable[tuple[str, int]]) -> None:
     for name, size in files:
         path = f"{top}/{name}"
         try:
-            found = os.path.getsize(path)
+            actual = os.path.getsize(path)
         except FileNotFoundError:
             raise Damaged(Damage(path, "it is missing")) from None
-        if found < size:
-            raise Damaged(Damage(path, f"{found} of {size} bytes"))
+        if actual < size:
+            raise Damaged(Damage(path, f"{actual} of {size} bytes"))
 
 
 # -- forms of files -------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class ThreadQueue:
         self._queues: dict[str, deque[threading.Lock]] = {}
 
     @contextmanager
-    def turn(self, name: str, deadline: float) -> Iterator[None]:
+    def wait(self, name: str, deadline: float) -> Iterator[None]:
         mine = threading.Lock()
         with self._guard:
             queue = self._queues.setdefault(name, deque())
@@ -140,7 +140,7 @@ class LocalLeases:
 
     def __init__(self, root: Root) -> None:
         self._top = root.uri
-        self._turns = ThreadQueue()
+        self._threads = ThreadQueue()
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[LeaseGuard]:
@@ -148,9 +148,9 @@ class LocalLeases:
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
             for name in sorted(set(names)):
-                stack.enter_context(self._turns.turn(name, deadline))
+                stack.enter_context(self._threads.wait(name, deadline))
                 stack.enter_context(self._file(name, deadline))
-            yield _HELD
+            yield _LOCAL_GUARD
 
     def is_free(self, name: str) -> bool:
         """See ``Leases``."""
@@ -174,9 +174,9 @@ class LocalLeases:
         is_patient = time.monotonic() < deadline
         with storage_call("lease", path):
             folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
-            for each in (path, folder):
+            for checked in (path, folder):
                 # Files in the directory of a queue are removed when nobody has locked them.
-                refuse_links(self._top, each.removeprefix(f"{self._top}/"))
+                refuse_links(self._top, checked.removeprefix(f"{self._top}/"))
             queue = LeaseQueue(folder)
             if not is_patient or queue.is_empty():
                 descriptor = _try_lock(path)
@@ -195,14 +195,14 @@ class LocalLeases:
                     time.sleep(min(jittered(ticket.pause), left))
 
 
-class _LocalHeld:
+class _LocalLeaseGuard:
     """Locks of the operating system are lost with the process only."""
 
     def check(self) -> None:
         return None
 
 
-_HELD = _LocalHeld()
+_LOCAL_GUARD = _LocalLeaseGuard()
 
 
 def _try_lock(path: str) -> int | None:

@@ -69,7 +69,7 @@ class _Record:
     """When its holder wrote it, by the store's clock; none when nobody wrote it since."""
 
     def text(self) -> str:
-        told: dict[str, Any] = {
+        payload: dict[str, Any] = {
             "owner": self.owner,
             "token": self.token,
             "name": self.name,
@@ -77,10 +77,10 @@ class _Record:
             "beat": self.beat,
         }
         if self.waiters:
-            told["waiters"] = list(self.waiters)
+            payload["waiters"] = list(self.waiters)
         if self.renewed is not None:
-            told["renewed"] = self.renewed
-        return json.dumps(told)
+            payload["renewed"] = self.renewed
+        return json.dumps(payload)
 
     def is_same_write(self, other: _Record) -> bool:
         """Whether the holder wrote both at once; who waits may have been entered since."""
@@ -107,7 +107,7 @@ class S3Leases:
     def __init__(self, objects: ObjectStore, ttl: float = TTL_SECONDS) -> None:
         self._objects = objects
         self._ttl = ttl
-        self._turns = ThreadQueue()
+        self._threads = ThreadQueue()
         self._demand = _Demand()
 
     @contextmanager
@@ -115,14 +115,14 @@ class S3Leases:
         """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
-            held = stack.enter_context(_renewed(self._ttl))
+            guard = stack.enter_context(_renewed(self._ttl))
             for name in sorted(set(names)):
-                stack.enter_context(self._turns.turn(name, deadline))
+                stack.enter_context(self._threads.wait(name, deadline))
                 lease = _Lease(self._objects, name, self._ttl, self._demand)
                 stack.callback(lease.release)
                 lease.take(deadline)
-                held.add(lease)
-            yield held
+                guard.add(lease)
+            yield guard
 
     def is_free(self, name: str) -> bool:
         """See ``Leases``."""
@@ -179,16 +179,16 @@ class S3LeaseGuard:
 
 @contextmanager
 def _renewed(ttl: float) -> Iterator[S3LeaseGuard]:
-    held = S3LeaseGuard()
+    guard = S3LeaseGuard()
     done = threading.Event()
 
     def renew() -> None:
         while not done.wait(ttl / 3):
-            held.renew()
+            guard.renew()
 
     threading.Thread(target=renew, name="lease-renewal", daemon=True).start()
     try:
-        yield held
+        yield guard
     finally:
         done.set()
 
@@ -205,9 +205,9 @@ class _Lease:
         self._waiters: tuple[str, ...] = ()
         self._is_queued = False
         self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
-        self._watch = _LeaseObserver(objects, name, ttl)
-        self._held = False
-        self._is_settled = True
+        self._observer = _LeaseObserver(objects, name, ttl)
+        self._is_taken = False
+        self._is_answered = True
         self._renewed = 0.0
 
     @property
@@ -221,21 +221,21 @@ class _Lease:
         pause = _PAUSE_SECONDS
         is_patient = time.monotonic() < deadline
         passed = 0
-        self._held = self._put(None)
-        while not self._held:
-            seen = self._watch.look()
+        self._is_taken = self._put(None)
+        while not self._is_taken:
+            seen = self._observer.look()
             self._note_waiters(seen)
             if seen is not None and self._is_mine(seen):
-                self._held = self._put(seen)
-            elif seen is None or self._watch.is_stale(seen):
+                self._is_taken = self._put(seen)
+            elif seen is None or self._observer.is_stale(seen):
                 # Those who came before may take it first, each in one round.
                 if not is_patient or passed >= self._ahead():
-                    self._held = self._put(seen)
+                    self._is_taken = self._put(seen)
                 passed += 1
             elif is_patient:
                 passed = 0
                 self._enter(seen)
-            if self._held:
+            if self._is_taken:
                 return
             left = deadline - time.monotonic()
             if left <= 0.0:
@@ -269,10 +269,12 @@ class _Lease:
     def _leave(self) -> None:
         """Take our name out again."""
         for _ in range(_ATTEMPTS):
-            seen = self._watch.look()
+            seen = self._observer.look()
             if seen is None or self._record.owner not in seen.record.waiters:
                 return
-            waiters = tuple(each for each in seen.record.waiters if each != self._record.owner)
+            waiters = tuple(
+                waiter for waiter in seen.record.waiters if waiter != self._record.owner
+            )
             record = replace(seen.record, waiters=waiters, renewed=seen.renewed)
             if self._objects.replace(self._path, record.text(), seen.version):
                 return
@@ -284,7 +286,7 @@ class _Lease:
             return self._written(record, lambda text: self._objects.create(self._path, text))
         if self._is_mine(seen):
             return self._beat(seen)
-        waiters = tuple(each for each in seen.record.waiters if each != self._record.owner)
+        waiters = tuple(waiter for waiter in seen.record.waiters if waiter != self._record.owner)
         record = replace(self._record, token=seen.record.token + 1, waiters=waiters)
         return self._replaced(seen, record)
 
@@ -301,17 +303,17 @@ class _Lease:
         """Write a record; when the answer says no or is lost, the object itself says who won."""
         # Taken before the request: the store's time of the object can only be later.
         started = time.monotonic()
-        self._is_settled = False
-        won = known = False
+        self._is_answered = False
+        won = answered = False
         with suppress(StorageUnknown):
             won = put(record.text())
-            known = True
+            answered = True
         if not won:
-            seen = self._watch.look()
+            seen = self._observer.look()
             won = seen is not None and seen.record.is_same_write(record)
         if won:
             self._record, self._renewed = record, started
-        self._is_settled = won or known
+        self._is_answered = won or answered
         return won
 
     def _is_mine(self, seen: _LeaseState) -> bool:
@@ -322,14 +324,14 @@ class _Lease:
     def renew(self) -> None:
         """Make the lease young again, if it is still ours."""
         for _ in range(_ATTEMPTS):
-            seen = self._watch.look()
+            seen = self._observer.look()
             self._note_waiters(seen)
-            if not self._held or seen is None or not self._is_mine(seen) or self._beat(seen):
+            if not self._is_taken or seen is None or not self._is_mine(seen) or self._beat(seen):
                 return
 
     def check(self) -> None:
         """Raise ``Conflict`` unless the lease is ours and was renewed in time."""
-        seen = self._watch.look()
+        seen = self._observer.look()
         self._note_waiters(seen)
         if seen is None or not self._is_mine(seen) or self._age() > self._ttl:
             raise Conflict(
@@ -340,16 +342,16 @@ class _Lease:
 
     def release(self) -> None:
         """Give the lease back if it is still ours. What fails here ends by expiry instead."""
-        was_held, self._held = self._held, False
+        was_taken, self._is_taken = self._is_taken, False
         try:
-            if self._is_queued and not was_held:
+            if self._is_queued and not was_taken:
                 self._leave()
-            if was_held and self._demand.expects(self.name) and self._hand_over():
+            if was_taken and self._demand.expects(self.name) and self._hand_over():
                 return
-            if was_held and self._age() < self._ttl / 3:
+            if was_taken and self._age() < self._ttl / 3:
                 # Too young to be taken by anybody before this request arrives.
                 self._objects.delete(self._path)
-            elif was_held or self._is_queued or not self._is_settled:
+            elif was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
         except OmniGraphError as error:
             _LOG.warning("the lease '%s' stays until it expires: %s", self.name, error)
@@ -361,7 +363,7 @@ class _Lease:
         the object says that it may be deleted.
         """
         for _ in range(_ATTEMPTS):
-            seen = self._watch.look()
+            seen = self._observer.look()
             if seen is None or not self._is_mine(seen):
                 return True
             if not seen.record.waiters:
@@ -378,7 +380,7 @@ class _Lease:
             )
             if self._objects.replace(self._path, record.text(), seen.version):
                 return True
-        seen = self._watch.look()
+        seen = self._observer.look()
         return seen is None or not self._is_mine(seen)
 
     def _release_old(self) -> None:
@@ -387,7 +389,7 @@ class _Lease:
         S3 cannot delete on a condition, so the object is made young first: then nobody takes it
         between the look at it and its end.
         """
-        seen = self._watch.look()
+        seen = self._observer.look()
         if seen is None or not self._is_mine(seen):
             return
         if self._beat(seen) and not self._hand_over():
@@ -405,17 +407,17 @@ class _LeaseObserver:
         self._name = name
         self._path = lease_path(name)
         self._ttl = ttl
-        self._known: tuple[str, int, int] | None = None
+        self._last_renewal: tuple[str, int, int] | None = None
         self._look_again = 0.0
 
     def look(self) -> _LeaseState | None:
         """The object as it is now, ``None`` when there is none."""
         try:
-            found = self._objects.read_stamped(self._path)
+            stored = self._objects.read_stamped(self._path)
         except StorageMissing:
             return None
-        record = _parse(found.text, self._name, self._ttl)
-        return _LeaseState(record, found.version, found.modified.timestamp())
+        record = _parse(stored.text, self._name, self._ttl)
+        return _LeaseState(record, stored.version, stored.modified.timestamp())
 
     def is_free(self) -> bool:
         """Whether the lease can be taken now."""
@@ -429,29 +431,29 @@ class _LeaseObserver:
         could have expired.
         """
         renewal = (seen.record.owner, seen.record.token, seen.record.beat)
-        if renewal == self._known and time.monotonic() < self._look_again:
+        if renewal == self._last_renewal and time.monotonic() < self._look_again:
             return False
         life = seen.record.ttl + _CLOCK_STEP_SECONDS
         age = self._store_time() - seen.renewed
         if age >= life:
             return True
-        self._known = renewal
+        self._last_renewal = renewal
         self._look_again = time.monotonic() + min(life - age, life)
         return False
 
     def _store_time(self) -> float:
         """What time it is for the store: the time that it gives to a new object."""
         path = f"{LEASE_FOLDER}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
-        found = None
+        probe = None
         try:
             with suppress(StorageUnknown):
                 self._objects.write(path, "")
-                found = self._objects.head(path)
+                probe = self._objects.head(path)
         finally:
             with suppress(StorageError):
                 self._objects.delete(path)
         # Not knowing the time, nothing is called too old.
-        return float("-inf") if found is None else found.modified.timestamp()
+        return float("-inf") if probe is None else probe.modified.timestamp()
 
 
 def _parse(text: str, name: str, ttl: float) -> _Record:

@@ -107,8 +107,8 @@ def _in_one_row(array: pa.Array) -> pa.Array:
 
 def _checksum(arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> int:
     """Over everything: names, kinds, lengths, bytes, and what is said about them."""
-    said = {key: value for key, value in about.items() if key != "checksum"}
-    total = zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    metadata = {key: value for key, value in about.items() if key != "checksum"}
+    total = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, array in arrays.items():
         total = zlib.crc32(f"{name} {array.type} {len(array)}".encode(), total)
         for piece in _bytes_of(array):

@@ -75,16 +75,16 @@ def translate(
     return StorageError(text)
 
 
-def no_space_or_right(said: str, text: str) -> StorageError | None:
+def no_space_or_right(message: str, text: str) -> StorageError | None:
     """What a library's own words say about the disk, when they say that for sure."""
-    found = _OS_ERROR.search(said)
-    return None if found is None else _surely(int(found.group(1)), text)
+    match = _OS_ERROR.search(message)
+    return None if match is None else _surely(int(match.group(1)), text)
 
 
-def failed_look(said: str, text: str) -> StorageError | None:
+def failed_look(message: str, text: str) -> StorageError | None:
     """What a library's own words say about a read that the system refused, if it did."""
-    found = _OS_ERROR.search(said)
-    return None if found is None else _of_system(int(found.group(1)), text)
+    match = _OS_ERROR.search(message)
+    return None if match is None else _of_system(int(match.group(1)), text)
 
 
 def denied(text: str) -> StorageDenied:
@@ -98,9 +98,9 @@ def _surely(code: int | None, text: str) -> StorageError | None:
 
 
 def _system(error: OSError, text: str, writes: bool) -> StorageError:
-    settled = _surely(error.errno, text)
-    if settled is not None:
-        return settled
+    definite = _surely(error.errno, text)
+    if definite is not None:
+        return definite
     if error.errno is None:
         return _remote(text, writes)
     name = errno.errorcode.get(error.errno, str(error.errno))

@@ -76,10 +76,10 @@ def walk(
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
-                found = list(entries)
+                children = list(entries)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        for entry in found:
+        for entry in children:
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
             elif entry.is_file(follow_symlinks=False):

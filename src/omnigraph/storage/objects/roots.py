@@ -45,7 +45,7 @@ class Root:
         """Whether there is surely nothing here: a local directory that does not exist."""
         return self.is_local and not os.path.isdir(self.uri)
 
-    def path(self, *parts: str) -> str:
+    def path(self, *segments: str) -> str:
         """The address of something under the root, as Lance and people read it.
 
         ``StorageCorrupt`` for a path that could lead out of the root: such a path comes from a
@@ -54,9 +54,9 @@ class Root:
         >>> parse_root("/data/g.omni/").path("nodes", "40d7")
         '/data/g.omni/nodes/40d7'
         """
-        for part in parts:
-            refuse_unsafe(part)
-        return "/".join((self.uri, *parts))
+        for segment in segments:
+            refuse_unsafe(segment)
+        return "/".join((self.uri, *segments))
 
     def object_path(self, path: str) -> str:
         """Something under the root as object stores name it: no scheme, no slash in front.
@@ -68,7 +68,7 @@ class Root:
         """
         refuse_unsafe(path)
         top = self.uri if self.is_local else self.prefix
-        return "/".join(part for part in (top.strip("/"), path) if part)
+        return "/".join(segment for segment in (top.strip("/"), path) if segment)
 
     def spelled_as_address(self, path: str) -> str:
         """Something under a local root as object stores spell it, some letters as numbers.
@@ -94,11 +94,11 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
     if address.startswith((_S3, _FILE)):
         _refuse_cut(address)
     if address.startswith(_S3):
-        parts = urlsplit(address)
-        if not parts.netloc:
+        url = urlsplit(address)
+        if not url.netloc:
             raise InputError(f"'{address}' names no bucket", hint="write s3://bucket/prefix")
-        prefix = parts.path.strip("/")
-        return Root(f"{_S3}{parts.netloc}" + (f"/{prefix}" if prefix else ""), given)
+        prefix = url.path.strip("/")
+        return Root(f"{_S3}{url.netloc}" + (f"/{prefix}" if prefix else ""), given)
     if address.startswith(_FILE):
         address = unquote(urlsplit(address).path)
     elif "://" in address:
@@ -117,13 +117,13 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
 
 def _refuse_cut(address: str) -> None:
     """An address of which a part would count for nothing means another place than it says."""
-    parts = urlsplit(address)
+    url = urlsplit(address)
     if "?" in address or "#" in address:
         raise InputError(
             f"'{address}' holds a '?' or '#', which no address of a graph can",
             hint="write '#' as %23 in file://, or pass a plain path",
         )
-    if address.startswith(_FILE) and (parts.netloc not in ("", "localhost") or not parts.path):
+    if address.startswith(_FILE) and (url.netloc not in ("", "localhost") or not url.path):
         raise InputError(
             f"'{address}' is no path on this machine",
             hint="write file:/// with three slashes and the whole path",

@@ -75,12 +75,12 @@ def stage_alter(
         wrong = _misnamed_indexes(dataset, after)
         if wrong:
             operations.append(LanceOperation.CreateIndex([], wrong))
-    known = {file.path for fragment in kept for file in fragment.files}
+    existing_files = {file.path for fragment in kept for file in fragment.files}
     files = [
         NewFile(f"data/{file.path}", file.file_size_bytes)
         for fragment in written
         for file in fragment.files
-        if file.path not in known
+        if file.path not in existing_files
     ]
     steps = [
         staged_table(table, TableChange.ALTER, Transaction(table.version + number, operation))
@@ -152,7 +152,7 @@ def _written(
         column.name: column.shifted(above)
         for column in columns_of(LanceSchema.from_pyarrow(schema))
     }
-    parts = []
+    rewritten = []
     for fragment in fragments:
         rows = pa.RecordBatchReader.from_batches(schema, _computed(fragment, schema, wanted))
         written = LanceFragment.create(
@@ -162,9 +162,11 @@ def _written(
             data_storage_version=dataset.data_storage_version,
             storage_options=store.storage_options,
         )
-        known = fragment.metadata
-        parts.append(replace(known, files=[*known.files, *_numbered(written.files, above)]))
-    return parts, made
+        metadata = fragment.metadata
+        rewritten.append(
+            replace(metadata, files=[*metadata.files, *_numbered(written.files, above)])
+        )
+    return rewritten, made
 
 
 def _numbered(files: Sequence[DataFile], above: int) -> list[DataFile]:
@@ -230,18 +232,18 @@ def _arranged(
     columns: Sequence[ColumnPlan],
     computed: dict[str, ColumnProto],
 ) -> list[ColumnProto]:
-    known = {column.name: column for column in before}
+    existing = {column.name: column for column in before}
     # Above every number that any file uses, or a new column would show what a dropped one held.
     last = max([dataset.max_field_id, *(column.last_id for column in computed.values())])
     arranged = []
     for column in columns:
         field = stored_schema(pa.schema([column.field])).field(0)
         if field.name in computed:
-            found = computed[field.name]
+            proto = computed[field.name]
         elif column.source is None or column.compute is not None:
-            found = new_column(field, last + 1)
-            last = found.last_id
+            proto = new_column(field, last + 1)
+            last = proto.last_id
         else:
-            found = known[column.source]
-        arranged.append(found.altered(field.name, field.nullable))
+            proto = existing[column.source]
+        arranged.append(proto.altered(field.name, field.nullable))
     return arranged

@@ -61,9 +61,9 @@ def versions_of(datasets: Datasets, ref: TableRef) -> list[VersionStamp]:
     """Every version of one copy of a table, oldest first."""
     dataset = datasets.open(ref)
     with lance_call("list the versions of", ref.path):
-        found: Any = dataset.versions()
+        listed: Any = dataset.versions()
     # Lance gives moments without a zone, in that of this machine.
-    stamps = [VersionStamp(int(v["version"]), v["timestamp"].astimezone(UTC)) for v in found]
+    stamps = [VersionStamp(int(v["version"]), v["timestamp"].astimezone(UTC)) for v in listed]
     return sorted(stamps, key=lambda stamp: stamp.version)
 
 
@@ -71,9 +71,11 @@ def freed_by(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Free
     """What Lance would remove with these versions."""
     if not versions:
         return Freed(0, 0, {})
-    told = _explained(datasets, ref, versions)
-    unverified = {f.path: int(f.size_bytes) for f in told.candidate_files if f.unverified}
-    return Freed(int(told.stats.old_versions), int(told.stats.bytes_removed), unverified)
+    explanation = _explained(datasets, ref, versions)
+    unverified = {f.path: int(f.size_bytes) for f in explanation.candidate_files if f.unverified}
+    return Freed(
+        int(explanation.stats.old_versions), int(explanation.stats.bytes_removed), unverified
+    )
 
 
 def _explained(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Any:
@@ -140,12 +142,12 @@ def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
 def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
     """Those of some files that no version of a table names, on no branch."""
     named = referenced_names(datasets, location)
-    found = []
+    unreferenced = []
     for path in paths:
         _, inside = split_file(path.removeprefix(f"{location}/")) or ("", "")
         if inside and name_in_versions(inside.split("/")) not in named:
-            found.append(path)
-    return found
+            unreferenced.append(path)
+    return unreferenced
 
 
 def is_empty(datasets: Datasets, ref: TableRef) -> bool:
@@ -159,6 +161,6 @@ def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, 
     """The files of all forks of a table, whether they have a reference or not, with whose."""
     top = f"{location}/tree"
     for path, info in objects.files_below(top):
-        found = split_file(path.removeprefix(f"{top}/"))
-        if found is not None and found[0]:
-            yield found[0], path, info
+        split = split_file(path.removeprefix(f"{top}/"))
+        if split is not None and split[0]:
+            yield split[0], path, info

@@ -34,10 +34,10 @@ class Unfilled:
 
     def condition(self) -> str:
         """As Lance takes it: its structured conditions know neither vectors nor versions."""
-        parts = [f"{_quoted(column)} IS NULL" for column in self.columns]
+        terms = [f"{_quoted(column)} IS NULL" for column in self.columns]
         if self.until is not None:
-            parts.append(f"{_UPDATED} <= {self.until:d}")
-        return " OR ".join(parts)
+            terms.append(f"{_UPDATED} <= {self.until:d}")
+        return " OR ".join(terms)
 
 
 def unfilled_rows(
@@ -103,25 +103,25 @@ def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> 
     ``values`` says how many are new, as far as the caller counts.
     """
     with lance_call("stage an update of", table.ref.path):
-        found = table.dataset.get_fragment(fragment)
-        if found is None:
+        target = table.dataset.get_fragment(fragment)
+        if target is None:
             raise InternalError(f"'{table.ref.path}' has no fragment {fragment}")
-        metadata, fields, offsets = found.update_columns(rows, ADDRESS, with_offsets=True)
+        metadata, fields, offsets = target.update_columns(rows, ADDRESS, with_offsets=True)
     text = json.dumps(metadata.to_json())
     return ColumnUpdate(rows.num_rows, values, text, fragment, tuple(fields), bytes(offsets))
 
 
 def stage_columns(table: Table, updates: Iterable[ColumnUpdate]) -> StagedTable | None:
     """Make one staged write of what was written for different fragments of a version."""
-    found = sorted(updates, key=lambda each: each.number)
-    if not found:
+    ordered = sorted(updates, key=lambda update: update.number)
+    if not ordered:
         return None
     operation = LanceOperation.Update(
-        updated_fragments=[FragmentMetadata.from_json(each.fragment) for each in found],
-        fields_modified=sorted({field for each in found for field in each.fields}),
+        updated_fragments=[FragmentMetadata.from_json(update.fragment) for update in ordered],
+        fields_modified=sorted({field for update in ordered for field in update.fields}),
         update_mode="rewrite_columns",
-        updated_fragment_offsets={each.number: each.offsets for each in found},
+        updated_fragment_offsets={update.number: update.offsets for update in ordered},
     )
     transaction = Transaction(table.version, operation)
-    rows = sum(each.rows for each in found)
+    rows = sum(update.rows for update in ordered)
     return staged_table(table, TableChange.UPDATE, transaction, updated=rows)

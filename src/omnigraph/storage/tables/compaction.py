@@ -46,7 +46,7 @@ class FragmentState:
 def fragment_states(table: Table) -> tuple[FragmentState, ...]:
     """The parts of a version in the order of a scan."""
     with lance_call("read", table.ref.path):
-        known = [fragment.metadata for fragment in table.dataset.get_fragments()]
+        fragments = [fragment.metadata for fragment in table.dataset.get_fragments()]
     return tuple(
         FragmentState(
             info.number,
@@ -55,7 +55,7 @@ def fragment_states(table: Table) -> tuple[FragmentState, ...]:
             int(metadata.num_deletions),
             sum(file.file_size_bytes or 0 for file in metadata.files),
         )
-        for info, metadata in zip(table.fragments(), known, strict=True)
+        for info, metadata in zip(table.fragments(), fragments, strict=True)
     )
 
 
@@ -66,9 +66,9 @@ def fragment_states(table: Table) -> tuple[FragmentState, ...]:
 class CompactionSplit:
     """Parts of one version that become one, or a few when they have many rows."""
 
-    place: TableLocator
+    locator: TableLocator
     file_version: str
-    parts: tuple[str, ...]
+    fragments: tuple[str, ...]
     """As Lance describes them, as JSON."""
 
 
@@ -83,36 +83,39 @@ class CompactionResult:
     """What the new files are, if whoever wrote them has them on a disk."""
 
 
-def compaction_split(table: Table, place: TableLocator, parts: Sequence[int]) -> CompactionSplit:
+def compaction_split(
+    table: Table, locator: TableLocator, numbers: Sequence[int]
+) -> CompactionSplit:
     """Some parts of a table as a share for any process."""
     with lance_call("read", table.ref.path):
         dataset = table.dataset
         form = str(dataset.data_storage_version)
-        found = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
-        texts = tuple(json.dumps(found[number].to_json()) for number in parts)
-    return CompactionSplit(place, form, texts)
+        fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
+        texts = tuple(json.dumps(fragments[number].to_json()) for number in numbers)
+    return CompactionSplit(locator, form, texts)
 
 
-def compact(share: CompactionSplit) -> CompactionResult:
+def compact(split: CompactionSplit) -> CompactionResult:
     """Write the rows of some parts again; for any process."""
-    place = share.place
-    options = None if place.options is None else dict(place.options)
+    locator = split.locator
     task: dict[str, Any] = {
-        "task": {"fragments": [json.loads(part) for part in share.parts]},
-        "read_version": place.version,
-        "options": _options(share.file_version),
+        "task": {"fragments": [json.loads(fragment) for fragment in split.fragments]},
+        "read_version": locator.version,
+        "options": _options(split.file_version),
     }
-    with lance_call("compact", place.path):
-        dataset = lance.dataset(place.uri, version=place.version, storage_options=options)
+    with lance_call("compact", locator.path):
+        dataset = lance.dataset(
+            locator.uri, version=locator.version, storage_options=locator.options
+        )
         rows = batch_rows(dataset.schema)
         if rows is not None:
             task["options"] |= {"batch_size": rows}
         done: Any = _task(json.dumps(task)).execute(dataset)
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
-    if not parse_root(place.uri, place.options).is_local:
-        return CompactionResult(share.parts, new)
+    if not parse_root(locator.uri, locator.options).is_local:
+        return CompactionResult(split.fragments, new)
     files = new_files(LanceOperation.Append(_read(new)))
-    return CompactionResult(share.parts, new, tuple(checked_sums(place.uri, files).items()))
+    return CompactionResult(split.fragments, new, tuple(checked_sums(locator.uri, files).items()))
 
 
 def _task(text: str) -> CompactionTask:
@@ -136,8 +139,8 @@ def _options(file_version: str) -> dict[str, object]:
 
 def discard_compaction(datasets: Datasets, ref: TableRef, done: Iterable[CompactionResult]) -> None:
     """Remove rows that will never be committed."""
-    for each in done:
-        for text in each.new:
+    for result in done:
+        for text in result.new:
             for file in json.loads(text)["files"]:
                 path = f"{ref.path}/data/{file['path']}"
                 datasets.objects.delete(path)
@@ -175,7 +178,7 @@ def stage_before_indexes(
     if compacted:
         groups = [LanceOperation.RewriteGroup(_read(c.old), _read(c.new)) for c in compacted]
         steps.append((TableChange.COMPACT, LanceOperation.Rewrite(groups, [])))
-    sums = {name: each for done in compacted for name, each in done.sums}
+    sums = {name: file_sum for done in compacted for name, file_sum in done.sums}
     return tuple(
         replace(_staged(table, change, operation, number), sums=sums)
         for number, (change, operation) in enumerate(steps)
@@ -186,7 +189,7 @@ def stage_segments(
     table: Table, after: int, built: Sequence[BuiltIndex], dropped: Sequence[Segment]
 ) -> StagedTable:
     """Indexes that were built on what ``after`` steps make of a table, as the next step."""
-    new = [each.at(table.version + after) for each in built]
+    new = [index.at(table.version + after) for index in built]
     operation = LanceOperation.CreateIndex(new, [segment.index for segment in dropped])
     return _staged(table, TableChange.INDEX, operation, after)
 

@@ -77,9 +77,9 @@ class Datasets:
         # Up to which version and part this process knows its ledgers to be on the disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
         self._session = _session()
-        self._home = GraphAddresses(self.root)
+        self._addresses = GraphAddresses(self.root)
         # From which version on a branch is known to name this place, not one it came from.
-        self._home_from: dict[str, int] = {}
+        self._localized_from: dict[str, int] = {}
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
         self.first_reads = FirstReads(objects, self.checksums)
@@ -125,7 +125,7 @@ class Datasets:
         number = int(opened.version)
         if version not in (None, number):
             raise self._damaged_version(ref, version)
-        if all(self._home.localize(each, ref.location) == each for each in named):
+        if all(self._addresses.localize(address, ref.location) == address for address in named):
             return opened
         return self._brought_home(ref, number)
 
@@ -168,16 +168,16 @@ class Datasets:
 
         Only branches name places. Looked up once for each: versions that follow name the same.
         """
-        if ref.branch is None or version >= self._home_from.get(ref.path, version + 1):
+        if ref.branch is None or version >= self._localized_from.get(ref.path, version + 1):
             return True
         path = self.version_path(ref, version)
         try:
             named = base_addresses(self.objects.read_bytes(path), path)
         except StorageMissing:
             return True
-        if any(self._home.localize(each, ref.location) != each for each in named):
+        if any(self._addresses.localize(address, ref.location) != address for address in named):
             return False
-        self._home_from[ref.path] = version
+        self._localized_from[ref.path] = version
         return True
 
     def _brought_home(self, ref: TableRef, version: int) -> LanceDataset:
@@ -189,7 +189,7 @@ class Datasets:
         raw = replace_addresses(
             self.objects.read_bytes(path),
             path,
-            lambda each: self._home.localize(each, ref.location),
+            lambda address: self._addresses.localize(address, ref.location),
         )
         return manifest_message(raw, path)
 
@@ -207,25 +207,25 @@ class Datasets:
 
     def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
         """Which files of the version of a handle were looked at."""
-        known = self.first_reads.known(dataset)
-        if known is not None:
-            return known
+        guard = self.first_reads.get(dataset)
+        if guard is not None:
+            return guard
         path = self.version_path(ref, int(dataset.version))
         return self.first_reads.guard(ref, dataset, path)
 
     def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
         """A handle of the same version that knows no indexes; for reading and staging only."""
         with self._lock:
-            known = self._unindexed.get(dataset)
-            if known is None:
+            handle = self._unindexed.get(dataset)
+            if handle is None:
                 if self._unindexed_session is None:
                     self._unindexed_session = _session()
                 version = int(dataset.version)
                 whole = self._home_message(ref, version)
                 content = without_indexes(whole, self.version_path(ref, version))
-                known = self._from_message(ref, version, content, self._unindexed_session)
-                self._unindexed[dataset] = known
-            return known
+                handle = self._from_message(ref, version, content, self._unindexed_session)
+                self._unindexed[dataset] = handle
+            return handle
 
     def shared(
         self,
@@ -270,7 +270,7 @@ class Datasets:
     def start_over(self) -> None:
         """Forget also what Lance keeps: version files have other bytes than before."""
         self._session = _session()
-        self._home_from.clear()
+        self._localized_from.clear()
         self._unindexed_session = None
         self._unindexed.clear()
         self.first_reads.forget()
@@ -291,16 +291,16 @@ class Datasets:
     def info(self, ref: TableRef, version: int) -> VersionInfo | None:
         """What the file of a version is and where, or ``None`` when there is no such version."""
         path = self.version_path(ref, version)
-        found = self.objects.head(path)
-        if found is None:
+        head = self.objects.head(path)
+        if head is None:
             return None
-        return VersionInfo(version, self.root.object_path(path), found.size, found.e_tag)
+        return VersionInfo(version, self.root.object_path(path), head.size, head.e_tag)
 
-    def newest(self, ref: TableRef, known: int) -> int:
+    def newest(self, ref: TableRef, version: int) -> int:
         """The newest version, walking up from one that exists."""
-        while self.objects.head(self.version_path(ref, known + 1)) is not None:
-            known += 1
-        return known
+        while self.objects.head(self.version_path(ref, version + 1)) is not None:
+            version += 1
+        return version
 
     def listed_versions(self, ref: TableRef) -> list[int]:
         """Every version that has a file, oldest first; whether it can be read is not looked at."""
@@ -314,7 +314,7 @@ class Datasets:
         return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
 
     @contextmanager
-    def known_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
+    def definite_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
         """For a call that makes a version: on local disk it is known when that did not happen."""
         try:
             yield

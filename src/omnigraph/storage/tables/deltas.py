@@ -57,8 +57,8 @@ def deleted_since(table: Table, version: int) -> np.ndarray:
     """The row ids of rows that an earlier version has and this one has not."""
     with lance_call("compare versions of", table.ref.path):
         delta = table.dataset.delta(compared_against=version)
-        found = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
-    return np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
+        batches = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
+    return np.concatenate([np.empty(0, np.int64), *batches]).astype(np.int64)
 
 
 def rows_of(
@@ -73,21 +73,23 @@ def rows_of(
     When a later version has changed or deleted all of them, only the parts that changed until
     then are looked at.
     """
-    known = _plain(schema, names)
+    columns = _plain(schema, names)
     if not len(row_ids):
-        return _whole(table, table.read(known, limit=0), row_ids, schema, names)
-    parts = None
+        return _whole(table, table.read(columns, limit=0), row_ids, schema, names)
+    numbers = None
     if later is not None:
-        same = {part.signature for part in later.fragments()}
-        parts = [part.number for part in table.fragments() if part.signature not in same]
-    rows = find_rows(table, row_ids, known, parts)
+        same = {fragment.signature for fragment in later.fragments()}
+        numbers = [
+            fragment.number for fragment in table.fragments() if fragment.signature not in same
+        ]
+    rows = find_rows(table, row_ids, columns, numbers)
     if rows.num_rows != len(row_ids):
         raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
     return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
 
 
 def find_rows(
-    table: Table, row_ids: np.ndarray, columns: list[str], parts: list[int] | None = None
+    table: Table, row_ids: np.ndarray, columns: list[str], fragments: list[int] | None = None
 ) -> pa.Table:
     """Columns of the rows that are there of some, with ``_rowid`` and ``_rowaddr``.
 
@@ -95,7 +97,7 @@ def find_rows(
     rows by their ids, it numbers every row of the table first.
     """
     dataset = table.dataset
-    some = None if parts is None else set(parts)
+    some = None if fragments is None else set(fragments)
     with lance_call("read", table.ref.path):
         wanted = [f for f in dataset.get_fragments() if some is None or f.fragment_id in some]
         # These are numbers that Lance gave itself. Many of them are read faster with the rest.
@@ -113,15 +115,15 @@ def find_rows(
 
 def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
     """Mark rows as deleted, in files that belong to no version; none when one is not there."""
-    found = find_rows(table, row_ids, [])
-    if found.num_rows != len(row_ids):
+    rows = find_rows(table, row_ids, [])
+    if rows.num_rows != len(row_ids):
         return None
-    addresses = np.sort(found[ROW_ADDRESS].to_numpy())
+    addresses = np.sort(rows[ROW_ADDRESS].to_numpy())
     homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     with lance_call("stage a delete from", table.ref.path):
-        parts = {part.fragment_id: part for part in table.dataset.get_fragments()}
+        fragments = {fragment.fragment_id: fragment for fragment in table.dataset.get_fragments()}
         return Deletions.of(
-            delete_in_fragment(parts[int(home)], some)
+            delete_in_fragment(fragments[int(home)], some)
             for home, some in zip(homes, np.split(addresses, starts[1:]), strict=True)
         )
 
@@ -134,8 +136,8 @@ def all_rows(table: Table, schema: pa.Schema, names: Mapping[str, str]) -> pa.Ta
 
 def rows_where(table: Table, condition: pc.Expression | None) -> np.ndarray:
     """The row ids of the rows that fulfil a condition."""
-    found: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
-    return found.astype(np.int64)
+    row_ids: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
+    return row_ids.astype(np.int64)
 
 
 def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> dict[str, str]:
@@ -147,14 +149,14 @@ def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> 
     names = {number: name for name, number in table.layout}
     numbers = dict((table if like is None else like).layout)
     taken = set(numbers.values())
-    found = {}
+    columns = {}
     for name in schema.names:
         if numbers.get(name) in names:
-            found[name] = names[numbers[name]]
+            columns[name] = names[numbers[name]]
         elif name in there and there[name] not in taken:
             # A column of another type is a new one under the old name.
-            found[name] = name
-    return found
+            columns[name] = name
+    return columns
 
 
 def _plain(schema: pa.Schema, names: Mapping[str, str]) -> list[str]:

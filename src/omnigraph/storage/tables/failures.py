@@ -87,30 +87,30 @@ def translate_lance(
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
-    said = _PLACE.sub(" ", str(error))
-    if isinstance(error, CommitConflictError) or _CONFLICT.search(said):
+    message = _PLACE.sub(" ", str(error))
+    if isinstance(error, CommitConflictError) or _CONFLICT.search(message):
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
     if isinstance(error, OSError) and error.errno is not None:
         return translate(error, action, target, writes=writes)
-    settled = no_space_or_right(said, text)
-    if settled is not None:
-        return settled
-    if _DENIED.search(said):
+    definite = no_space_or_right(message, text)
+    if definite is not None:
+        return definite
+    if _DENIED.search(message):
         return denied(text)
     # Lance calls a file damaged that could only not be opened.
-    failed = None if writes else failed_look(said, text)
+    failed = None if writes else failed_look(message, text)
     if failed is not None:
         return failed
-    if _CORRUPT.search(said) or (not writes and _READER.search(str(error))):
+    if _CORRUPT.search(message) or (not writes and _READER.search(str(error))):
         return _damaged(text)
     # By type where there is one: a column that does not exist is no missing object.
-    if _REFUSED.search(said) or isinstance(error, TypeError | KeyError | NotImplementedError):
+    if _REFUSED.search(message) or isinstance(error, TypeError | KeyError | NotImplementedError):
         return InternalError(f"{text}: the call was refused")
-    if _EXISTS.search(said):
+    if _EXISTS.search(message):
         return AlreadyExists(f"{text}: it exists already")
-    if not _GONE.search(said) and _TRANSIENT.search(said):
+    if not _GONE.search(message) and _TRANSIENT.search(message):
         return _unanswered(text, writes)
-    if _MISSING.search(said) or (_NO_FILE.search(said) and not writes):
+    if _MISSING.search(message) or (_NO_FILE.search(message) and not writes):
         return StorageMissing(f"{text}: it does not exist")
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)

@@ -9,7 +9,7 @@ they write: a branch gets its copy of a table only when its first write is commi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,7 +59,7 @@ class FragmentTarget:
     file_version: str
     fields: tuple[int, ...]
     """The numbers that the table has for its columns, in their order."""
-    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    options: dict[str, str] | None = field(default=None, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> Fragment
     """
     dataset = table.dataset
     with lance_call("read", table.ref.path):
-        known = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
-        known.sort(key=lambda each: is_stored_blob(each[1]))
-        fields = tuple(number for each, field in known for number in _numbers(each, field))
+        columns = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
+        columns.sort(key=lambda column: is_stored_blob(column[1]))
+        fields = tuple(number for column, field in columns for number in _numbers(column, field))
     return FragmentTarget(
         datasets.root.path(ref.path),
         ref.path,
@@ -103,86 +103,84 @@ def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> Fragment
 
 def _numbers(column: Any, field: pa.Field) -> Iterator[int]:
     """The numbers of what has data of its own in a file; a blob is one, whatever it consists of."""
-    inner = [] if is_stored_blob(field) else list(column.children())
-    if not inner:
+    if is_stored_blob(field):
         yield int(column.id())
-    for each in inner:
-        yield from _leaves(each)
+    else:
+        yield from _leaves(column)
 
 
 def _leaves(column: Any) -> Iterator[int]:
     inner = list(column.children())
     if not inner:
         yield int(column.id())
-    for each in inner:
-        yield from _leaves(each)
+    for child in inner:
+        yield from _leaves(child)
 
 
 def write_staged_fragments(
-    place: FragmentTarget, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+    target: FragmentTarget, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
 ) -> list[StagedFragment]:
     """Write rows beside a table; for any process."""
     # Lance finds the columns of a file by counting, and is mistaken behind a blob.
     schema = pa.schema(sorted(schema, key=is_blob))
     rows = [batch.select(schema.names) for batch in batches]
-    if not place.is_there:
+    if not target.is_there:
         with suppress(AlreadyExists):
-            return _written(place, schema, rows, "create")
+            return _written(target, schema, rows, "create")
     # Nothing is overwritten: it is the mode in which Lance does not look at what is there.
-    return _written(place, schema, rows, "overwrite")
+    return _written(target, schema, rows, "overwrite")
 
 
 def _written(
-    place: FragmentTarget, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
+    target: FragmentTarget, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
 ) -> list[StagedFragment]:
-    with lance_call("write rows for", place.path):
+    with lance_call("write rows for", target.path):
         fragments = write_fragments(
             stored_data(pa.RecordBatchReader.from_batches(schema, rows)),
-            place.uri,
+            target.uri,
             schema=stored_schema(schema),
             mode=mode,
             max_rows_per_file=ROWS_PER_FRAGMENT,
-            data_storage_version=place.file_version,
+            data_storage_version=target.file_version,
             enable_stable_row_ids=True,
-            storage_options=None if place.options is None else dict(place.options),
+            storage_options=target.options,
         )
-    return [_part(place, fragment) for fragment in fragments if fragment.physical_rows]
+    return [_staged_fragment(target, fragment) for fragment in fragments if fragment.physical_rows]
 
 
-def _part(place: FragmentTarget, fragment: FragmentMetadata) -> StagedFragment:
+def _staged_fragment(target: FragmentTarget, fragment: FragmentMetadata) -> StagedFragment:
     """A fragment under the column numbers of its table; Lance counted them from zero."""
-    known = fragment.to_json()
-    for file in known["files"]:
-        if len(file["fields"]) != len(place.fields):
-            found, wanted = len(file["fields"]), len(place.fields)
-            raise InternalError(f"{found} columns were written for '{place.path}' of {wanted}")
-        file["fields"] = list(place.fields)
-    part = StagedFragment(int(fragment.physical_rows), json.dumps(known))
-    if not parse_root(place.uri, place.options).is_local:
-        return part
+    description = fragment.to_json()
+    for file in description["files"]:
+        if len(file["fields"]) != len(target.fields):
+            actual, wanted = len(file["fields"]), len(target.fields)
+            raise InternalError(f"{actual} columns were written for '{target.path}' of {wanted}")
+        file["fields"] = list(target.fields)
+    staged = StagedFragment(int(fragment.physical_rows), json.dumps(description))
+    if not parse_root(target.uri, target.options).is_local:
+        return staged
     files = new_files(LanceOperation.Append([fragment]))
-    return replace(part, sums=tuple(checked_sums(place.uri, files).items()))
+    return replace(staged, sums=tuple(checked_sums(target.uri, files).items()))
 
 
 def read_staged_fragments(
-    place: FragmentTarget, parts: Sequence[StagedFragment], columns: Sequence[str]
+    target: FragmentTarget, fragments: Sequence[StagedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of rows that belong to no version yet, in the order they were written."""
-    options = None if place.options is None else dict(place.options)
-    with lance_call("read rows for", place.path):
-        for part in parts:
-            for name in part.files:
-                reader = LanceFileReader(f"{place.uri}/{name}", options, list(columns))
+    with lance_call("read rows for", target.path):
+        for fragment in fragments:
+            for name in fragment.files:
+                reader = LanceFileReader(f"{target.uri}/{name}", target.options, list(columns))
                 yield from reader.read_all(batch_size=_READ_ROWS).to_batches()
 
 
 def require_fragment_files(
-    datasets: Datasets, ref: TableRef, parts: Iterable[StagedFragment]
+    datasets: Datasets, ref: TableRef, fragments: Iterable[StagedFragment]
 ) -> None:
     """Refuse to commit rows whose files are gone: Lance would not look."""
     there = set(datasets.objects.list(f"{ref.path}/data"))
-    for part in parts:
-        for name in part.files:
+    for fragment in fragments:
+        for name in fragment.files:
             if name.removeprefix("data/") not in there:
                 raise StorageMissing(
                     f"rows that were written for '{ref.path}' are gone",
@@ -192,13 +190,13 @@ def require_fragment_files(
 
 
 def discard_fragments(
-    datasets: Datasets, place: FragmentTarget, parts: Iterable[StagedFragment]
+    datasets: Datasets, target: FragmentTarget, fragments: Iterable[StagedFragment]
 ) -> None:
     """Remove rows that will never be committed."""
-    for part in parts:
-        for name in part.files:
-            datasets.objects.delete(f"{place.path}/{name}")
-            datasets.objects.delete_prefix(f"{place.path}/{name.removesuffix('.lance')}")
+    for fragment in fragments:
+        for name in fragment.files:
+            datasets.objects.delete(f"{target.path}/{name}")
+            datasets.objects.delete_prefix(f"{target.path}/{name.removesuffix('.lance')}")
 
 
 # -- rows that are replaced -----------------------------------------------------------------------
@@ -217,11 +215,11 @@ class Deletions:
     @classmethod
     def of(cls, several: Iterable[Deletions]) -> Deletions:
         """All of several that concern different fragments."""
-        found = list(several)
+        deletions = list(several)
         return cls(
-            sum(each.rows for each in found),
-            tuple(text for each in found for text in each.changed),
-            tuple(number for each in found for number in each.removed),
+            sum(deletion.rows for deletion in deletions),
+            tuple(text for deletion in deletions for text in deletion.changed),
+            tuple(number for deletion in deletions for number in deletion.removed),
         )
 
 
@@ -232,7 +230,7 @@ class TableLocator:
     uri: str
     path: str
     version: int
-    options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    options: dict[str, str] | None = field(default=None, repr=False, hash=False)
     has_damaged_index: bool = False
     """Whether it has to be read without its indexes."""
     rows: int = 0
@@ -252,41 +250,41 @@ def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocato
     return TableLocator(uri, table.ref.path, table.version, datasets.options, is_damaged, rows)
 
 
-def open_version(place: TableLocator) -> Table:
+def open_version(locator: TableLocator) -> Table:
     """The table in another process."""
-    with report_removed_version(place), lance_call("open", place.path):
-        return Table(TableRef(place.path), _dataset(place))
+    with report_removed_version(locator), lance_call("open", locator.path):
+        return Table(TableRef(locator.path), _dataset(locator))
 
 
 @contextmanager
-def report_removed_version(place: TableLocator) -> Iterator[None]:
+def report_removed_version(locator: TableLocator) -> Iterator[None]:
     """Read a version that was there when its place was told: what went with it was removed."""
     try:
         yield
     except StorageMissing as error:
         try:
-            with lance_call("open", place.path):
-                _dataset(place)
+            with lance_call("open", locator.path):
+                _dataset(locator)
         except StorageMissing:
             raise HistoryGone(
-                f"version {place.version} of '{place.path}' was removed",
+                f"version {locator.version} of '{locator.path}' was removed",
                 hint="read a newer state; a tag, or cleanup with a larger min_age, keeps one",
-                details={"table": place.path, "version": place.version},
+                details={"table": locator.path, "version": locator.version},
             ) from error
         raise
 
 
 def fragment_sizes(table: Table) -> list[tuple[int, int]]:
     """The fragments of a table and how many rows each has, as shares for other processes."""
-    return [(each.number, each.rows) for each in table.fragments()]
+    return [(fragment.number, fragment.rows) for fragment in table.fragments()]
 
 
 def row_addresses(
-    place: TableLocator, fragments: Sequence[int], key: str
+    locator: TableLocator, fragments: Sequence[int], key: str
 ) -> Iterator[tuple[int, pa.Table]]:
     """The keys of the rows of some fragments, where they lie, and their row ids."""
-    with lance_call("read", place.path):
-        dataset = _dataset(place)
+    with lance_call("read", locator.path):
+        dataset = _dataset(locator)
         for number in fragments:
             yield number, _addresses(dataset.get_fragment(number), key)
 
@@ -297,31 +295,31 @@ def _addresses(fragment: Any, key: str) -> pa.Table:
     return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
 
 
-def delete_addresses(place: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
+def delete_addresses(locator: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
     """Mark rows of a fragment as deleted, by where they lie."""
-    with lance_call("stage a delete from", place.path):
-        return delete_in_fragment(_dataset(place).get_fragment(number), addresses)
+    with lance_call("stage a delete from", locator.path):
+        return delete_in_fragment(_dataset(locator).get_fragment(number), addresses)
 
 
 def delete_keys(
-    place: TableLocator, fragments: Sequence[int], key: str, wanted: pa.Array
+    locator: TableLocator, fragments: Sequence[int], key: str, wanted: pa.Array
 ) -> tuple[np.ndarray, np.ndarray, Deletions]:
     """Mark the rows of some fragments as deleted that have one of the keys.
 
     Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
     """
     positions, row_ids, done = [], [], []
-    with lance_call("stage a delete from", place.path):
-        dataset = _dataset(place)
+    with lance_call("stage a delete from", locator.path):
+        dataset = _dataset(locator)
         for number in fragments:
             fragment: Any = dataset.get_fragment(number)
             rows = _addresses(fragment, key)
-            found = pc.index_in(rows[key], value_set=wanted).combine_chunks()
-            hit = found.is_valid()
+            matches = pc.index_in(rows[key], value_set=wanted).combine_chunks()
+            hit = matches.is_valid()
             if not pc.any(hit).as_py():
                 continue
             rows = rows.filter(hit)
-            positions.append(found.drop_null().to_numpy().astype(np.int64))
+            positions.append(matches.drop_null().to_numpy().astype(np.int64))
             row_ids.append(rows[_ROW_ID].to_numpy())
             done.append(delete_in_fragment(fragment, rows[_ROW_ADDRESS].to_numpy()))
     empty = np.empty(0, np.int64)
@@ -332,20 +330,19 @@ def delete_keys(
     )
 
 
-def _dataset(place: TableLocator) -> lance.LanceDataset:
+def _dataset(locator: TableLocator) -> lance.LanceDataset:
     # Not kept: a process may live on while a branch of the same name begins anew.
-    options = None if place.options is None else dict(place.options)
-    if place.has_damaged_index:
-        return _unindexed(place)
-    return lance.dataset(place.uri, version=place.version, storage_options=options)
+    if locator.has_damaged_index:
+        return _unindexed(locator)
+    return lance.dataset(locator.uri, version=locator.version, storage_options=locator.options)
 
 
-def _unindexed(place: TableLocator) -> lance.LanceDataset:
+def _unindexed(locator: TableLocator) -> lance.LanceDataset:
     """Only of local tables anybody knows that an index is damaged."""
-    path = f"{place.uri}/_versions/{manifest_name(place.version)}"
+    path = f"{locator.uri}/_versions/{manifest_name(locator.version)}"
     with storage_call("read", path), open(path, "rb") as file:
         content = without_indexes(manifest_message(file.read(), path), path)
-    return lance.LanceDataset(place.uri, version=place.version, serialized_manifest=content)
+    return lance.LanceDataset(locator.uri, version=locator.version, serialized_manifest=content)
 
 
 def delete_in_fragment(fragment: Any, addresses: np.ndarray) -> Deletions:

@@ -73,7 +73,7 @@ class InlineTables:
         path = self._datasets.root.path(location)
         if self._datasets.info(ref, 1) is not None:
             raise AlreadyExists(f"there is a table at '{location}' already")
-        with self._datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
+        with self._datasets.definite_outcome(ref, 1), lance_call("create", location, writes=True):
             created = LanceDataset.commit(
                 path,
                 LanceOperation.Overwrite(stored_schema(schema), []),
@@ -94,7 +94,7 @@ class InlineTables:
         win, so the result has to be exactly the next version.
         """
         dataset = self._datasets.open(ref, head)
-        outcome = self._datasets.known_outcome(ref, head + 1)
+        outcome = self._datasets.definite_outcome(ref, head + 1)
         with outcome, lance_call("restore", ref.path, writes=True):
             restored = LanceDataset.commit(
                 dataset,
@@ -162,9 +162,9 @@ class InlineTables:
         try:
             if datasets.root.is_local:
                 check_version(datasets, ref, version, sync=False)
-        except Damaged as found:
+        except Damaged as damaged:
             datasets.objects.delete_prefix(ref.path)
-            raise found.damage.error() from None
+            raise damaged.damage.error() from None
         datasets.sync_table(ref)
         datasets.note_new(ref)
 
@@ -177,29 +177,29 @@ class InlineTables:
             return
         try:
             check_version(datasets, ref, version)
-        except Damaged as found:
-            if found.damage.unreadable_version:
+        except Damaged as damaged:
+            if damaged.damage.unreadable_version:
                 set_aside(datasets, ref, version)
-            raise found.damage.error() from None
+            raise damaged.damage.error() from None
 
     # -- branches of one dataset ---------------------------------------------------------
 
     def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
         """The branches of a dataset by name, in alphabetical order."""
         dataset = self._datasets.open(TableRef(location), version)
-        found = self._listed(dataset, location)
-        for name, info in found.items():
-            for each in (name, info.get("parent_branch")):
-                if each is not None and not is_branch(each):
-                    raise refused(each, f"a branch reference of '{location}'")
+        references = self._listed(dataset, location)
+        for name, info in references.items():
+            for branch in (name, info.get("parent_branch")):
+                if branch is not None and not is_branch(branch):
+                    raise refused(branch, f"a branch reference of '{location}'")
         return {
             name: BranchInfo(
                 name,
-                found[name].get("parent_branch"),
-                int(found[name].get("parent_version") or 0),
-                int(found[name].get("create_at") or 0),
+                references[name].get("parent_branch"),
+                int(references[name].get("parent_version") or 0),
+                int(references[name].get("create_at") or 0),
             )
-            for name in sorted(found)
+            for name in sorted(references)
         }
 
     def _listed(self, dataset: LanceDataset, location: str) -> Any:
@@ -223,9 +223,9 @@ class InlineTables:
             with lance_call(f"create branch '{name}' of", source.location, writes=True):
                 dataset.create_branch(name, origin)
             check_new_fork(self._datasets, ref, version)
-        except Damaged as found:
+        except Damaged as damaged:
             self._remove_fork(ref)
-            raise found.damage.error() from None
+            raise damaged.damage.error() from None
         except OmniGraphError:
             # One reference that cannot be read would hide all branches of the table.
             if not is_readable_reference(self._datasets, ref):
@@ -292,7 +292,7 @@ class InlineTables:
     def _add(self, location: str, rows: pa.Table, mode: str) -> None:
         ref = TableRef(location)
         versions = self._datasets.listed_versions(ref) if self._datasets.root.is_local else []
-        outcome = self._datasets.known_outcome(ref, versions[-1] + 1 if versions else 1)
+        outcome = self._datasets.definite_outcome(ref, versions[-1] + 1 if versions else 1)
         with outcome, lance_call("write to", location, writes=True):
             written = lance.write_dataset(
                 rows,
@@ -303,12 +303,12 @@ class InlineTables:
             )
         try:
             check_added(self._datasets, ref, written)
-        except Damaged as found:
+        except Damaged as damaged:
             if written.version == 1:
                 self._datasets.objects.delete_prefix(location)
             else:
-                withdraw(self._datasets, ref, written, found.damage)
-            raise found.damage.error() from None
+                withdraw(self._datasets, ref, written, damaged.damage)
+            raise damaged.damage.error() from None
         self._datasets.sync_table(ref)
         self._datasets.checksums.record()
 
@@ -323,30 +323,29 @@ class InlineTables:
 
 
 def read_staged_fragment(
-    place: TableLocator, part: StagedFragment, schema: pa.Schema
+    locator: TableLocator, fragment: StagedFragment, schema: pa.Schema
 ) -> pa.RecordBatch:
     """All columns of rows that belong to no version yet, blobs as bytes; for any process.
 
     Inline because Lance reads blobs only through a version. The one made here is detached: it is
     in nobody's history, no reader finds it, and it is gone at the end.
     """
-    options = None if place.options is None else dict(place.options)
-    with lance_call("read rows for", place.path):
+    with lance_call("read rows for", locator.path):
         made = LanceDataset.commit(
-            place.uri,
-            LanceOperation.Append([part.metadata()]),
-            read_version=place.version,
+            locator.uri,
+            LanceOperation.Append([fragment.metadata()]),
+            read_version=locator.version,
             detached=True,
-            storage_options=options,
+            storage_options=locator.options,
         )
     try:
-        return Table(TableRef(place.path), made).last_fragment(schema)
+        return Table(TableRef(locator.path), made).last_fragment(schema)
     finally:
-        _forget_detached(place, made)
+        _forget_detached(locator, made)
 
 
 @contextmanager
-def as_if_committed(place: TableLocator, steps: Sequence[StagedTable]) -> Iterator[TableLocator]:
+def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iterator[TableLocator]:
     """What staged steps would make of a version, for any process to read while the block lasts.
 
     Inline because an index is built on a version, and the one it is meant for comes only with the
@@ -354,31 +353,32 @@ def as_if_committed(place: TableLocator, steps: Sequence[StagedTable]) -> Iterat
     in them that they will get. Made from a handle of the version: from an address Lance would start
     at the newest.
     """
-    options = None if place.options is None else dict(place.options)
     with ExitStack() as made:
-        with lance_call("open", place.path):
-            at = lance.dataset(place.uri, version=place.version, storage_options=options)
+        with lance_call("open", locator.path):
+            at = lance.dataset(
+                locator.uri, version=locator.version, storage_options=locator.options
+            )
         for step in steps:
             if not isinstance(step.transaction, Transaction):
                 raise InternalError("a staged write was read that this process did not stage")
-            with lance_call("read", place.path):
+            with lance_call("read", locator.path):
                 at = LanceDataset.commit(
                     at,
                     step.transaction.operation,
                     read_version=at.version,
                     detached=True,
-                    storage_options=options,
+                    storage_options=locator.options,
                 )
-            made.callback(_forget_detached, place, at)
-        yield replace(place, version=int(at.version))
+            made.callback(_forget_detached, locator, at)
+        yield replace(locator, version=int(at.version))
 
 
-def _forget_detached(place: TableLocator, made: LanceDataset) -> None:
+def _forget_detached(locator: TableLocator, made: LanceDataset) -> None:
     # Some options are for Lance alone.
-    options = {k: v for k, v in (place.options or {}).items() if k not in S3_LIMITS}
+    options = {k: v for k, v in (locator.options or {}).items() if k not in S3_LIMITS}
     # Files that nobody refers to: what is left of them takes a little room.
-    with suppress(OmniGraphError), lance_call("read", place.path):
-        objects = ObjectStore(parse_root(place.uri, options))
+    with suppress(OmniGraphError), lance_call("read", locator.path):
+        objects = ObjectStore(parse_root(locator.uri, options))
         by = made.read_transaction(made.version)
         objects.delete(f"_versions/d{made.version}.manifest")
         if by is not None:

@@ -52,7 +52,7 @@ class Ledger:
         self.ref = ref
         self._datasets = datasets
         self._dataset = dataset
-        self._synced, self._last_part = self._known_on_disk() if datasets.synced else (0, -1)
+        self._synced, self._last_fragment = self._synced_up_to() if datasets.synced else (0, -1)
         self._written: list[int] = []
         self._version_files: dict[int, list[str]] = {}
 
@@ -64,7 +64,7 @@ class Ledger:
         visible, so exactly one of several creators succeeds.
         """
         ref = TableRef(location)
-        with datasets.known_outcome(ref, 1), lance_call("create", location, writes=True):
+        with datasets.definite_outcome(ref, 1), lance_call("create", location, writes=True):
             created = lance.write_dataset(
                 rows,
                 datasets.root.path(location),
@@ -75,9 +75,9 @@ class Ledger:
             )
         try:
             check_added(datasets, ref, created)
-        except Damaged as found:
+        except Damaged as damaged:
             datasets.objects.delete_prefix(location)
-            raise found.damage.error() from None
+            raise damaged.damage.error() from None
         datasets.sync_table(ref)
         datasets.note_new(ref)
         return cls(datasets, ref, created)
@@ -97,8 +97,8 @@ class Ledger:
     @property
     def stamp(self) -> dict[str, str]:
         """The metadata of the table as text."""
-        found = self._dataset.schema.metadata or {}
-        return {key.decode(): value.decode() for key, value in found.items()}
+        metadata = self._dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in metadata.items()}
 
     @property
     def fragments(self) -> frozenset[int]:
@@ -123,16 +123,18 @@ class Ledger:
     ) -> pa.Table:
         """Rows at this version; with ``fragments`` only those in some of its fragments."""
         with lance_call("read", self.ref.path):
-            parts = None
+            wanted_fragments = None
             if fragments is not None:
                 wanted = frozenset(fragments)
-                parts = [p for p in self._dataset.get_fragments() if p.fragment_id in wanted]
-                if not parts:
+                wanted_fragments = [
+                    p for p in self._dataset.get_fragments() if p.fragment_id in wanted
+                ]
+                if not wanted_fragments:
                     return self._dataset.schema.empty_table()
             return self._dataset.scanner(
                 columns=None if columns is None else list(columns),
                 filter=condition,
-                fragments=parts,
+                fragments=wanted_fragments,
             ).to_table()
 
     # -- writing -------------------------------------------------------------------------
@@ -207,29 +209,29 @@ class Ledger:
     # -- checking ------------------------------------------------------------------------
 
     def read_back(
-        self, rows: pa.Table | None = None, key: str = "", known: frozenset[int] = frozenset()
+        self, rows: pa.Table | None = None, key: str = "", existing: frozenset[int] = frozenset()
     ) -> None:
         """Check the version that this handle wrote and note its sums.
 
         Raises ``Damaged`` if it is not whole. It is opened as another process would open it, by a
         session that knows nothing of the write. ``rows`` have to be there, in fragments other than
-        those ``known`` before the write; rows of other programs may have come between.
+        those ``existing`` before the write; rows of other programs may have come between.
         """
         datasets, version = self._datasets, self.version
         if not datasets.root.is_local:
             return
         content = check_version(datasets, self.ref, version, sync=False)
         if rows is not None:
-            self._read_back_rows(rows, key, known)
-        self._written = [each for each in self._written if each != version]
+            self._read_back_rows(rows, key, existing)
+        self._written = [number for number in self._written if number != version]
         self._version_files[version] = content.files
 
-    def _read_back_rows(self, rows: pa.Table, key: str, known: frozenset[int]) -> None:
+    def _read_back_rows(self, rows: pa.Table, key: str, existing: frozenset[int]) -> None:
         fresh = self._datasets.open_anew(self.ref, self.version)
         with lance_call("read", self.ref.path):
             fragments = fresh.get_fragments()
-        added = [each for each in fragments if each.fragment_id not in known]
-        files = [*_data_files(each.metadata for each in added), *self._new_marks(fragments)]
+        added = [fragment for fragment in fragments if fragment.fragment_id not in existing]
+        files = [*_data_files(fragment.metadata for fragment in added), *self._new_marks(fragments)]
         check_added_files(self._datasets, self.ref, files)
         if not self._is_in(files, rows, key):
             raise Damaged(Damage(self._datasets.root.path(self.ref.path), "rows are missing"))
@@ -237,13 +239,13 @@ class Ledger:
     def _is_in(self, files: Iterable[NewFile], rows: pa.Table, key: str) -> bool:
         """Whether all rows are in some data files, to the letter."""
         top, columns = self._datasets.root.path(self.ref.path), [key, _CONTENT]
-        found: set[tuple[str, str | None]] = set()
+        stored: set[tuple[str, str | None]] = set()
         with lance_call("read", self.ref.path):
             for file in files:
                 if file.deleted is None:
                     reader = LanceFileReader(f"{top}/{file.name}", columns=columns)
-                    found |= _pairs(reader.read_all().to_table(), key)
-        return _pairs(rows, key) <= found
+                    stored |= _pairs(reader.read_all().to_table(), key)
+        return _pairs(rows, key) <= stored
 
     def contains(self, rows: pa.Table, key: str) -> bool:
         """Whether exactly these rows are there, for a writer that was not told."""
@@ -281,17 +283,17 @@ class Ledger:
 
     # -- durability ----------------------------------------------------------------------
 
-    def _known_on_disk(self) -> tuple[int, int]:
+    def _synced_up_to(self) -> tuple[int, int]:
         """The version and the fragment up to which everything is on the disk.
 
         Who wrote the newest version may have died before it was there, so one that this process
         did not write counts as missing; its writer has seen to the one before.
         """
         newest = max(self.fragments, default=-1)
-        version, part = self._datasets.on_disk.get(self.ref.path, (0, newest))
+        version, fragment = self._datasets.on_disk.get(self.ref.path, (0, newest))
         if version == self.version:
-            return version, part
-        return max(self.version - 1, 0), min(part, newest - 1)
+            return version, fragment
+        return max(self.version - 1, 0), min(fragment, newest - 1)
 
     def sync(self) -> None:
         """Sync every version since the last sync, and what of their files is still in use.
@@ -303,13 +305,16 @@ class Ledger:
         if not self._datasets.synced:
             return
         with lance_call("read", self.ref.path):
-            parts = [part.metadata for part in self._dataset.get_fragments()]
+            fragments = [fragment.metadata for fragment in self._dataset.get_fragments()]
         names: list[str] = []
-        for part in parts:
-            if part.id > self._last_part:
-                names.extend(f"data/{data.path}" for data in part.files)
-            if part.deletion_file is not None and part.deletion_file.read_version >= self._synced:
-                names.append(part.deletion_file.path(part.id))
+        for fragment in fragments:
+            if fragment.id > self._last_fragment:
+                names.extend(f"data/{data.path}" for data in fragment.files)
+            if (
+                fragment.deletion_file is not None
+                and fragment.deletion_file.read_version >= self._synced
+            ):
+                names.append(fragment.deletion_file.path(fragment.id))
         top = self._datasets.root.path(self.ref.path)
         names = [name for name in names if os.path.exists(f"{top}/{name}")]
         for version in range(self._synced + 1, self.version + 1):
@@ -320,8 +325,8 @@ class Ledger:
         with storage_call("sync", self.ref.path):
             sync_tree(paths, top, visible=True)
         self._synced = self.version
-        self._last_part = max((part.id for part in parts), default=-1)
-        self._datasets.on_disk[self.ref.path] = self._synced, self._last_part
+        self._last_fragment = max((fragment.id for fragment in fragments), default=-1)
+        self._datasets.on_disk[self.ref.path] = self._synced, self._last_fragment
 
 
 def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:

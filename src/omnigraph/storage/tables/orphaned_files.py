@@ -43,12 +43,12 @@ def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
         # What is there before what is named: a write that is committed meanwhile has no such file.
         there = list(_there(table))
     named = referenced_names(datasets, location)
-    found = [
+    orphaned = [
         OrphanedFile(f"{location}/{path}", size, modified)
         for path, name, size, modified in there
         if name not in named
     ]
-    return sorted([*found, *_unfinished(datasets, location)], key=lambda file: file.path)
+    return sorted([*orphaned, *_unfinished(datasets, location)], key=lambda file: file.path)
 
 
 def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
@@ -60,10 +60,10 @@ def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
         for name in names:
             if _UNFINISHED.search(name):
                 with suppress(StorageMissing), storage_call("look at", location):
-                    found = os.lstat(f"{folder}/{name}")
+                    stats = os.lstat(f"{folder}/{name}")
                     path = f"{location}{folder.removeprefix(top)}/{name}"
-                    modified = datetime.fromtimestamp(found.st_mtime, UTC)
-                    yield OrphanedFile(path, found.st_size, modified)
+                    modified = datetime.fromtimestamp(stats.st_mtime, UTC)
+                    yield OrphanedFile(path, stats.st_size, modified)
 
 
 def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
@@ -71,10 +71,10 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
     for batch in table.all_files():
         columns = [batch.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
         for path, size, modified in zip(*columns, strict=True):
-            found = split_file(path)
-            parts = [] if found is None else found[1].split("/")
-            if parts and parts[0] in _FOLDERS:
-                yield path, name_in_versions(parts), size, modified
+            split = split_file(path)
+            segments = [] if split is None else split[1].split("/")
+            if segments and segments[0] in _FOLDERS:
+                yield path, name_in_versions(segments), size, modified
 
 
 def referenced_names(datasets: Datasets, location: str) -> set[str]:
@@ -91,8 +91,8 @@ def _named(table: LanceDataset) -> Iterable[str]:
         yield from batch.column("path").to_pylist()
 
 
-def name_in_versions(parts: list[str]) -> str:
+def name_in_versions(segments: list[str]) -> str:
     """What versions call a file: a blob lies in a directory named after the file of its row."""
-    if parts[0] == "data" and len(parts) > 2:
-        return f"data/{parts[1]}.lance"
-    return "/".join(parts)
+    if segments[0] == "data" and len(segments) > 2:
+        return f"data/{segments[1]}.lance"
+    return "/".join(segments)

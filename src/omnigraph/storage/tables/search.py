@@ -97,10 +97,10 @@ def text_index(table: Table, column: str) -> SearchIndex | None:
     """
     if table.avoids_index(column):
         return None
-    found = [index for index in _indexes(table, column) if index.index_type == "Inverted"]
-    if len(found) != 1 or not _is_ours(found[0]):
+    indexes = [index for index in _indexes(table, column) if index.index_type == "Inverted"]
+    if len(indexes) != 1 or not _is_ours(indexes[0]):
         return None
-    return _search_index(table, found[0], column)
+    return _search_index(table, indexes[0], column)
 
 
 def _is_ours(index: Any) -> bool:
@@ -123,22 +123,24 @@ def vector_index(table: Table, column: str) -> SearchIndex | None:
 
 def _indexes(table: Table, column: str) -> list[Any]:
     with lance_call("read", table.ref.path):
-        found = table.dataset.describe_indices()
-        return [index for index in found if list(index.field_names) == [column]]
+        indexes = table.dataset.describe_indices()
+        return [index for index in indexes if list(index.field_names) == [column]]
 
 
 def _search_index(table: Table, index: Any, column: str, metric: str | None = None) -> SearchIndex:
     with lance_call("read", table.ref.path):
         live = {fragment.fragment_id for fragment in table.dataset.get_fragments()}
-        known = {number for segment in index.segments for number in segment.fragment_ids}
-    return SearchIndex(index.name, column, frozenset(known & live), frozenset(live - known), metric)
+        covered = {number for segment in index.segments for number in segment.fragment_ids}
+    return SearchIndex(
+        index.name, column, frozenset(covered & live), frozenset(live - covered), metric
+    )
 
 
 def text_count(table: Table, index: SearchIndex) -> int:
     """How many texts a text index holds, those of deleted rows included."""
     with lance_call("read", table.ref.path):
-        found = table.dataset.stats.index_stats(index.name)
-        return sum(int(part["num_docs"]) for part in found["indices"])
+        stats = table.dataset.stats.index_stats(index.name)
+        return sum(int(segment["num_docs"]) for segment in stats["indices"])
 
 
 def text_hits(
@@ -157,12 +159,14 @@ def text_hits(
     """
     if condition is not None and table.avoids_index(condition):
         return None
-    asked = MatchQuery(query, index.column, fuzziness=max_edits, max_expansions=_ALL_EXPANSIONS)
+    match_query = MatchQuery(
+        query, index.column, fuzziness=max_edits, max_expansions=_ALL_EXPANSIONS
+    )
     with lance_call("search", table.ref.path):
         try:
-            found = table.dataset.scanner(
+            rows = table.dataset.scanner(
                 columns=["_score"],
-                full_text_query=asked,
+                full_text_query=match_query,
                 filter=condition,
                 prefilter=True,
                 limit=limit,
@@ -173,7 +177,7 @@ def text_hits(
             if _TOO_WIDE.search(str(error)) or is_unsupported_filter(error):
                 return None
             raise
-    return _hits(found, "_score")
+    return _hits(rows, "_score")
 
 
 def vector_hits(
@@ -209,7 +213,7 @@ def vector_hits(
     }
     with lance_call("search", table.ref.path):
         try:
-            found = dataset.scanner(
+            rows = dataset.scanner(
                 columns=["_distance"],
                 nearest=nearest,
                 filter=condition,
@@ -220,15 +224,15 @@ def vector_hits(
             if condition is not None and is_unsupported_filter(error):
                 return None
             raise
-    if probes is not None and len(found) < k:
+    if probes is not None and len(rows) < k:
         return vector_hits(table, column, query, k, metric=metric, condition=condition)
-    return _hits(found, "_distance")
+    return _hits(rows, "_distance")
 
 
-def _hits(found: pa.Table, scores: str) -> Hits:
+def _hits(rows: pa.Table, scores: str) -> Hits:
     return Hits(
-        found["_rowid"].to_numpy().astype(np.uint64, copy=False),
-        found[scores].to_numpy().astype(np.float64),
+        rows["_rowid"].to_numpy().astype(np.uint64, copy=False),
+        rows[scores].to_numpy().astype(np.float64),
     )
 
 
@@ -240,14 +244,14 @@ def column_batches(
 ) -> Iterator[pa.RecordBatch]:
     """One column with the row ids, of the whole table or of some fragments, in their order."""
     with lance_call("read", table.ref.path):
-        parts = None
+        selected = None
         if fragments is not None:
-            parts = [p for p in table.dataset.get_fragments() if p.fragment_id in fragments]
-            if not parts:
+            selected = [p for p in table.dataset.get_fragments() if p.fragment_id in fragments]
+            if not selected:
                 return
         yield from table.dataset.scanner(
             columns=[column],
-            fragments=parts,
+            fragments=selected,
             limit=limit,
             with_row_id=True,
             batch_size=batch_rows(table.schema, [column]),
@@ -256,6 +260,6 @@ def column_batches(
 
 def matching_rows(table: Table, condition: pc.Expression) -> RowIds:
     """The rows that a condition keeps, ascending."""
-    found = table.read([], condition, row_ids=True)["_rowid"]
-    ids: RowIds = np.sort(found.to_numpy().astype(np.uint64, copy=False))
+    row_ids = table.read([], condition, row_ids=True)["_rowid"]
+    ids: RowIds = np.sort(row_ids.to_numpy().astype(np.uint64, copy=False))
     return ids

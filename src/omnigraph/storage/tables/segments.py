@@ -35,7 +35,7 @@ class Segment:
 
     name: str
     uuid: str
-    parts: frozenset[int]
+    fragments: frozenset[int]
     version: int
     """What it was built on: a row that is younger is not in it."""
     is_misnamed: bool = False
@@ -45,28 +45,28 @@ class Segment:
 
 def segments_of(table: Table) -> dict[str, tuple[Segment, ...]]:
     """The segments of every index of a version, by the name that the index would have now."""
-    found: dict[str, tuple[Segment, ...]] = {}
+    segments: dict[str, tuple[Segment, ...]] = {}
     with lance_call("read", table.ref.path):
         for index in table.dataset.describe_indices():
             name = index_name(index)
             made = tuple(_segment(name, index, segment) for segment in index.segments)
-            found[name] = (*found.get(name, ()), *made)
-    return found
+            segments[name] = (*segments.get(name, ()), *made)
+    return segments
 
 
 def _segment(name: str, index: Any, segment: Any) -> Segment:
     version = int(segment.dataset_version_at_last_update)
     removable = removable_segment(index, segment)
-    parts = frozenset(segment.fragment_ids)
-    return Segment(name, str(segment.uuid), parts, version, name != index.name, removable)
+    fragments = frozenset(segment.fragment_ids)
+    return Segment(name, str(segment.uuid), fragments, version, name != index.name, removable)
 
 
-def oldest_rows(table: Table, parts: Iterable[int]) -> dict[int, int]:
+def oldest_rows(table: Table, fragments: Iterable[int]) -> dict[int, int]:
     """The version that made the oldest row of each part."""
-    found = table.read_fragments(list(parts), [_CREATED])
+    rows_by_fragment = table.read_fragments(list(fragments), [_CREATED])
     return {
         number: int(pc.min(rows[_CREATED]).as_py()) if len(rows) else table.version
-        for number, rows in found.items()
+        for number, rows in rows_by_fragment.items()
     }
 
 
@@ -93,18 +93,18 @@ class IndexFacts:
 def index_facts(table: Table) -> dict[str, IndexFacts]:
     """Every index of a version, by the name that it would have now."""
     with lance_call("read", table.ref.path):
-        found = table.dataset.describe_indices()
+        indexes = table.dataset.describe_indices()
         rows = {f.fragment_id: f.metadata.num_rows for f in table.dataset.get_fragments()}
-        return {name: _facts(name, found, rows) for name in sorted(map(index_name, found))}
+        return {name: _facts(name, indexes, rows) for name in sorted(map(index_name, indexes))}
 
 
-def _facts(name: str, found: Sequence[Any], rows: Mapping[int, int]) -> IndexFacts:
-    same = [index for index in found if index_name(index) == name]
+def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexFacts:
+    same = [index for index in indexes if index_name(index) == name]
     segments = [segment for index in same for segment in index.segments]
     details: Mapping[str, Any] = same[0].details or {}
     metric = details.get("metric_type")
-    known = [set(segment.fragment_ids) & rows.keys() for segment in segments]
-    covered: set[int] = set().union(*known)
+    covered_by_segment = [set(segment.fragment_ids) & rows.keys() for segment in segments]
+    covered: set[int] = set().union(*covered_by_segment)
     count = sum(rows[number] for number in covered)
     moments = [_as_stored(s.created_at) for s in segments if s.created_at is not None]
     return IndexFacts(
@@ -113,7 +113,7 @@ def _facts(name: str, found: Sequence[Any], rows: Mapping[int, int]) -> IndexFac
         None if metric is None else str(metric).lower(),
         (details.get("compression") or {}).get("num_sub_vectors"),
         len(segments),
-        max((sum(rows[n] for n in parts) for parts in known), default=0),
+        max((sum(rows[n] for n in numbers) for numbers in covered_by_segment), default=0),
         count,
         sum(rows.values()) - count,
         len(covered),
@@ -139,9 +139,9 @@ def partitions_of(table: Table, name: str) -> int | None:
 def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float32]:
     """Vectors of rows that lie evenly over a table, those of no row left out."""
     total = table.count()
-    places = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
+    positions = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
     with lance_call("read", table.ref.path):
-        taken = table.dataset.take(places.tolist(), columns=[column])[column].combine_chunks()
+        taken = table.dataset.take(positions.tolist(), columns=[column])[column].combine_chunks()
     size = table.schema.field(column).type.list_size
     numbers = taken.drop_null().flatten().to_numpy(zero_copy_only=False)
     vectors: npt.NDArray[np.float32] = numbers.astype(np.float32, copy=False).reshape(-1, size)
@@ -155,9 +155,9 @@ def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float3
 class IndexBuild:
     """Parts of one version that an index is to know."""
 
-    place: TableLocator
+    locator: TableLocator
     spec: IndexSpec
-    parts: tuple[int, ...]
+    fragments: tuple[int, ...]
     is_all: bool = True
     """Whether no other segment will be put together with it."""
     partitions: int = 1
@@ -183,22 +183,22 @@ class BuiltIndex:
         return replace(self.index, dataset_version=version)
 
 
-def build_segment(share: IndexBuild) -> BuiltIndex | None:
+def build_segment(build: IndexBuild) -> BuiltIndex | None:
     """Build a segment; for any process. None when Lance cannot, from the values that are there."""
-    spec, place = share.spec, share.place
+    spec, locator = build.spec, build.locator
     try:
-        with index_build(spec.name, place.path):
-            dataset = _open(place)
-            settings = index_settings(replace(spec, partitions=share.partitions))
-            if spec.kind is IndexKind.VECTOR and share.partitions == 1:
+        with index_build(spec.name, locator.path):
+            dataset = _open(locator)
+            settings = index_settings(replace(spec, partitions=build.partitions))
+            if spec.kind is IndexKind.VECTOR and build.partitions == 1:
                 settings["ivf_centroids"] = _one_centroid(dataset, spec)
-            elif share.centroids is not None:
-                settings["ivf_centroids"] = share.centroids
-                settings["num_partitions"] = len(share.centroids)
+            elif build.centroids is not None:
+                settings["ivf_centroids"] = build.centroids
+                settings["num_partitions"] = len(build.centroids)
             built = dataset.create_index_uncommitted(
-                spec.column, spec.lance_type, fragment_ids=list(share.parts), **settings
+                spec.column, spec.lance_type, fragment_ids=list(build.fragments), **settings
             )
-            if spec.kind is IndexKind.TEXT and share.is_all:
+            if spec.kind is IndexKind.TEXT and build.is_all:
                 # Without this step the commit succeeds and every text query fails.
                 built = dataset.merge_existing_index_segments([built])
     except UnfitValues:
@@ -211,41 +211,40 @@ def is_divisible(spec: IndexSpec) -> bool:
     return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
 
 
-def learnt_centroids(place: TableLocator, spec: IndexSpec, partitions: int) -> Any:
+def learnt_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) -> Any:
     """The centroids that all segments of an index share, learnt from a sample of the vectors.
 
     None when they cannot be learnt: then one process builds the index, and says so if it fails.
     """
     try:
-        with index_build(spec.name, place.path):
-            builder = IndicesBuilder(_open(place), spec.column)
+        with index_build(spec.name, locator.path):
+            builder = IndicesBuilder(_open(locator), spec.column)
             return builder.train_ivf(partitions, distance_type=spec.metric).centroids
     except UnfitValues:
         return None
 
 
 def join_segments(
-    datasets: Datasets, place: TableLocator, built: Sequence[BuiltIndex]
+    datasets: Datasets, locator: TableLocator, built: Sequence[BuiltIndex]
 ) -> BuiltIndex:
     """One segment of several that know different parts; their files go."""
     spec = built[0].spec
-    with lance_call(f"build the {spec.name} index of", place.path):
-        whole = _open(place).merge_existing_index_segments([each.index for each in built])
+    with lance_call(f"build the {spec.name} index of", locator.path):
+        whole = _open(locator).merge_existing_index_segments([segment.index for segment in built])
     joined = BuiltIndex(spec, whole)
-    discard_segments(datasets, place.path, (b for b in built if b.folder != joined.folder))
+    discard_segments(datasets, locator.path, (b for b in built if b.folder != joined.folder))
     return joined
 
 
 def discard_segments(datasets: Datasets, path: str, built: Iterable[BuiltIndex]) -> None:
     """Remove segments that will never be committed."""
-    for each in built:
-        datasets.objects.delete_prefix(f"{path}/{each.folder}")
+    for segment in built:
+        datasets.objects.delete_prefix(f"{path}/{segment.folder}")
 
 
-def _open(place: TableLocator) -> LanceDataset:
+def _open(locator: TableLocator) -> LanceDataset:
     # A build borrows its handle for itself alone.
-    options = None if place.options is None else dict(place.options)
-    return lance.dataset(place.uri, version=place.version, storage_options=options)
+    return lance.dataset(locator.uri, version=locator.version, storage_options=locator.options)
 
 
 def _one_centroid(dataset: LanceDataset, spec: IndexSpec) -> pa.FixedSizeListArray:

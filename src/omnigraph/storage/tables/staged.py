@@ -50,9 +50,9 @@ def is_blob_folder(file: NewFile) -> bool:
 
 def new_files(operation: Any) -> Iterator[NewFile]:
     """The files that a write added to its own copy of a table."""
-    for each in (operation, *(getattr(operation, "groups", None) or ())):
+    for group in (operation, *(getattr(operation, "groups", None) or ())):
         for name in ("fragments", "new_fragments"):
-            for fragment in getattr(each, name, None) or ():
+            for fragment in getattr(group, name, None) or ():
                 for data in fragment.files:
                     if data.base_id is None:
                         yield NewFile(f"data/{data.path}", data.file_size_bytes)

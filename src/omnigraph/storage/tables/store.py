@@ -74,10 +74,10 @@ class TableStore:
         """A table at a known version; handles are kept and shared, see ``Datasets.shared``."""
         return Table(ref, self._datasets.shared(ref, version, e_tag, check), self._datasets)
 
-    def head(self, ref: TableRef, known: int | None = None) -> int:
+    def head(self, ref: TableRef, after: int | None = None) -> int:
         """The newest version of a table on its branch; cheap when an older one is known."""
-        if known is not None:
-            return self._datasets.newest(ref, known)
+        if after is not None:
+            return self._datasets.newest(ref, after)
         with lance_call("open", ref.path):
             return int(self._datasets.open(ref).version)
 
@@ -89,8 +89,8 @@ class TableStore:
         """Which write made a version; ``None`` when that is not recorded."""
         dataset = self._datasets.shared(ref, version)
         with lance_call("read", ref.path):
-            found = dataset.read_transaction(version)
-        return None if found is None else str(found.uuid)
+            transaction = dataset.read_transaction(version)
+        return None if transaction is None else str(transaction.uuid)
 
     # -- staging -------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ class TableStore:
             from omnigraph.storage.tables.deltas import delete_rows
             from omnigraph.storage.tables.fragments import Deletions
 
-            found = row_ids_of(table, KEY, keys)
-            there = found[found != NEW]
+            row_ids = row_ids_of(table, KEY, keys)
+            there = row_ids[row_ids != NEW]
             deletions = delete_rows(table, there) if len(there) else Deletions()
             if deletions is None:
                 raise InternalError(f"rows of '{table.ref.path}' that are to go were not found")
@@ -204,10 +204,10 @@ class TableStore:
     # -- rows that other processes wrote, see ``storage.parts`` --------------------------
 
     def stage_fragments(
-        self, table: Table, parts: Sequence[StagedFragment], *, replaces: bool
+        self, table: Table, staged: Sequence[StagedFragment], *, replaces: bool
     ) -> StagedTable:
         """Add rows that lie on storage already, or put them in the place of all that are there."""
-        fragments = [part.metadata() for part in parts]
+        fragments = [fragment.metadata() for fragment in staged]
         before = table.count() if replaces else 0
         operation: Any
         if replaces:
@@ -220,7 +220,7 @@ class TableStore:
             Transaction(table.version, operation),
             inserted=_added_rows(operation),
             deleted=before,
-            sums=_sums_of(parts),
+            sums=_sums_of(staged),
         )
 
     def stage_upsert_fragments(
@@ -232,13 +232,15 @@ class TableStore:
     ) -> StagedTable:
         """Parts in the place of rows that other processes have marked as deleted, and new ones."""
         kept = []
-        for part, row_ids in replaced:
-            fragment = part.metadata()
+        for staged_fragment, row_ids in replaced:
+            fragment = staged_fragment.metadata()
             keep_row_ids([fragment], row_ids)
             kept.append(fragment)
-        new = [part.metadata() for part in added]
+        new = [staged_fragment.metadata() for staged_fragment in added]
         staged = self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
-        return replace(staged, sums=_sums_of([*(part for part, _ in replaced), *added]))
+        return replace(
+            staged, sums=_sums_of([*(staged_fragment for staged_fragment, _ in replaced), *added])
+        )
 
     def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
         return write_fragments(
@@ -386,15 +388,15 @@ class TableStore:
         ref, version = staged.ref, int(committed.version)
         if not self._datasets.root.is_local:
             with lance_call("read", ref.path):
-                found = committed.read_transaction(version)
-            self._datasets.note_version(ref, version, found)
-            return None if found is None else str(found.uuid)
+                made_by = committed.read_transaction(version)
+            self._datasets.note_version(ref, version, made_by)
+            return None if made_by is None else str(made_by.uuid)
         try:
             content = check_version(self._datasets, ref, version)
             names = [file.name for file in staged.files]
             check_blobs(committed, self._datasets.root.path(ref.path), names)
-        except Damaged as found:
-            raise found.damage.error() from None
+        except Damaged as damaged:
+            raise damaged.damage.error() from None
         return content.transaction_id
 
     def _written(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
@@ -411,8 +413,8 @@ class TableStore:
         if self._datasets.root.is_local:
             try:
                 check_version(self._datasets, ref, version)
-            except Damaged as found:
-                raise found.damage.error() from None
+            except Damaged as damaged:
+                raise damaged.damage.error() from None
 
     def landed(self, staged: StagedTable, version: int) -> bool:
         """Whether a version is the work of this staged write."""
@@ -426,15 +428,15 @@ class TableStore:
 def _update(table: Table, deletions: Deletions) -> Transaction:
     operation = LanceOperation.Update(
         removed_fragment_ids=list(deletions.removed),
-        updated_fragments=[FragmentMetadata.from_json(each) for each in deletions.changed],
+        updated_fragments=[FragmentMetadata.from_json(text) for text in deletions.changed],
         new_fragments=[],
         fields_modified=[],
     )
     return Transaction(table.version, operation)
 
 
-def _sums_of(parts: Iterable[StagedFragment]) -> dict[str, FileSum]:
-    return {name: each for part in parts for name, each in part.sums}
+def _sums_of(fragments: Iterable[StagedFragment]) -> dict[str, FileSum]:
+    return {name: file_sum for fragment in fragments for name, file_sum in fragment.sums}
 
 
 def _added_rows(operation: Any) -> int:

@@ -55,18 +55,18 @@ class Table:
             self._guard.check_rows(self._handle)
         return self._handle
 
-    def dataset_for(self, asked: object) -> LanceDataset:
+    def dataset_for(self, condition: object) -> LanceDataset:
         """The version for whoever asks a condition, or a column by its name.
 
         It has no indexes if one of those that would be asked is damaged.
         """
         dataset = self.dataset
-        if asked is not None and self._datasets is not None and self.avoids_index(asked):
+        if condition is not None and self._datasets is not None and self.avoids_index(condition):
             return self._datasets.unindexed(self.ref, self._handle)
         return dataset
 
-    def avoids_index(self, asked: object) -> bool:
-        return self._guard is not None and self._guard.avoids_index(self._handle, asked)
+    def avoids_index(self, condition: object) -> bool:
+        return self._guard is not None and self._guard.avoids_index(self._handle, condition)
 
     def damaged_indexes(self) -> frozenset[str]:
         """The names of the indexes whose files are damaged; all of them are looked at."""
@@ -76,8 +76,8 @@ class Table:
         if not damaged:
             return damaged
         with lance_call("read", self.ref.path):
-            found = self._handle.describe_indices()
-        return frozenset(index_name(index) for index in found if index.name in damaged)
+            indexes = self._handle.describe_indices()
+        return frozenset(index_name(index) for index in indexes if index.name in damaged)
 
     def check_files(self) -> bool:
         """Look at all deletion files and indexes; gives whether all indexes can be used."""
@@ -94,7 +94,7 @@ class Table:
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
         """The columns with their numbers: a name may belong to another column later."""
-        return tuple((each.name(), each.id()) for each in self._handle.lance_schema.fields())
+        return tuple((field.name(), field.id()) for field in self._handle.lance_schema.fields())
 
     def scan(
         self,
@@ -156,16 +156,16 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         dataset = self.dataset_for(condition)
         rows = self._batch_rows(names)
-        parts = None
+        selected = None
         if fragments is not None:
             wanted = set(fragments)
-            parts = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+            selected = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
         scanner = dataset.scanner(
             columns=names,
             filter=condition,
             limit=limit,
             with_row_id=row_ids,
-            fragments=parts,
+            fragments=selected,
             batch_size=rows,
             # What is read ahead is held too.
             batch_readahead=None if rows is None else 1,
@@ -213,7 +213,7 @@ class Table:
     def fragments(self) -> tuple[FragmentInfo, ...]:
         """The parts of this version, in the order of a scan."""
         with lance_call("read", self.ref.path):
-            return tuple(_fragment_info(found) for found in self.dataset.get_fragments())
+            return tuple(_fragment_info(fragment) for fragment in self.dataset.get_fragments())
 
     def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
         """Columns of the rows of some parts, with ``_rowid`` as the last one."""
@@ -221,10 +221,10 @@ class Table:
         names = list(columns)
         size = self._batch_rows(names)
         with lance_call("read", self.ref.path):
-            parts = [f for f in self.dataset.get_fragments() if f.fragment_id in wanted]
+            selected = [f for f in self.dataset.get_fragments() if f.fragment_id in wanted]
             rows = self.dataset.scanner(
                 columns=names,
-                fragments=parts,
+                fragments=selected,
                 with_row_id=True,
                 with_row_address=True,
                 batch_size=size,
@@ -232,11 +232,11 @@ class Table:
         kept = rows.select([*names, _ROW_ID])
         homes = rows[_ROW_ADDRESS].to_numpy() >> np.uint64(32)
         cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
-        found = {number: kept.slice(0, 0) for number in wanted}
+        rows_by_fragment = {number: kept.slice(0, 0) for number in wanted}
         for start, end in pairwise(cuts):
             if end > start:
-                found[int(homes[start])] = kept.slice(start, end - start)
-        return found
+                rows_by_fragment[int(homes[start])] = kept.slice(start, end - start)
+        return rows_by_fragment
 
     def sorted_scan(
         self, columns: Sequence[str], key: str, batch_rows: int, batch_bytes: int
@@ -287,11 +287,11 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         offset = 0
         for piece in self._pieces(row_ids, blobs, most):
-            part = rows.slice(offset, len(piece))
+            batch = rows.slice(offset, len(piece))
             offset += len(piece)
             for name in blobs:
-                part = part.append_column(name, self.read_blobs(name, piece))
-            yield part.select(list(columns)).combine_chunks().to_batches()[0]
+                batch = batch.append_column(name, self.read_blobs(name, piece))
+            yield batch.select(list(columns)).combine_chunks().to_batches()[0]
 
     def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
         """All rows of the last part, blobs as bytes."""
@@ -321,34 +321,38 @@ class Table:
             for position, entry in enumerate(described[name].to_pylist()):
                 sizes[position] += 0 if entry is None else int(entry["size"])
         piece: list[int] = []
-        held = 0
+        size_so_far = 0
         for row_id, size in zip(row_ids, sizes, strict=True):
-            if piece and held + size > most:
+            if piece and size_so_far + size > most:
                 yield piece
-                piece, held = [], 0
+                piece, size_so_far = [], 0
             piece.append(row_id)
-            held += size
+            size_so_far += size
         yield piece
 
     def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
         """A piece of one blob; none when it is null."""
         with lance_call("read", self.ref.path):
-            found = self.dataset.read_blob_ranges(
+            ranges = self.dataset.read_blob_ranges(
                 column, requests=[(row_id, offset, length)], selector="ids"
             )
-        data = found[0][2]
+        data = ranges[0][2]
         return None if data is None else bytes(data)
 
     def blob_size(self, column: str, row_id: int) -> int | None:
         """How many bytes a blob has; none when it is null."""
-        found = self.blob_place(column, row_id)
-        return None if found is None else found[0]
+        location = self.blob_location(column, row_id)
+        return None if location is None else location[0]
 
-    def blob_place(self, column: str, row_id: int) -> tuple[int, str | None] | None:
+    def blob_location(self, column: str, row_id: int) -> tuple[int, str | None] | None:
         """How many bytes a blob has, and where it lies if not with the table; none for null."""
         with lance_call("read", self.ref.path):
-            found = self.dataset._take_rows([row_id], [column])[column][0].as_py()
-        return None if found is None else (int(found["size"]), found["blob_uri"] or None)
+            descriptor = self.dataset._take_rows([row_id], [column])[column][0].as_py()
+        return (
+            None
+            if descriptor is None
+            else (int(descriptor["size"]), descriptor["blob_uri"] or None)
+        )
 
     def read_blobs(self, column: str, row_ids: list[int]) -> pa.Array:
         with lance_call("read", self.ref.path):
@@ -386,9 +390,9 @@ class Table:
             live = {fragment.fragment_id for fragment in self.dataset.get_fragments()}
             covered: dict[str, set[int]] = {}
             for index in self.dataset.describe_indices():
-                known = covered.setdefault(index_name(index), set())
+                numbers = covered.setdefault(index_name(index), set())
                 for segment in index.segments:
-                    known.update(segment.fragment_ids)
+                    numbers.update(segment.fragment_ids)
         return {
             name: Coverage(len(fragments & live), len(live))
             for name, fragments in sorted(covered.items())
@@ -410,10 +414,10 @@ def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:
     """The columns that a condition looks at: those without which it cannot be judged."""
     plain = [field for field in schema if not is_stored_blob(field)]
     empty = pa.schema(plain).empty_table()
-    found = []
+    columns = []
     for field in plain:
         try:
             empty.drop_columns([field.name]).filter(condition)
         except pa.ArrowInvalid:
-            found.append(field.name)
-    return found
+            columns.append(field.name)
+    return columns

@@ -29,22 +29,22 @@ def restored_version(datasets: Datasets, ref: TableRef, version: int) -> int | N
     """The version that another one restored; none when it did something else, or cannot be read."""
     try:
         with lance_call("read the transactions of", ref.path):
-            found = datasets.open(ref, version).read_transaction(version)
+            transaction = datasets.open(ref, version).read_transaction(version)
     except OmniGraphError:
         return None
-    operation = None if found is None else found.operation
+    operation = None if transaction is None else transaction.operation
     return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
 
 
 def _operation(datasets: Datasets, ref: TableRef, version: int) -> str:
     try:
         with lance_call("read the transactions of", ref.path):
-            found = datasets.open(ref, version).read_transaction(version)
+            transaction = datasets.open(ref, version).read_transaction(version)
     except OmniGraphError:
         return ""
-    if found is None:
+    if transaction is None:
         return ""
-    name = type(found.operation).__name__
+    name = type(transaction.operation).__name__
     if name != _UNNAMED:
         return name
     return RESERVED if _is_untouched(datasets, ref, version) else ""

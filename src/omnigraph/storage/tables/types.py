@@ -56,10 +56,10 @@ def split_file(path: str) -> tuple[str, str] | None:
     >>> split_file("nodes/40d7/tree/team/data/_versions/7.manifest")
     ('nodes/40d7/tree/team/data', '_versions/7.manifest')
     """
-    parts = path.split("/")
-    for at in range(len(parts) - 2, -1, -1):
-        if parts[at] in FILE_FOLDERS:
-            return "/".join(parts[:at]), "/".join(parts[at:])
+    segments = path.split("/")
+    for at in range(len(segments) - 2, -1, -1):
+        if segments[at] in FILE_FOLDERS:
+            return "/".join(segments[:at]), "/".join(segments[at:])
     return None
 
 

@@ -33,26 +33,26 @@ class Replacement:
 
 def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
     """For each value the id of the row that has it, ``NEW`` where there is none."""
-    found = np.full(len(values), NEW, dtype=np.int64)
+    row_ids = np.full(len(values), NEW, dtype=np.int64)
     for rows in coalesce_batches(table.scan([key], row_ids=True), len(values)):
         positions = pc.index_in(rows[key], value_set=values)
         hits = rows["_rowid"].filter(positions.is_valid())
-        found[positions.drop_null().to_numpy()] = hits.to_numpy()
-    return found
+        row_ids[positions.drop_null().to_numpy()] = hits.to_numpy()
+    return row_ids
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Batches put together to about so many rows: who looks many values up pays for each table."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         count += batch.num_rows
         if count >= max(rows, _AT_ONCE):
-            yield pa.Table.from_batches(held)
-            held, count = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(pending)
+            pending, count = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
 
 
 def keep_row_ids(fragments: Sequence[FragmentMetadata], row_ids: np.ndarray) -> None:

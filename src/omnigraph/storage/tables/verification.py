@@ -34,10 +34,10 @@ def files_by_directory(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str,
         for batch in datasets.open(ref).tracked_files():
             bases = batch.column("base_uri").to_pylist()
             paths = batch.column("path").to_pylist()
-            found: dict[str, list[str]] = {}
+            by_base: dict[str, list[str]] = {}
             for base, path in zip(bases, paths, strict=True):
-                found.setdefault(base, []).append(path)
-            for base, names in found.items():
+                by_base.setdefault(base, []).append(path)
+            for base, names in by_base.items():
                 for name in names:
                     refuse_unsafe(name)
                 # An address may be that of another place, from which the graph was moved.
@@ -57,9 +57,11 @@ def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
 def files_of_version(table: Table) -> list[str]:
     """The files of rows and deletions that one version names; where they lie is not said."""
     with lance_call("read", table.ref.path):
-        parts = [fragment.metadata for fragment in table.dataset.get_fragments()]
-    names = [f"data/{file.path}" for part in parts for file in part.files]
-    return names + [part.deletion_file.path(part.id) for part in parts if part.deletion_file]
+        fragments = [fragment.metadata for fragment in table.dataset.get_fragments()]
+    names = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
+    return names + [
+        fragment.deletion_file.path(fragment.id) for fragment in fragments if fragment.deletion_file
+    ]
 
 
 def branch_names(datasets: Datasets, location: str) -> list[str]:
@@ -97,7 +99,7 @@ def equality_gap(table: Table, column: str) -> IndexGap | None:
             chunk = wanted.slice(start, _CHUNK)
             condition = pc.field(column).isin(chunk)
             try:
-                found = _rows(dataset, condition, use_index=True)
+                indexed = _rows(dataset, condition, use_index=True)
                 if everything is None:
                     there = _rows(dataset, condition, use_index=False)
                 else:
@@ -108,8 +110,8 @@ def equality_gap(table: Table, column: str) -> IndexGap | None:
                     # No query asks the index of such a column either.
                     return None
                 raise
-            missing += len(np.setdiff1d(there, found))
-            extra += len(np.setdiff1d(found, there)) + len(found) - len(np.unique(found))
+            missing += len(np.setdiff1d(there, indexed))
+            extra += len(np.setdiff1d(indexed, there)) + len(indexed) - len(np.unique(indexed))
     return IndexGap(missing, extra) if missing or extra else None
 
 
@@ -117,8 +119,8 @@ def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.
     scanner = dataset.scanner(  # type: ignore[attr-defined]
         columns=[], filter=condition, with_row_id=True, use_scalar_index=use_index
     )
-    found: npt.NDArray[np.uint64] = np.sort(scanner.to_table()[_ROW_ID].to_numpy())
-    return found
+    row_ids: npt.NDArray[np.uint64] = np.sort(scanner.to_table()[_ROW_ID].to_numpy())
+    return row_ids
 
 
 def vector_gap(table: Table, column: str, metric: str) -> IndexGap | None:
@@ -131,7 +133,7 @@ def vector_gap(table: Table, column: str, metric: str) -> IndexGap | None:
             return None
         some = np.linspace(0, rows - 1, 8 * _VECTORS).astype(np.int64)
         values = dataset.take(np.unique(some).tolist(), columns=[column])[column]
-        vectors = [each for each in values.to_pylist() if each is not None and any(each)]
+        vectors = [vector for vector in values.to_pylist() if vector is not None and any(vector)]
         for vector in vectors[:_VECTORS]:
             query = pa.array(vector, values.type.value_type).to_numpy()
             near, nearest = (

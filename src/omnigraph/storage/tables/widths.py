@@ -41,10 +41,10 @@ def batch_rows(schema: pa.Schema, names: Iterable[str] | None = None) -> int | N
     Rows that would not fit into memory are refused.
     """
     wanted = set(schema.names if names is None else names)
-    vectors = [each for each in schema if each.name in wanted and _width(each.type)]
+    vectors = [field for field in schema if field.name in wanted and _width(field.type)]
     width = vector_bytes(vectors)
     if width > WIDEST_ROW:
-        columns = [each.name for each in vectors]
+        columns = [field.name for field in vectors]
         raise LimitExceeded(
             f"a row takes {width} bytes with the vectors of '{', '.join(columns)}', "
             f"and at most {WIDEST_ROW} can be read",
