@@ -111,7 +111,7 @@ def test_a_text_segment_may_not_know_a_half_of_what_is_rewritten(uri):
     after = commit(uri, *steps, stage_segments(table, len(steps), [built], ()))
     assert after.version == table.version + 3
     assert found(after, "b2") == ["b2"]
-    assert [s.parts for s in segments_of(Table(TableRef("t"), after))[TEXT.name]] == [{3}]
+    assert [s.fragments for s in segments_of(Table(TableRef("t"), after))[TEXT.name]] == [{3}]
 
 
 def test_an_equality_index_knows_nothing_of_what_is_rewritten(uri):
@@ -120,7 +120,7 @@ def test_an_equality_index_knows_nothing_of_what_is_rewritten(uri):
     table, _, done = rewritten(uri)
     after = commit(uri, *stage_before_indexes(table, [], [], [done]))
     (segment,) = segments_of(Table(TableRef("t"), after))[EQUALITY.name]
-    assert segment.parts == set()
+    assert segment.fragments == set()
 
 
 def test_beside_an_older_text_segment_a_changed_row_is_found_by_its_old_words(uri):
