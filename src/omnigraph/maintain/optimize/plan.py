@@ -157,7 +157,9 @@ def _index_plan(
     while True:
         age = oldest(lacking)
         replaced = [
-            s for s in kept if s.version >= age or s.fragments & rewritten or not s.fragments & rows.keys()
+            s
+            for s in kept
+            if s.version >= age or s.fragments & rewritten or not s.fragments & rows.keys()
         ]
         if not replaced and len(kept) >= MAX_SEGMENTS:
             replaced = kept
