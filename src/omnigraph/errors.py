@@ -2,8 +2,8 @@
 
 Each class has a stable ``code`` (what programs match on), a message that names the thing, a
 ``hint`` when there is something to do, and ``retryable``: whether the same call may succeed
-later without a change by the caller. ``details`` carries the same facts as data. No error of a
-library below is ever shown: ``storage`` and ``spark`` translate theirs into this tree.
+later without a change by the caller. ``details`` carries the same facts as data. Errors of
+underlying libraries never surface: ``storage`` and ``spark`` translate them into this tree.
 
 ::
 
@@ -11,7 +11,7 @@ library below is ever shown: ``storage`` and ``spark`` translate theirs into thi
     ├── LanguageError                    language              a text is wrong; has diagnostics
     │   ├── SchemaError                  schema_invalid
     │   ├── QueryError                   query_invalid
-    │   └── PlanError                    plan_refused          right, but cannot be run
+    │   └── PlanError                    plan_refused          valid, but cannot be executed
     ├── InputError                       bad_input             a value or argument is wrong
     │   ├── ParameterError               bad_parameter
     │   ├── ValueConversionError         bad_value             a value does not fit its property
@@ -31,19 +31,19 @@ library below is ever shown: ``storage`` and ``spark`` translate theirs into thi
     │   ├── AlreadyInitialized           already_initialized
     │   ├── BranchExists                 branch_exists
     │   └── KeyConflict                  key_conflict          strict append met an existing key
-    ├── Conflict                         conflict              somebody else was faster
+    ├── Conflict                         conflict              lost to a concurrent writer
     │   ├── VersionMismatch              version_mismatch      has table_key, expected, actual
     │   ├── PublishContention            publish_contention
     │   ├── PreconditionFailed           precondition_failed   if_commit did not hold
     │   ├── MergeConflicts               merge_conflicts       has the conflicts
     │   ├── BranchInUse                  branch_in_use
-    │   ├── SchemaChanging               schema_changing       a schema apply is under way
+    │   ├── SchemaChanging               schema_changing       a schema change is in progress
     │   ├── SchemaDrift                  schema_drift          the schema files disagree
     │   └── RecoveryRequired             recovery_required
     ├── SchemaChangeRefused              schema_change_refused
     ├── FormatRefused                    format_refused        written by another format version
     ├── HistoryGone                      history_gone          removed by cleanup
-    ├── OutcomePending                   outcome_pending       not known yet; has commit_id
+    ├── OutcomePending                   outcome_pending       outcome unknown; has commit_id
     ├── LimitExceeded                    limit_exceeded
     │   ├── QueryTimeout                 query_timeout
     │   ├── MemoryExceeded               memory_exceeded
@@ -54,18 +54,18 @@ library below is ever shown: ``storage`` and ``spark`` translate theirs into thi
     │   ├── StorageCorrupt               storage_corrupt
     │   ├── StorageDenied                storage_denied
     │   ├── StorageFull                  storage_full
-    │   ├── StorageUnavailable           storage_unavailable   passing fault
-    │   └── StorageUnknown               storage_unknown       outcome not known
+    │   ├── StorageUnavailable           storage_unavailable   transient fault
+    │   └── StorageUnknown               storage_unknown       outcome unknown
     ├── EmbeddingError                   embedding
     ├── SparkError                       spark
     │   └── SparkUnavailable             spark_unavailable     PySpark or Java is missing
-    ├── ServerError                      server                a server's answer is no result
+    ├── ServerError                      server                invalid server response
     │   └── ServerUnavailable            server_unavailable    it cannot be reached
     ├── PackageMissing                   package_missing       an optional package
     ├── PolicyDenied                     policy_denied
     ├── ReadOnly                         read_only
     ├── Closed                           closed
-    └── InternalError                    internal              a bug here, not in your input
+    └── InternalError                    internal              a bug in OmniGraph
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class OmniGraphError(Exception):
 
 
 class LanguageError(OmniGraphError):
-    """A schema or query text is wrong. ``diagnostics`` has every finding, with its place."""
+    """A schema or query text is wrong. ``diagnostics`` has every finding, with its location."""
 
     code = "language"
 
@@ -138,7 +138,7 @@ class QueryError(LanguageError):
 
 
 class PlanError(LanguageError):
-    """The text is right in itself but asks for something that cannot be run."""
+    """The query is valid but cannot be executed."""
 
     code = "plan_refused"
 
@@ -185,7 +185,7 @@ class CardinalityViolation(IntegrityError):
     code = "cardinality_violation"
 
 
-# -- things that are not there, or already are ------------------------------------------------
+# -- missing and existing things --------------------------------------------------------------
 
 
 class NotFound(OmniGraphError):
@@ -289,7 +289,7 @@ class HistoryGone(OmniGraphError):
 
 
 class OutcomePending(OmniGraphError):
-    """The write may or may not become visible; look ``commit_id`` up, do not repeat it."""
+    """The write may or may not become visible; look up ``commit_id``, do not repeat it."""
 
     code = "outcome_pending"
 
@@ -325,7 +325,7 @@ class Cancelled(LimitExceeded):
     code = "cancelled"
 
 
-# -- below us ---------------------------------------------------------------------------------
+# -- below ------------------------------------------------------------------------------------
 
 
 class StorageError(OmniGraphError):

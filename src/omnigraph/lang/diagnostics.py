@@ -118,7 +118,7 @@ class Diagnostic:
         """The finding as shown to a person: place, text, source line, caret, hint.
 
         Control characters are spelled out; in the source line each is one sign, so that the caret
-        stands under the right place.
+        points at the right column.
         """
         line, column = self.source.position(self.span.start)
         shown, before, marked = _excerpt(self.source.line(line), column - 1, self.span)
@@ -170,8 +170,8 @@ def first_in_source(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 def _excerpt(line: str, column: int, span: Span) -> tuple[str, int, int]:
     """The part of a line worth showing, with the caret's indent and width in it.
 
-    Tabs are widened and control characters replaced, so that the caret stands under the right
-    place in any terminal.
+    Tabs are widened and control characters replaced, so that the caret is in the right
+    column in any terminal.
     """
     column = min(column, len(line))
     width = max(min(span.end - span.start, len(line) - column), 1)

@@ -1,7 +1,7 @@
 """Characters to tokens, for both languages.
 
 The lexer never fails: what it cannot read becomes a diagnostic and is skipped, so that a parser
-can go on and report more. Comments are kept aside for the formatter. Words are not classified
+can continue and report more. Comments are kept aside for the formatter. Words are not classified
 into keywords: every keyword of both languages is contextual, so a property may be called
 ``type`` or ``from``.
 """
@@ -137,7 +137,7 @@ def _foreign_comment(source: Source, position: int, diagnostics: list[Diagnostic
 def _unreadable(
     source: Source, position: int, tokens: list[Token], diagnostics: list[Diagnostic]
 ) -> int:
-    """Report the text at ``position`` and say where to go on."""
+    """Report the text at ``position`` and return where to continue."""
     text = source.text
     char = text[position]
     hint: str | None = None
@@ -175,8 +175,8 @@ def _closing_quote(text: str, position: int) -> int | None:
     if partner is None:
         return None
     line_end = text.find("\n", position)
-    found = text.find(partner, position + 1, len(text) if line_end < 0 else line_end)
-    return None if found < 0 else found + 1
+    end = text.find(partner, position + 1, len(text) if line_end < 0 else line_end)
+    return None if end < 0 else end + 1
 
 
 def _stray(char: str) -> tuple[str, str, str | None]:
@@ -201,7 +201,7 @@ def _stray(char: str) -> tuple[str, str, str | None]:
     elif char in "+/%":
         hint = "there is no arithmetic yet"
     elif char.isspace():
-        hint = "only space, tab and line ends may stand between words"
+        hint = "only spaces, tabs and line ends are allowed between words"
     elif char.isalpha():
         hint = "names are made of the letters a-z and A-Z, digits and `_`"
     return "P001", message, hint
@@ -212,7 +212,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def decode_string(source: Source, token: Token, diagnostics: list[Diagnostic]) -> str:
-    """The value of a string token; unknown escapes are reported and kept as they stand."""
+    """The value of a string token; unknown escapes are reported and kept."""
     body = token.text[1:-1]
     if "\\" not in body:
         return body

@@ -1,7 +1,7 @@
 """What both parsers share: a cursor over tokens that collects diagnostics.
 
 A parser raises ``Failure`` after it reported what is wrong; whoever parses a list of things
-catches it, skips to the next thing and goes on, so that one run reports several errors.
+catches it, skips to the next item and continues, so that one run reports several errors.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Parser:
         """Consume a keyword, also where it is glued to what follows.
 
         The languages know no boundary after a keyword: ``nodePerson`` reads as ``node Person``.
-        Only call this where nothing but the keyword may stand.
+        Only call this where nothing but the keyword is allowed.
         """
         token = self.token
         rest = token.text[len(word) :]
@@ -105,7 +105,7 @@ class Parser:
             self._tokens[self._index] = self.token = cut
 
     def save(self) -> int:
-        """The place of the current token, to tell whether the cursor moved."""
+        """The index of the current token, to detect whether the cursor moved."""
         return self._index
 
     # -- values --------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Parser:
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
         """The current token is not what the grammar wants.
 
-        Silent where something unreadable stands just before: that is reported, and is the cause.
+        Silent directly after unreadable text: that is reported, and is the cause.
         """
         token = self.token
         if self.after_unreadable():
@@ -146,15 +146,15 @@ class Parser:
         runaway = self._runaway_string()
         if runaway is not None:
             return runaway
-        found = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
-        return self.fail("P010", f"expected {wanted} {context}, found {found}", token.span, hint)
+        actual = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
+        return self.fail("P010", f"expected {wanted} {context}, found {actual}", token.span, hint)
 
     def after_unreadable(self) -> bool:
-        """Whether something unreadable stands between the token before and the current one."""
+        """Whether there is unreadable text between the previous token and the current one."""
         return self.unreadable_since(self.previous_end())
 
     def unreadable_since(self, offset: int) -> bool:
-        """Whether something unreadable stands between a place and the current token."""
+        """Whether there is unreadable text between an offset and the current token."""
         return any(offset <= start <= self.token.start for start in self._unreadable)
 
     def _runaway_string(self) -> Failure | None:

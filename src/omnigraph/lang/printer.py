@@ -176,7 +176,7 @@ class _Weaver:
         self._printed = comment.end
 
     def _trailing(self, end: int, following: int) -> None:
-        """Comments that stand behind what ended at ``end``, on its line."""
+        """Comments that follow what ended at ``end``, on its line."""
         while self._pending(following):
             comment = self._comments[self._next]
             if comment.start < end or "\n" in self._source.text[end : comment.start]:

@@ -1,7 +1,7 @@
 """The value types of both languages.
 
 ``PropType`` describes a property, a parameter or the value of an expression. How types look in
-Arrow is said in ``lang.values.arrow``, so that this module stays free of imports.
+Arrow is defined in ``lang.values.arrow``, so that this module stays free of imports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ U32_RANGE = (0, 2**32 - 1)
 U64_RANGE = (0, 2**64 - 1)
 F32_MAX = 3.4028234663852886e38
 SAFE_INTEGER = 2**53 - 1
-"""The greatest integer whose neighbours a double still tells apart."""
+"""The greatest integer that a double represents exactly together with its neighbours."""
 
 
 class Scalar(StrEnum):
@@ -164,7 +164,7 @@ class PropType:
         enum_values = value.get("enum_values")
         dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None
         if enum_values is not None and not isinstance(enum_values, list):
-            raise TypeError("enum_values is no list")
+            raise TypeError("enum_values is not a list")
         return PropType(
             Scalar.VECTOR if dimension is not None else Scalar(scalar),
             nullable=bool(value["nullable"]),

@@ -176,7 +176,7 @@ WRONG: list[Case] = [
     ("T27", read('$p: Person $p.age in [1, "a"]'), 2, 22, "one type, got I64 and String"),
     ("T27", read("$p: Person $p.age in [$p.age]"), 2, 23, "literals and parameters"),
     ("T28", read("$p: Person", params="$__nanograph_now: DateTime"), 1, 9, "is reserved"),
-    ("T29", read("$p: Person", tail="order { nothing }"), 3, 30, "`nothing` is no column"),
+    ("T29", read("$p: Person", tail="order { nothing }"), 3, 30, "`nothing` is not a column"),
     ("T29", read("$p: Person", tail="order { 1 }"), 3, 30, "unsupported ordering expression"),
     ("T29", read("$p: Person", tail="order { $p }"), 3, 30, "unsupported ordering expression"),
     ("T29", read("$p: Person", tail="order { $p.tags }"), 3, 30, "cannot order by [String]?"),

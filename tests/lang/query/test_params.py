@@ -269,7 +269,8 @@ def test_a_value_that_looks_like_the_missing_parameter_is_named() -> None:
     with pytest.raises(ParameterError, match="parameter 'name' not provided") as caught:
         convert_params({"name": type_of("String"), "age": type_of("I32?")}, {"age": 1, "nmae": "x"})
     assert (
-        caught.value.hint == "pass a value for $name: String; 'nmae' is no parameter of this query"
+        caught.value.hint
+        == "pass a value for $name: String; 'nmae' is not a parameter of this query"
     )
 
 

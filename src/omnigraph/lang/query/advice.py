@@ -70,7 +70,7 @@ def advice(before: Token, token: Token) -> str | None:
     if text == "," and before.kind is not Kind.PUNCT:
         return "clauses need no comma between them"
     if text == "where":
-        return "conditions stand inside the match block"
+        return "conditions belong inside the match block"
     if before.text == "insert" and text == "into":
         return "write `insert Type { property: value }`"
     if before.kind is Kind.IDENT and text == "=":

@@ -1,4 +1,4 @@
-"""What a query text says, before it is known whether it makes sense.
+"""Syntax trees of queries, before any check of their meaning.
 
 Nodes compare by meaning: their ``span`` is left out, so two texts that differ only in layout have
 equal trees. Everything that has a value is an ``Expr``, conditions included; a new kind of

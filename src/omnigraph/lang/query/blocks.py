@@ -63,7 +63,7 @@ class BlockParser(ExpressionParser):
         return inside.kind in (Kind.VAR, Kind.EOF) or inside.text in (")", "{")
 
     def at_part(self) -> bool:
-        """The next part of a read query stands here, so a brace is missing."""
+        """Whether the next part of a read query starts here, so that a brace is missing."""
         if self.token.kind is not Kind.IDENT or self.token.text not in _PARTS:
             return self.at_query()
         following = self.ahead()

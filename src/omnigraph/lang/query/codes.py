@@ -1,4 +1,4 @@
-"""Every code of the query language, with what it stands for.
+"""Every code of the query language, with its meaning.
 
 ``P`` codes come from reading the text, ``T`` codes from checking it against a schema (T1 to T24
 are those of the reference), ``D2`` from planning, ``Q`` and ``L`` codes from files and lint. A code
@@ -21,7 +21,7 @@ SYNTAX: dict[str, str] = {
     "P013": "an unknown function",
     "P014": "a wrong number of arguments",
     "P015": "`nearest` without a property as its first argument",
-    "P016": "`rrf` over something that is no ranking",
+    "P016": "`rrf` over something that is not a ranking",
     "P020": "a parameter declared twice",
     "P021": "a vector dimension of zero",
     "P022": "an unknown parameter type",
@@ -42,7 +42,7 @@ SYNTAX: dict[str, str] = {
 }
 
 TYPES: dict[str, str] = {
-    "T1": "a binding to something that is no node type",
+    "T1": "a binding to something that is not a node type",
     "T2": "an unknown property in a binding",
     "T3": "a literal that does not fit the property",
     "T4": "an unknown edge",
@@ -55,7 +55,7 @@ TYPES: dict[str, str] = {
     "T11": "an unknown or unusable property in a mutation",
     "T12": "an insert without a required property",
     "T13": "a property assigned twice",
-    "T14": "a mutation variable that is no parameter",
+    "T14": "a mutation variable that is not a parameter",
     "T15": "wrong hop bounds, or a wrong use of `nearest`",
     "T16": "an update of an edge's endpoints",
     "T17": "`nearest` ordering without `limit`",

@@ -56,7 +56,7 @@ class ExpressionParser(Parser):
         return super().unexpected(wanted, context, hint or advice(self.before(), self.token))
 
     def without_dollar(self, token: Token) -> Failure:
-        """A word stands where only a variable makes sense."""
+        """A word in the position of a variable."""
         return self.fail("P034", "variables start with `$`", token.span, f"write `${token.text}`")
 
     def value(self, context: str) -> ast.Expr:
@@ -64,7 +64,7 @@ class ExpressionParser(Parser):
         token = self.token
         if token.kind is Kind.VAR and self.ahead().text == ".":
             raise self.unexpected(
-                "a value", context, "only literals, parameters and now() may stand here"
+                "a value", context, "only literals, parameters and now() are allowed here"
             )
         is_word = token.kind is Kind.IDENT and token.text not in _WORDS
         is_call = token.text in ("now", *_DATES) and self.ahead().text == "("
@@ -210,7 +210,7 @@ class ExpressionParser(Parser):
         if token.text == "(":
             self.advance()
             if self.ahead(2 if self.at("-") else 1).text == ")":
-                # One operand in parentheses is no nesting.
+                # One operand in parentheses is not nesting.
                 inner = self._operand("in parentheses")
             else:
                 inner = self.expression()

@@ -164,19 +164,19 @@ def _grouped(expr: ast.Expr, *looser: type[ast.Expr]) -> str:
 
 
 def _filter_pieces(condition: ast.Expr, next_clause: str) -> list[str]:
-    """The pieces of a condition that stands between other clauses."""
+    """The pieces of a condition between other clauses."""
     pieces = _pieces(condition)
     flat = " ".join(pieces)
     for leading in (_LEADING_NUMBER, _LEADING_VARIABLE, _LEADING_NAME):
         # `-5 < $x` reads on from the clause before, `$a contains $b` is a traversal.
-        found = leading.match(flat)
-        if found and found.group() not in _LITERAL_WORDS:
-            pieces[0] = f"({found.group()}){pieces[0][found.end() :]}"
+        word = leading.match(flat)
+        if word and word.group() not in _LITERAL_WORDS:
+            pieces[0] = f"({word.group()}){pieces[0][word.end() :]}"
     if next_clause.startswith("("):
         # `$a.x = total` before `(…)` would be a call of `total`.
-        found = _TRAILING_NAME.search(pieces[-1])
-        if found and found.group() not in _LITERAL_WORDS:
-            pieces[-1] = f"{pieces[-1][: found.start()]}({found.group()})"
+        word = _TRAILING_NAME.search(pieces[-1])
+        if word and word.group() not in _LITERAL_WORDS:
+            pieces[-1] = f"{pieces[-1][: word.start()]}({word.group()})"
     return pieces
 
 
@@ -195,7 +195,7 @@ def _ordering(entry: ast.Ordering, aliases: set[str | None]) -> str:
 
 
 class _Layout:
-    """Turns trees into items; knows where the brackets and comments of the source stand."""
+    """Turns trees into items; knows the positions of the brackets and comments in the source."""
 
     def __init__(self, tokens: Sequence[Token], comments: Sequence[Comment]) -> None:
         self._tokens = tokens

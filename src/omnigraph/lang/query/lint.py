@@ -144,22 +144,22 @@ def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, s
         )
     results: list[QueryResult] = []
     diagnostics: list[Diagnostic] = duplicate_names(source, file)
-    findings = [Finding(Severity.ERROR, found.code, found.message) for found in diagnostics]
+    findings = [Finding(Severity.ERROR, problem.code, problem.message) for problem in diagnostics]
     valid: list[CheckedQuery] = []
     for query in file.queries:
-        checked, found = examine_query(catalog, source, query)
+        checked, problems = examine_query(catalog, source, query)
         if checked is not None:
             valid.append(checked)
-            found += _warnings(source, query, checked)
-        diagnostics += found
-        results.append(_result(catalog, query, checked, found))
+            problems += _warnings(source, query, checked)
+        diagnostics += problems
+        results.append(_result(catalog, query, checked, problems))
     uncovered = _uncovered(catalog, valid)
     findings += uncovered
     findings.sort(key=lambda finding: finding.rank)
-    places = {query.name: query.name_span for query in file.queries}
+    spans = {query.name: query.name_span for query in file.queries}
     for finding in uncovered:
         # The property is in the schema; what may be missing an assignment is in this file.
-        span = places[finding.query_names[0]]
+        span = spans[finding.query_names[0]]
         diagnostics.append(
             Diagnostic(
                 Phase.LINT,
@@ -177,10 +177,10 @@ def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, s
 
 
 def _result(
-    catalog: Catalog, query: ast.Query, checked: CheckedQuery | None, found: list[Diagnostic]
+    catalog: Catalog, query: ast.Query, checked: CheckedQuery | None, problems: list[Diagnostic]
 ) -> QueryResult:
-    errors = [finding for finding in found if finding.severity is Severity.ERROR]
-    warnings = [finding.message for finding in found if finding.severity is Severity.WARNING]
+    errors = [finding for finding in problems if finding.severity is Severity.ERROR]
+    warnings = [finding.message for finding in problems if finding.severity is Severity.WARNING]
     more = f" (+{len(errors) - 1} more)" if len(errors) > 1 else ""
     return QueryResult(
         query.name,
@@ -203,14 +203,14 @@ def _warnings(source: Source, query: ast.Query, checked: CheckedQuery) -> list[D
             return []
         message = "some patterns share no variable: every combination of their rows is returned"
         return [warn("L205", message, "connect them by a traversal or a condition")]
-    found: list[Diagnostic] = []
+    warnings: list[Diagnostic] = []
     if not query.params:
-        found.append(warn("L101", NO_PARAMS))
+        warnings.append(warn("L101", NO_PARAMS))
     kinds = {statement.kind is StatementKind.DELETE for statement in checked.statements}
     if len(kinds) == 2:
         message = "this mixes inserts/updates and deletes, which is refused before it runs"
-        found.append(warn("L102", message, "split into separate mutations"))
-    return found
+        warnings.append(warn("L102", message, "split into separate mutations"))
+    return warnings
 
 
 def _uncovered(catalog: Catalog, queries: Iterable[CheckedQuery]) -> list[Finding]:

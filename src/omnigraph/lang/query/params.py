@@ -88,7 +88,7 @@ def _missing(name: str, type_: PropType, undeclared: Sequence[str]) -> Parameter
     hint = f"pass a value for ${name}: {type_}"
     close = closest(name, undeclared)
     if close is not None:
-        hint += f"; '{close}' is no parameter of this query"
+        hint += f"; '{close}' is not a parameter of this query"
     details = {"parameter": name, "type": str(type_)}
     return ParameterError(f"parameter '{name}' not provided", hint=hint, details=details)
 
@@ -274,7 +274,7 @@ _CONVERSIONS: dict[Scalar, Callable[[str, Scalar, Any, JsonMode], Atom]] = {
 
 
 def _inferred(name: str, value: Any) -> Value:
-    """A value nobody declared, as what it looks like."""
+    """An undeclared value, by its Python type."""
     value = python_value(value)
     if isinstance(value, list | tuple):
         items = map(python_value, value)

@@ -241,7 +241,7 @@ class QueryParser(ClauseParser):
             if self.accept_word("offset"):
                 offset = self._count("offset")
             if self.at("order"):
-                message = "`order` stands before `limit`"
+                message = "`order` must come before `limit`"
                 raise self.fail("P033", message, self.token.span)
         elif self.at("offset"):
             raise self.fail(
@@ -253,7 +253,7 @@ class QueryParser(ClauseParser):
         return limit, offset, Span(start, max(start, self.previous_end()))
 
     def _count(self, word: str) -> int:
-        hint = "parameters cannot stand here, only a number" if self.at_kind(Kind.VAR) else None
+        hint = "parameters are not allowed here, only a number" if self.at_kind(Kind.VAR) else None
         if not self.at_kind(Kind.INT):
             raise self.unexpected("a whole number", f"after `{word}`", hint)
         return self.integer_value(self.advance())

@@ -46,5 +46,5 @@ def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
     for query in file.queries:
         if query.name == name:
             return query
-    known = [query.name for query in file.queries]
-    raise QueryNotFound(f"query '{name}' not found", hint=suggest(name, known))
+    existing = [query.name for query in file.queries]
+    raise QueryNotFound(f"query '{name}' not found", hint=suggest(name, existing))

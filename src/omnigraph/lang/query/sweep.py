@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 
-def sweep_order(ends: Sequence[tuple[str, str]], known: Iterable[str]) -> list[int]:
+def sweep_order(ends: Sequence[tuple[str, str]], bound: Iterable[str]) -> list[int]:
     """The positions of traversals in an order where each has a known end, if one can have.
 
     It is the order of sweeps over the list, again and again, that take whatever has a known end
@@ -22,11 +22,11 @@ def sweep_order(ends: Sequence[tuple[str, str]], known: Iterable[str]) -> list[i
     ready: list[tuple[int, int]] = []
 
     def learn(name: str, sweep: int, at: int) -> None:
-        # What stands later in the list is still met by this sweep, the rest by the next one.
+        # Later entries of the list belong to this sweep, the rest to the next one.
         for position in waiting.pop(name, ()):
             heappush(ready, (sweep if position > at else sweep + 1, position))
 
-    for name in known:
+    for name in bound:
         learn(name, 0, -1)
     order: list[int] = []
     taken = [False] * len(ends)

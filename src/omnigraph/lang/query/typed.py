@@ -1,4 +1,4 @@
-"""Expressions that are known to make sense: every name resolved, every node with its type.
+"""Checked expressions: every name resolved, every node typed.
 
 The checker makes them, the plan carries them, and each engine turns them into its own form by
 one ``Visitor``. Comparisons follow three-valued logic: a null operand makes the result null, and
@@ -24,7 +24,7 @@ Value = Atom | tuple[Atom, ...]
 
 
 def hidden_name(base: str, number: int) -> str:
-    """A name for a variable that nobody wrote; no text can spell it."""
+    """A name for a generated variable; no query text can spell it."""
     return f"{base}~{number}"
 
 
@@ -151,8 +151,8 @@ class Membership(Condition):
     @property
     def type(self) -> PropType:
         """Stored lists may hold nulls, which make a miss unknown."""
-        known = isinstance(self.options, Constant) and not self.options.type.nullable
-        return BOOL.as_nullable(self.item.type.nullable or not known)
+        is_exact = isinstance(self.options, Constant) and not self.options.type.nullable
+        return BOOL.as_nullable(self.item.type.nullable or not is_exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +306,10 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def _operand_fields(cls: type[TypedExpr]) -> tuple[str, ...]:
-    known = _FIELDS.get(cls)
-    if known is None:
-        known = _FIELDS[cls] = tuple(f.name for f in fields(cls) if f.name != "type")
-    return known
+    names = _FIELDS.get(cls)
+    if names is None:
+        names = _FIELDS[cls] = tuple(f.name for f in fields(cls) if f.name != "type")
+    return names
 
 
 R = TypeVar("R")

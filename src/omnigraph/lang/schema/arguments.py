@@ -39,11 +39,11 @@ class Argument(NamedTuple):
 def read_constraint_arguments(parser: Parser, word: str) -> list[Argument]:
     """The parenthesised arguments at the cursor."""
     parser.expect("(", f"after `@{word}`")
-    found = [_argument(parser, word)]
+    arguments = [_argument(parser, word)]
     while parser.accept(","):
-        found.append(_argument(parser, word))
+        arguments.append(_argument(parser, word))
     parser.expect(")", f"after the arguments of `@{word}`")
-    return found
+    return arguments
 
 
 def read_columns(parser: Parser, word: str, arguments: list[Argument]) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
-"""What a schema text says, exactly as it was written.
+"""Syntax trees of schemas, exactly as written.
 
 Nothing is desugared here and no interface is expanded, so that the formatter can print a file
-back. Equality ignores places: two texts that differ in layout only have equal trees. The
+back. Equality ignores spans: two texts that differ in layout only have equal trees. The
 annotation and constraint classes are also used by the canonical form and the catalog, where
 spans and ``kinds`` are empty.
 """
@@ -149,7 +149,7 @@ class Cardinality:
 
 @dataclass(frozen=True, slots=True)
 class EnumValues:
-    """Where the parentheses of an enum and the values in it stand."""
+    """The spans of the parentheses of an enum and of its values."""
 
     span: Span
     values: tuple[Span, ...]
@@ -157,7 +157,7 @@ class EnumValues:
 
 @dataclass(frozen=True, slots=True)
 class PropertyDecl:
-    """``name: Type @annotation``; enum values stand in the order written."""
+    """``name: Type @annotation``; enum values are in the order written."""
 
     name: str
     type: PropType

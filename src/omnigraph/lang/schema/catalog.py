@@ -229,14 +229,14 @@ def _groups(
 
 
 def _props(properties: Iterable[PropertyIR]) -> Mapping[str, Property]:
-    found = {p.name: Property(p.name, p.type, p.annotations, p.prop_id) for p in properties}
-    return MappingProxyType(found)
+    by_name = {p.name: Property(p.name, p.type, p.annotations, p.prop_id) for p in properties}
+    return MappingProxyType(by_name)
 
 
 def _embeds(properties: Iterable[PropertyIR]) -> Mapping[str, Embed]:
-    found: dict[str, Embed] = {}
+    embeds: dict[str, Embed] = {}
     for prop in properties:
         for annotation in prop.annotations:
             if annotation.name == "embed" and annotation.value is not None:
-                found[prop.name] = Embed(annotation.value, dict(annotation.kwargs).get("model"))
-    return MappingProxyType(found)
+                embeds[prop.name] = Embed(annotation.value, dict(annotation.kwargs).get("model"))
+    return MappingProxyType(embeds)

@@ -76,14 +76,14 @@ def _check_node(
 ) -> None:
     decl = node.decl
     check_type_annotations(report, TypeKind.NODE, decl.name, decl.annotations)
-    known = decl.complete
+    complete = decl.complete
     for ref in decl.implements:
         interface = interfaces.get(ref.name)
         if interface is not None:
-            known = known and interface.complete
+            complete = complete and interface.complete
             _check_interface_types(report, node, interface, ref.span)
             continue
-        known = False
+        complete = False
         if file.complete:
             report.parse(
                 "S051",
@@ -92,15 +92,15 @@ def _check_node(
                 did_you_mean(ref.name, interfaces),
             )
     for prop in decl.properties:
-        check_property(report, TypeKind.NODE, decl.name, prop, node.by_name, complete=known)
+        check_property(report, TypeKind.NODE, decl.name, prop, node.by_name, complete=complete)
     for prop, _ in node.injected:
         check_property(
-            report, TypeKind.NODE, decl.name, prop, node.by_name, complete=known, injected=decl
+            report, TypeKind.NODE, decl.name, prop, node.by_name, complete=complete, injected=decl
         )
     _check_property_names(report, TypeKind.NODE, decl.name, node.properties)
     _check_key_count(report, node)
     for constraint in decl.constraints:
-        _check_constraint(report, TypeKind.NODE, decl.name, constraint, node.by_name, known)
+        _check_constraint(report, TypeKind.NODE, decl.name, constraint, node.by_name, complete)
     for constraint in node.constraints[len(decl.constraints) :]:
         if isinstance(constraint, KeyConstraint):
             _check_key_nullable(report, decl.name, constraint, node.by_name)
@@ -200,7 +200,7 @@ def _check_constraint(
     owner: str,
     constraint: Constraint,
     by_name: dict[str, PropertyDecl],
-    known: bool,
+    complete: bool,
 ) -> None:
     word = WORDS[type(constraint)]
     implicit = ENDPOINTS if kind is TypeKind.EDGE else ()
@@ -213,7 +213,7 @@ def _check_constraint(
         prop = by_name.get(column)
         if prop is not None:
             _check_column(report, word, owner, prop.type, column, span)
-        elif column not in implicit and known:
+        elif column not in implicit and complete:
             hint = did_you_mean(column, [*by_name, *implicit])
             if hint is None and column in ENDPOINTS:
                 hint = "only edges have `src` and `dst`"

@@ -2,14 +2,14 @@
 
 ``S0xx`` is about one declaration (reported as a parse error), ``S1xx`` about how declarations
 fit together (a catalog error). The codes ``P0xx`` of lexer and parser are shared with the query
-language; warnings stand in ``lint_codes``. A code never changes its meaning.
+language; warnings are in ``lint_codes``. A code never changes its meaning.
 """
 
 from __future__ import annotations
 
 SCHEMA_CODES: dict[str, str] = {
     # what the parser sees
-    "S001": "@card stands somewhere else than right after the target type of an edge",
+    "S001": "@card not directly after the target type of an edge",
     "S002": "unknown property type",
     "S003": "vector dimension is zero",
     "S004": "vector dimension is too large",
@@ -34,10 +34,10 @@ SCHEMA_CODES: dict[str, str] = {
     "S026": "@key or @embed on an edge property",
     "S027": "annotation given twice",
     "S028": "@rename_from without a name",
-    "S029": "@embed on a property that is no vector",
+    "S029": "@embed on a property that is not a Vector",
     "S030": "@embed without a source property",
     "S031": "@embed with an unknown source property",
-    "S032": "@embed source is no String",
+    "S032": "@embed source is not a String",
     "S033": "@embed with an unknown keyword",
     "S034": "@vector with a metric, a method or a number that there is not",
     # constraints and properties
@@ -45,7 +45,7 @@ SCHEMA_CODES: dict[str, str] = {
     "S041": "constraint on an unknown property",
     "S042": "nullable key property",
     "S043": "@range on a property that is not numeric",
-    "S044": "@check on a property that is no String",
+    "S044": "@check on a property that is not a String",
     "S045": "constraint that edges do not have",
     "S046": "key on a list, vector or blob",
     "S047": "@unique on a list, vector or blob",

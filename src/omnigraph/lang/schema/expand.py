@@ -44,10 +44,10 @@ class ExpandedEdge:
 
 def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
     """The interfaces of a file; of two with one name the first counts."""
-    found: dict[str, InterfaceDecl] = {}
+    interfaces: dict[str, InterfaceDecl] = {}
     for interface in file.interfaces:
-        found.setdefault(interface.name, interface)
-    return found
+        interfaces.setdefault(interface.name, interface)
+    return interfaces
 
 
 def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> ExpandedNode:
@@ -84,18 +84,18 @@ def expand_edge(edge: EdgeDecl) -> ExpandedEdge:
 
 
 def desugared(properties: Iterable[PropertyDecl]) -> list[Constraint]:
-    """The constraints that ``@key``, ``@unique`` and ``@index`` on properties stand for."""
-    found: list[Constraint] = []
+    """The constraints declared by ``@key``, ``@unique`` and ``@index`` on properties."""
+    constraints: list[Constraint] = []
     for prop in properties:
         for annotation in prop.annotations:
             make = COLUMN_CONSTRAINTS.get(annotation.name)
             if make is not None:
-                found.append(make((prop.name,), annotation.span, (annotation.span,)))
-    return found
+                constraints.append(make((prop.name,), annotation.span, (annotation.span,)))
+    return constraints
 
 
 def _by_name(properties: Iterable[PropertyDecl]) -> dict[str, PropertyDecl]:
-    found: dict[str, PropertyDecl] = {}
+    by_name: dict[str, PropertyDecl] = {}
     for prop in properties:
-        found.setdefault(prop.name, prop)
-    return found
+        by_name.setdefault(prop.name, prop)
+    return by_name

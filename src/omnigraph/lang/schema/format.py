@@ -89,10 +89,10 @@ def _member(member: Member) -> PrintItem:
 
 def _enum(member: PropertyDecl, prop_type: PropType, annotations: str, flat: str) -> PrintItem:
     values = prop_type.enum_values or ()
-    places = member.enum_values
-    spans = places.values if places else (member.span,) * len(values)
+    written = member.enum_values
+    spans = written.values if written else (member.span,) * len(values)
     texts = [f"{value}," for value in values[:-1]] + [values[-1]]
     items = tuple(PrintItem(span, text) for span, text in zip(spans, texts, strict=True))
     close = f"){'?' if prop_type.nullable else ''}{annotations}"
-    block = PrintBlock(places.span if places else Span(0, 0), items, close, fill=True)
+    block = PrintBlock(written.span if written else Span(0, 0), items, close, fill=True)
     return PrintItem(member.span, f"{member.name}: enum(", block, flat)

@@ -78,8 +78,8 @@ class IdentifiedType:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys in a fixed order."""
-        found: dict[str, Any] = {"type_kind": str(self.kind), "name": self.type.name}
-        return {**found, **self.shape_json(), "type_id": self.identity.id}
+        head: dict[str, Any] = {"type_kind": str(self.kind), "name": self.type.name}
+        return {**head, **self.shape_json(), "type_id": self.identity.id}
 
     def shape_json(self) -> dict[str, Any]:
         """What a type is beside its name: the ends of an edge, and the properties."""
@@ -121,12 +121,12 @@ class IdentifiedSchema:
             (TypeKind.NODE, ir.nodes),
             (TypeKind.EDGE, ir.edges),
         )
-        found: dict[int, IdentifiedType] = {}
+        by_id: dict[int, IdentifiedType] = {}
         for kind, types in groups:
             for entry in types:
                 identity = self.identity.types[f"{kind}:{entry.name}"]
-                found[identity.id] = IdentifiedType(kind, entry, identity)
-        return found
+                by_id[identity.id] = IdentifiedType(kind, entry, identity)
+        return by_id
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys in a fixed order."""
@@ -150,24 +150,24 @@ def schema_difference(
     >>> from omnigraph.lang.schema import compile_schema
     >>> old = IdentifiedSchema.new(compile_schema("node A { x: I32? }"))
     >>> new = old.followed_by(compile_schema('node B @rename_from("A") { x: I64? }'))
-    >>> [found.step.describe() for found in schema_difference(old, new)]
+    >>> [change.step.describe() for change in schema_difference(old, new)]
     ["rename node type 'A' -> 'B'", "widen property 'B.x' of node 'B' from I32? to I64?"]
-    >>> [found.step.kind for found in schema_difference(new, old)]
+    >>> [change.step.kind for change in schema_difference(new, old)]
     ['rename_type', 'narrow_property']
     """
     was = {} if before is None else before.types
-    found: list[IdentifiedStep] = []
+    steps: list[IdentifiedStep] = []
     for number, entry in was.items():
         if number not in after.types:
             step = DropType(entry.kind, entry.type.name, DropMode.SOFT)
-            found.append(IdentifiedStep(step, number))
+            steps.append(IdentifiedStep(step, number))
     for number, entry in after.types.items():
         old = was.get(number)
         if old is None:
-            found.append(IdentifiedStep(AddType(entry.kind, entry.type.name), number))
+            steps.append(IdentifiedStep(AddType(entry.kind, entry.type.name), number))
         else:
-            found += _type_steps(old, entry)
-    return sorted(found, key=lambda each: phase(each.step.kind))
+            steps += _type_steps(old, entry)
+    return sorted(steps, key=lambda entry: phase(entry.step.kind))
 
 
 def _type_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[IdentifiedStep]:

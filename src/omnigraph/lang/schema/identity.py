@@ -71,7 +71,7 @@ class Identity:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Identity:
-        """The inverse of ``to_json``; raises ``InputError`` when the data is no identity."""
+        """The inverse of ``to_json``; raises ``InputError`` when the data is not an identity."""
         try:
             types = {
                 str(key): TypeIdentity(
@@ -128,7 +128,7 @@ def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> 
 def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identity:
     """The identity after a change of which only both schemas are known.
 
-    Types and properties go on by their names or by ``@rename_from``. A property whose new type
+    Types and properties are continued by name or by ``@rename_from``. A property whose new type
     cannot hold the old values is another one.
     """
     allocator = _Allocator(identity)

@@ -99,7 +99,7 @@ class SchemaIR:
 
     @staticmethod
     def from_json(value: Any) -> SchemaIR:
-        """The inverse of ``to_json``; raises ``InputError`` when the data is no schema."""
+        """The inverse of ``to_json``; raises ``InputError`` when the data is not a schema."""
         try:
             ir: SchemaIR = from_json(SchemaIR, value)
         except MALFORMED as error:

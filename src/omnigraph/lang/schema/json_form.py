@@ -85,7 +85,7 @@ def _decoder(hint: Any) -> Decode:
         return _DECODERS[hint]
     if get_origin(hint) is tuple:
         item = _decoder(get_args(hint)[0])
-        return lambda value: tuple(item(each) for each in _list(value))
+        return lambda value: tuple(item(entry) for entry in _list(value))
     if isinstance(hint, types.UnionType) and type(None) in get_args(hint):
         inner = _decoder(get_args(hint)[0])
         return lambda value: None if value is None else inner(value)

@@ -1,6 +1,6 @@
-"""Warnings about legal schemas that will surprise somebody.
+"""Warnings about valid schemas with surprising effects.
 
-Errors are not repeated here; ``lint_schema`` wants a text that compiles. The codes stand in
+Errors are not repeated here; ``lint_schema`` wants a text that compiles. The codes are listed in
 ``lint_codes``.
 """
 
@@ -78,7 +78,7 @@ def _constraints(report: Report, node: ExpandedNode) -> None:
             if not _is_pattern(constraint.pattern):
                 report.warn(
                     "OG-MF-201",
-                    f"the pattern of @check on {where} is no regular expression",
+                    f"the pattern of @check on {where} is not a valid regular expression",
                     constraint.span,
                     "every write to this type will be refused; look-around and back references "
                     "are not known",

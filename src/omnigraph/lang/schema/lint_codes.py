@@ -57,7 +57,9 @@ LINT_CODES: tuple[LintCode, ...] = (
     LintCode("OG-MF-103", Tier.VALIDATED, Severity.ERROR, "add required property without default"),
     LintCode("OG-MF-104", Tier.VALIDATED, Severity.ERROR, "tighten nullable to required"),
     LintCode("OG-MF-106", Tier.DESTRUCTIVE, Severity.ERROR, "narrowing/any type change"),
-    LintCode("OG-MF-201", Tier.SAFE, Severity.WARNING, "@check pattern is no regular expression"),
+    LintCode(
+        "OG-MF-201", Tier.SAFE, Severity.WARNING, "@check pattern is not a valid regular expression"
+    ),
     LintCode("OG-MF-202", Tier.SAFE, Severity.WARNING, "@range that no value satisfies"),
     LintCode("OG-MF-203", Tier.SAFE, Severity.WARNING, "@range on a list is never evaluated"),
     LintCode("OG-NM-101", Tier.SAFE, Severity.WARNING, "constraint declared twice"),

@@ -92,8 +92,8 @@ def plan_migration(
 ) -> MigrationPlan:
     """The plan from the accepted to the desired schema.
 
-    ``given`` names the properties, as ``Type.property``, for which the rows that are there get a
-    value; only such a one can be added as required.
+    ``given`` names the properties, as ``Type.property``, whose existing rows get a value;
+    only those can be added as required.
 
     >>> from omnigraph.lang.schema import compile_schema
     >>> old = compile_schema("node A { name: String @key }")
@@ -138,22 +138,22 @@ class NameMatch:
 
     @property
     def kept(self) -> frozenset[str]:
-        """The accepted names that go on."""
+        """The accepted names that continue."""
         return frozenset(self.pairs.values())
 
 
 def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> NameMatch:
     """Which of two sets of types or properties are the same thing."""
-    known = {thing.name for thing in accepted}
-    pairs = {thing.name: thing.name for thing in desired if thing.name in known}
+    names = {thing.name for thing in accepted}
+    pairs = {thing.name: thing.name for thing in desired if thing.name in names}
     taken = set(pairs)
     refused: dict[str, str] = {}
     for thing in desired:
         old = _rename_from(thing)
         if thing.name in pairs or old is None:
             continue
-        if old not in known:
-            refused[thing.name] = f"@rename_from names '{old}', which is no accepted {what}"
+        if old not in names:
+            refused[thing.name] = f"@rename_from names '{old}', which is not an accepted {what}"
         elif old in taken:
             refused[thing.name] = f"@rename_from names '{old}', which another {what} continues"
         else:
@@ -396,7 +396,7 @@ def property_metadata_steps(
 
 
 def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The values that an enum gets and loses; none where one of the types is no enum."""
+    """The values that an enum gets and loses; none where one of the types is not an enum."""
     if old.enum_values is None or new.enum_values is None:
         return (), ()
     before, after = set(old.enum_values), set(new.enum_values)
@@ -423,7 +423,7 @@ def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:
 
 
 def _followed(annotation: Annotation, renames: Mapping[str, str]) -> Annotation:
-    """An ``@embed`` goes on meaning its source property when that is renamed."""
+    """An ``@embed`` keeps its source property when that is renamed."""
     if annotation.name != "embed" or annotation.value is None:
         return annotation
     return replace(annotation, value=renames.get(annotation.value, annotation.value))

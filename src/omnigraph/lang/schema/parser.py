@@ -1,4 +1,4 @@
-"""Schema text to tree: a recursive descent parser that goes on after an error.
+"""Schema text to tree: a recursive descent parser that continues after an error.
 
 A property that cannot be read does not hide the next one, and a declaration that cannot be read
 does not hide the next one. What is wrong with a readable text (unknown names, forbidden
@@ -88,7 +88,7 @@ class _SchemaParser(Parser):
         if self.at("}"):
             hint = "this `}` closes nothing"
         elif self.at("@"):
-            hint = 'annotations stand after the name: `node Person @description("…") { … }`'
+            hint = 'annotations follow the name: `node Person @description("…") { … }`'
         raise self.unexpected(
             "`node`, `edge` or `interface`", "at the start of a declaration", hint
         )
@@ -270,10 +270,10 @@ class _SchemaParser(Parser):
     # -- annotations ---------------------------------------------------------------------
 
     def _annotations(self) -> tuple[Annotation, ...]:
-        found: list[Annotation] = []
+        annotations: list[Annotation] = []
         while self.at("@") and not self._at_constraint():
-            found.append(self._annotation())
-        return tuple(found)
+            annotations.append(self._annotation())
+        return tuple(annotations)
 
     def _annotation(self) -> Annotation:
         start = self.advance().start

@@ -41,7 +41,7 @@ _INSIDE = {
 
 
 class BadPattern(ValueError):
-    """A pattern that is no regular expression here."""
+    """A pattern that is not a valid regular expression here."""
 
 
 def matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -79,8 +79,8 @@ def spelled_out(pattern: str) -> str:
         character = pattern[position]
         if character == "\\":
             size = 2
-            known = _INSIDE if is_inside else _OUTSIDE
-            made.append(known.get(pattern[position + 1 : position + 2], pattern[position:][:2]))
+            escapes = _INSIDE if is_inside else _OUTSIDE
+            made.append(escapes.get(pattern[position + 1 : position + 2], pattern[position:][:2]))
         else:
             if is_inside and pattern.startswith("[:", position):
                 size = max(1, pattern.find(":]", position) + 2 - position)

@@ -36,15 +36,15 @@ class Report:
         hint: str | None,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        found = Diagnostic(phase, code, message, self.source, span, hint, severity)
-        self.diagnostics.append(found)
+        diagnostic = Diagnostic(phase, code, message, self.source, span, hint, severity)
+        self.diagnostics.append(diagnostic)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the known name that looks most like this one.
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint with the candidate most similar to a name.
 
     >>> did_you_mean("Persn", ["Person", "Company"])
     'did you mean `Person`?'
     """
-    close = closest(name, known)
+    close = closest(name, candidates)
     return f"did you mean `{close}`?" if close else None

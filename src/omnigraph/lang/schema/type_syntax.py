@@ -74,8 +74,12 @@ def _element(parser: Parser) -> PropType:
 
 def _unknown(parser: Parser) -> Failure:
     text = parser.token.text
-    known = suggest_scalar(text)
-    hint = f"did you mean `{known}`?" if known else f"types are {', '.join(_TYPE_WORDS)}, enum"
+    suggestion = suggest_scalar(text)
+    hint = (
+        f"did you mean `{suggestion}`?"
+        if suggestion
+        else f"types are {', '.join(_TYPE_WORDS)}, enum"
+    )
     return parser.fail("S002", f"unknown type `{text[:40]}`", parser.token.span, hint)
 
 
@@ -114,8 +118,8 @@ def _enum(parser: Parser) -> tuple[PropType, EnumValues]:
         if not parser.accept(","):
             break
     parser.expect(")", "after the enum values")
-    places = EnumValues(Span(start, parser.previous_end()), tuple(values.values()))
-    return PropType(Scalar.STRING, enum_values=tuple(values)), places
+    written = EnumValues(Span(start, parser.previous_end()), tuple(values.values()))
+    return PropType(Scalar.STRING, enum_values=tuple(values)), written
 
 
 def _enum_value(parser: Parser) -> tuple[str, Span]:

@@ -27,14 +27,14 @@ _KEYWORDS = ("method", *_NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """What a ``@vector`` says; none where it leaves the choice."""
+    """The options of a ``@vector``; none where it leaves the choice."""
 
     metric: str = METRICS[0]
     method: str | None = None
     partitions: int | None = None
     sub_vectors: int | None = None
     probes: int | None = None
-    """How many partitions a search looks into at first; all when nothing is said."""
+    """How many partitions a search probes at first; all when absent."""
 
 
 class VectorOptionError(ValueError):
@@ -51,8 +51,8 @@ def vector_options(kind: PropType, annotation: Annotation | None) -> VectorOptio
     >>> from omnigraph.lang.types import Scalar
     >>> kind = PropType(Scalar.VECTOR, dimension=8)
     >>> said = Annotation("vector", "l2", (("method", "ivf_pq"), ("sub_vectors", "4")))
-    >>> found = vector_options(kind, said)
-    >>> (found.metric, found.method, found.sub_vectors, found.probes)
+    >>> options = vector_options(kind, said)
+    >>> (options.metric, options.method, options.sub_vectors, options.probes)
     ('l2', 'ivf_pq', 4, None)
     """
     if annotation is None:
@@ -67,9 +67,9 @@ def vector_options(kind: PropType, annotation: Annotation | None) -> VectorOptio
     words = dict(annotation.kwargs)
     for word in words:
         if word not in _KEYWORDS:
-            known = f"the keywords are {', '.join(_KEYWORDS)}"
+            keywords = f"the keywords are {', '.join(_KEYWORDS)}"
             raise VectorOptionError(
-                f"unknown keyword '{word}='", did_you_mean(word, _KEYWORDS) or known
+                f"unknown keyword '{word}='", did_you_mean(word, _KEYWORDS) or keywords
             )
     method = words.get("method")
     if method is not None:
@@ -127,11 +127,11 @@ def _check(report: Report, owner: str, prop: PropertyDecl) -> None:
             prop.type_span,
             "every row takes 4 bytes a dimension, also where the vector is null",
         )
-    found = [annotation for annotation in prop.annotations if annotation.name == VECTOR]
+    annotations = [annotation for annotation in prop.annotations if annotation.name == VECTOR]
     where = f"{owner}.{prop.name}"
-    for annotation in found[1:]:
+    for annotation in annotations[1:]:
         report.parse("S027", f"property {where} declares @vector multiple times", annotation.span)
-    for annotation in found:
+    for annotation in annotations:
         try:
             vector_options(prop.type, annotation)
         except VectorOptionError as error:

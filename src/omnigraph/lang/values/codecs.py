@@ -111,7 +111,7 @@ def _parse_date(value: Any) -> date:
         try:
             return _DAY_ZERO + timedelta(days=value)
         except OverflowError:
-            raise ValueError(f"{show(value)} days are no Date") from None
+            raise ValueError(f"{show(value)} days is outside the range of Date") from None
     if isinstance(value, str):
         try:
             return parse_date(value)
@@ -126,7 +126,9 @@ def _parse_datetime(value: Any) -> int:
         try:
             return millis(_EPOCH + value * _MILLISECOND)
         except OverflowError:
-            raise ValueError(f"{show(value)} milliseconds are no DateTime") from None
+            raise ValueError(
+                f"{show(value)} milliseconds is outside the range of DateTime"
+            ) from None
     if isinstance(value, datetime):
         value = value.isoformat()
     if isinstance(value, str):

@@ -98,7 +98,7 @@ def decode_blob(value: Any) -> bytes:
         raise ValueConversionError("a Blob that names a local file is not read")
     raise ValueConversionError(
         "a Blob is bytes, or text that starts with 'base64:' or 'file://'",
-        hint="links to other places are not stored",
+        hint="links to other locations are not stored",
     )
 
 

@@ -20,7 +20,7 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class BoundVariable:
-    """What a variable stands for."""
+    """The type bound to a variable."""
 
     kind: EntityKind
     type_name: str
@@ -42,8 +42,8 @@ class Context:
     def error(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         self.error_count += 1
         if self.error_count <= MAX_REPORTED:
-            found = Diagnostic(Phase.TYPE, code, message, self.source, span, hint)
-            self.diagnostics.append(found)
+            diagnostic = Diagnostic(Phase.TYPE, code, message, self.source, span, hint)
+            self.diagnostics.append(diagnostic)
 
     def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         """A finding that does not stop the query; only lint shows it."""
@@ -58,10 +58,10 @@ class Context:
 
     def param(self, name: str) -> PropType | None:
         """The type of a parameter, remembered as used."""
-        found = self.params.get(name)
-        if found is not None:
+        type_ = self.params.get(name)
+        if type_ is not None:
             self.used_params.add(name)
-        return found
+        return type_
 
 
 @dataclass(slots=True)
@@ -75,14 +75,14 @@ class VariableScope:
     def get(self, name: str) -> BoundVariable | None:
         scope: VariableScope | None = self
         while scope is not None:
-            found = scope.bound.get(name)
-            if found is not None:
-                return found
+            bound = scope.bound.get(name)
+            if bound is not None:
+                return bound
             scope = scope.parent
         return None
 
     def is_broken(self, name: str) -> bool:
-        """Whether the variable stands in a clause that is wrong, so that its type is unknown."""
+        """Whether the variable appears in an invalid clause, so that its type is unknown."""
         scope: VariableScope | None = self
         while scope is not None:
             if name in scope.broken:
@@ -102,17 +102,17 @@ class VariableScope:
 
 def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
     """A hint naming the closest candidate, or the candidates if they are few."""
-    names = [known for known in candidates if not is_hidden(known)]
+    names = [candidate for candidate in candidates if not is_hidden(candidate)]
     close = closest(name, names)
     if close:
         return f"did you mean `{show.format(close)}`?"
     if 0 < len(names) <= _MAX_LISTED:
-        return f"known: {', '.join(show.format(known) for known in names)}"
+        return f"known: {', '.join(show.format(candidate) for candidate in names)}"
     return None
 
 
 def properties_of(catalog: Catalog, bound: BoundVariable) -> Mapping[str, Property]:
-    """The declared properties of what a variable stands for."""
+    """The declared properties of the type bound to a variable."""
     if bound.kind is EntityKind.NODE:
         return catalog.node_types[bound.type_name].properties
     return catalog.edge_types[bound.type_name].properties

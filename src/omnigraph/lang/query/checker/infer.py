@@ -20,7 +20,7 @@ from omnigraph.lang.types import PropType, comparable
 
 @dataclass(slots=True)
 class Inference:
-    """Where an expression stands: what it may see and what may appear in it.
+    """The context of an expression: what it may refer to and what may appear in it.
 
     ``row`` holds the properties a bare word may name, in the predicate of a mutation.
     """
@@ -38,16 +38,16 @@ class Inference:
 
     def condition(self, node: ast.Expr) -> typed.TypedExpr | None:
         """An expression that must be a truth value."""
-        found = self.expr(node)
-        if found is None:
+        expr = self.expr(node)
+        if expr is None:
             return None
-        if is_null(found):
+        if is_null(expr):
             return typed.Constant(None, typed.BOOL.as_nullable())
-        if found.type.scalar is typed.BOOL.scalar and not found.type.is_list:
-            return found
+        if expr.type.scalar is typed.BOOL.scalar and not expr.type.is_list:
+            return expr
         self.context.error(
             "T30",
-            f"a condition must be a truth value, got {describe(found)}",
+            f"a condition must be a truth value, got {describe(expr)}",
             ast_span(node),
             "compare it with something, or test it with `is null`",
         )
@@ -93,13 +93,13 @@ def _list(at: Inference, node: ast.ListExpr) -> typed.TypedExpr | None:
         if not isinstance(item, ast.LiteralExpr | ast.VariableExpr | ast.ListExpr):
             at.error("T27", "a list holds literals and parameters", ast_span(item))
             return None
-        found = at.expr(item)
-        if found is None:
+        expr = at.expr(item)
+        if expr is None:
             return None
-        if isinstance(found, typed.Entity):
+        if isinstance(expr, typed.Entity):
             at.error("T27", "a list holds literals and parameters", ast_span(item))
             return None
-        items.append(found)
+        items.append(expr)
     return list_constant(at.context, node, items)
 
 
@@ -146,12 +146,12 @@ def property_column(at: Inference, node: ast.PropertyExpr, code: str) -> typed.C
         at.error(code, message, node.span, suggest(node.variable, at.scope.names(), "${}"))
         return None
     properties = properties_of(at.context.catalog, bound)
-    found = properties.get(node.name)
-    if found is None:
+    prop = properties.get(node.name)
+    if prop is None:
         message = f"type `{bound.type_name}` has no property `{node.name}`"
         at.error(code, message, node.span, _property_hint(node, properties))
         return None
-    return typed.Column(node.variable, node.name, found.type)
+    return typed.Column(node.variable, node.name, prop.type)
 
 
 def _property_hint(node: ast.PropertyExpr, properties: Iterable[str]) -> str | None:
@@ -167,7 +167,7 @@ def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr | None:
             "T35",
             f"`{node.name}` means nothing here",
             node.span,
-            'variables start with `$`, texts stand in quotes: "…"',
+            'variables start with `$`, texts are quoted: "…"',
         )
         return None
     type_ = at.row.get(node.name)
@@ -210,7 +210,7 @@ def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr | None:
 
 
 def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
-    """Left of a comparison in a mutation stands a property, even one called `true` or `null`."""
+    """The left side of a comparison in a mutation is a property, even `true` or `null`."""
     if at.row is None or not isinstance(node, ast.LiteralExpr):
         return node
     if node.kind not in (ast.LiteralKind.BOOL, ast.LiteralKind.NULL):
@@ -389,7 +389,7 @@ def _warn_never(
 @rule(ast.AggregateExpr)
 def _aggregate(at: Inference, node: ast.AggregateExpr) -> typed.TypedExpr | None:
     if not at.aggregates:
-        message = f"`{node.function}` may only stand at the top of a projection"
+        message = f"`{node.function}` is only allowed at the top of a projection"
         at.error("T9", message, node.span)
         return None
     inner = Inference(at.context, at.scope)

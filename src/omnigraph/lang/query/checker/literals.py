@@ -56,13 +56,13 @@ def list_constant(
     context: Context, literal: ast.ListExpr, items: list[typed.TypedExpr]
 ) -> typed.TypedExpr | None:
     """A list literal from its typed items: one element type, numbers widen to 64 bits."""
-    known = [item.type for item in items if not is_null(item)]
-    nullable = len(known) < len(items) or any(type_.nullable for type_ in known)
-    if any(type_.is_list or type_.is_vector for type_ in known):
+    types = [item.type for item in items if not is_null(item)]
+    nullable = len(types) < len(items) or any(type_.nullable for type_ in types)
+    if any(type_.is_list or type_.is_vector for type_ in types):
         context.error("T27", "list literals cannot be nested", literal.span)
         return None
-    element = known[0] if known else PropType(Scalar.STRING)
-    for type_ in known[1:]:
+    element = types[0] if types else PropType(Scalar.STRING)
+    for type_ in types[1:]:
         if not comparable(element, type_):
             message = f"the items of a list must have one type, got {element} and {type_}"
             context.error("T27", message, literal.span)

@@ -55,12 +55,12 @@ def _target(
 ) -> NodeType | EdgeType | None:
     """The type that a statement names, exactly as declared."""
     catalog = context.catalog
-    found = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
-    if found is None:
+    target = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
+    if target is None:
         names = [*catalog.node_types, *catalog.edge_types]
         message = f"unknown node or edge type `{node.type_name}`"
         context.error("T10", message, node.type_span, suggest(node.type_name, names))
-    return found
+    return target
 
 
 def _checked(
@@ -88,7 +88,7 @@ def writable(target: NodeType | EdgeType) -> dict[str, PropType]:
 def _assignments(
     context: Context, nodes: tuple[ast.Assignment, ...], target: NodeType | EdgeType
 ) -> tuple[tuple[str, typed.TypedExpr], ...]:
-    known = writable(target)
+    properties = writable(target)
     values: dict[str, typed.TypedExpr] = {}
     seen: set[str] = set()
     for node in nodes:
@@ -96,10 +96,10 @@ def _assignments(
             context.error("T13", f"`{node.name}` is assigned twice", node.span)
             continue
         seen.add(node.name)
-        type_ = known.get(node.name)
+        type_ = properties.get(node.name)
         if type_ is None:
             message = f"type `{target.name}` has no property `{node.name}`"
-            context.error("T11", message, node.span, suggest(node.name, known))
+            context.error("T11", message, node.span, suggest(node.name, properties))
             continue
         value = _value(context, node, type_, target.name)
         if value is not None:
@@ -170,8 +170,8 @@ def _where(context: Context, node: ast.Expr, target: NodeType | EdgeType) -> typ
     at = Inference(
         context, VariableScope(), row=writable(target), row_variable=ROW, row_label=target.name
     )
-    found = at.condition(node)
-    return None if found is None else _stored_ends(found, isinstance(target, EdgeType))
+    condition = at.condition(node)
+    return None if condition is None else _stored_ends(condition, isinstance(target, EdgeType))
 
 
 def _stored_ends(expr: typed.TypedExpr, is_edge: bool) -> typed.TypedExpr:

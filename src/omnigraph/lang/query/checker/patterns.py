@@ -68,11 +68,11 @@ def _bind_type(context: Context, scope: VariableScope, binding: ast.BindingClaus
         context.error("T1", message, binding.type_span, hint)
         scope.broken.add(binding.variable)
         return
-    known = scope.get(binding.variable)
-    if known is None:
+    bound = scope.get(binding.variable)
+    if bound is None:
         scope.bound[binding.variable] = BoundVariable(_NODE, name, binding.span)
-    elif known.kind is not _NODE or known.type_name != name:
-        message = f"variable `${binding.variable}` already bound to type `{known.type_name}`"
+    elif bound.kind is not _NODE or bound.type_name != name:
+        message = f"variable `${binding.variable}` already bound to type `{bound.type_name}`"
         context.error("T26", f"{message}, cannot rebind to `{name}`", binding.type_span)
 
 
@@ -84,11 +84,11 @@ def _nodes(
     for binding in bindings:
         if context.catalog.node(binding.type_name) is None:
             continue
-        found = filters.setdefault(binding.variable, [])
+        conditions = filters.setdefault(binding.variable, [])
         for match in binding.matches:
             condition = _match(context, binding, match)
             if condition is not None:
-                found.append(condition)
+                conditions.append(condition)
     nodes: list[BoundNode] = []
     for variable, conditions in filters.items():
         bound = scope.get(variable)
@@ -159,16 +159,16 @@ def _hops(
         return context.anonymous() if name == ast.ANONYMOUS and not named_blank else name
 
     ends = [(end(clause.src), end(clause.dst)) for clause in written]
-    known = [name for pair in ends for name in pair if scope.get(name) is not None]
-    found: dict[int, Hop] = {}
-    for position in sweep_order(ends, known):
+    bound = [name for pair in ends for name in pair if scope.get(name) is not None]
+    hops: dict[int, Hop] = {}
+    for position in sweep_order(ends, bound):
         clause = written[position]
         hop = _hop(context, scope, clause, *ends[position])
         if hop is not None:
-            found[position] = hop
+            hops[position] = hop
         else:
             scope.broken.update((clause.src, clause.dst, clause.edge_variable or clause.src))
-    return [found[position] for position in sorted(found)]
+    return [hops[position] for position in sorted(hops)]
 
 
 def _hop(
@@ -272,7 +272,7 @@ def _not_an_endpoint(
     context: Context, clause: ast.TraversalClause, name: str, bound: BoundVariable, edge: EdgeType
 ) -> None:
     shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}`"
-    message = f"variable `${name}` is a `{bound.type_name}`, which is no end of {shape}"
+    message = f"variable `${name}` is a `{bound.type_name}`, which is not an end of {shape}"
     context.error("T5", message, clause.span)
 
 
@@ -284,13 +284,13 @@ def _bind_end(
     name: str,
     type_name: str,
 ) -> bool:
-    known = scope.get(name)
-    if known is None:
+    bound = scope.get(name)
+    if bound is None:
         scope.bound[name] = BoundVariable(_NODE, type_name, clause.span)
         return True
-    if known.type_name == type_name:
+    if bound.type_name == type_name:
         return True
-    message = f"variable `${name}` is a `{known.type_name}`, but `{edge.name}` expects"
+    message = f"variable `${name}` is a `{bound.type_name}`, but `{edge.name}` expects"
     context.error("T5", f"{message} `{type_name}` there", clause.span)
     return False
 
@@ -309,9 +309,9 @@ def _bind_edge(
         message = f"`${variable}` binds one edge, so the traversal must have one hop"
         context.error("T23", message, clause.span)
         return False
-    known = scope.get(variable)
-    if known is not None:
-        message = f"variable `${variable}` is already bound to `{known.type_name}`"
+    bound = scope.get(variable)
+    if bound is not None:
+        message = f"variable `${variable}` is already bound to `{bound.type_name}`"
         context.error("T23", f"{message} and cannot bind an edge", clause.span)
         return False
     scope.bound[variable] = BoundVariable(_EDGE, edge.name, clause.span)

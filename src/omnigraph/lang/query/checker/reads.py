@@ -107,29 +107,29 @@ def _warn_same_names(
 def _order(
     context: Context, scope: VariableScope, body: ast.ReadBody, columns: list[OutputColumn | None]
 ) -> tuple[SortKey, ...]:
-    known = [column for column in columns if column is not None]
-    complete = len(known) == len(columns)
+    valid = [column for column in columns if column is not None]
+    complete = len(valid) == len(columns)
     grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
     by_column = any(isinstance(entry.expr, ast.NameExpr) for entry in body.order)
     keys: list[tuple[SortKey, ast.Ordering]] = []
     for position, entry in enumerate(body.order):
-        key = _sort_key(context, scope, entry, known, complete)
+        key = _sort_key(context, scope, entry, valid, complete)
         if key is None:
             continue
         if isinstance(key.expr, typed.Score):
-            # Beside a column, `nearest` is refused wherever it stands (T18).
+            # Beside a column, `nearest` is always refused (T18).
             refused = isinstance(key.expr, typed.Nearest) and by_column
             if not refused and not _leads(context, entry, position, grouped):
                 continue
-            if body.distinct and not _returned(context, entry, key.expr, known, complete):
+            if body.distinct and not _returned(context, entry, key.expr, valid, complete):
                 continue
         elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
-            output = _returned(context, entry, key.expr, known, complete)
+            output = _returned(context, entry, key.expr, valid, complete)
             if output is None:
                 continue
             key = SortKey(output, entry.descending)
         keys.append((key, entry))
-    _check_search_order(context, body, keys, known, by_column)
+    _check_search_order(context, body, keys, valid, by_column)
     return tuple(key for key, _ in keys)
 
 
@@ -147,7 +147,7 @@ def _sort_key(
                 return _by_column(context, entry, column, position)
         if complete:
             names = [f"${c.name}" if "." in c.name else c.name for c in columns]
-            message = f"`{node.name}` is no column of the result"
+            message = f"`{node.name}` is not a column of the result"
             context.error("T29", message, node.span, suggest(node.name, names))
         return None
     is_rank = isinstance(node, ast.CallExpr) and node.function in ("nearest", "bm25", "rrf")

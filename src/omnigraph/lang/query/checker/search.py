@@ -64,14 +64,14 @@ def _is_text(expr: typed.TypedExpr) -> bool:
 def _integer(
     at: Inference, node: ast.Expr, code: str, what: str
 ) -> tuple[bool, typed.TypedExpr | None]:
-    found = at.expr(node)
-    if found is None:
+    expr = at.expr(node)
+    if expr is None:
         return False, None
-    ok = found.type.scalar.is_integer and found.type.is_plain
-    if not ok or not isinstance(found, typed.Constant | typed.Parameter):
-        at.error(code, f"{what} must be an integer, got {describe(found)}", ast_span(node))
+    ok = expr.type.scalar.is_integer and expr.type.is_plain
+    if not ok or not isinstance(expr, typed.Constant | typed.Parameter):
+        at.error(code, f"{what} must be an integer, got {describe(expr)}", ast_span(node))
         return False, None
-    return True, found
+    return True, expr
 
 
 def _text_match(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
