@@ -263,7 +263,11 @@ def test_progress_is_told_and_ends_with_all_of_it(graph):
     graph.embeddings.fill(on_progress=told.append, threads=1, batching=Batching(texts=50))
     assert [at.detail["embedded"] for at in told] == sorted(at.detail["embedded"] for at in told)
     assert len(told) > 3
-    assert (told[-1].step, told[-1].rows, told[-1].filled) == ("writing", 301, 300)
+    assert (told[-1].phase, told[-1].detail["rows"], told[-1].detail["filled"]) == (
+        "writing",
+        301,
+        300,
+    )
     assert told[-1].done == told[-1].shares
 
 

@@ -347,7 +347,7 @@ def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
     graph.branches.delete("third")
     edit(graph, "work", "dee", age=2)
     edit(graph, "other", "dee", city="Oslo")
-    (found,) = conflicts(graph, target="other")
+    (found,) = conflicts(graph, into="other")
     assert (found["kind"], found["properties"]) == ("divergent_insert", ["age", "city"])
 
 

@@ -49,6 +49,10 @@ class Marker:
     wanted: str | None = None
 
 
+UNCHECKED = Marker()
+"""For a parameter whose reader has better errors."""
+
+
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of each call against the annotations of the function.
 
@@ -151,6 +155,8 @@ def _choice(values: tuple[Any, ...], names: tuple[str, ...]) -> _Rule:
 
 
 def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
+    if UNCHECKED in markers:
+        return None
     for marker in markers:
         if isinstance(marker, Marker):
             rule = rule or _Rule(lambda value: True, "")
@@ -275,6 +281,8 @@ SchemaSource = Annotated[str | os.PathLike[str], Marker(_not_blank, "text or a p
 """A schema: its text, or the path of a ``.pg`` file."""
 QuerySource = Annotated[str | os.PathLike[str], Marker(None, "text or a path")]
 """Queries: their text, or the path of a ``.gq`` file."""
+Params = Annotated[Mapping[str, Any], UNCHECKED]
+"""The parameters of a query by name; a wrong one is a ``ParameterError``."""
 TypesByFile = Annotated[Mapping[Any, str], Marker(_path_keys, "a dict of types by file name")]
 """The type of each file, by its path."""
 Natural = Annotated[int, at_least(0)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 import omnigraph
 from omnigraph.api.arguments import (
@@ -17,6 +17,7 @@ from omnigraph.api.arguments import (
     Label,
     Location,
     Natural,
+    Params,
     QuerySource,
     SchemaSource,
     TypesByFile,
@@ -249,7 +250,7 @@ class Graph:
         self,
         source: QuerySource,
         name: str | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Params | None = None,
         branch: str = "main",
         snapshot: GraphSnapshot | None = None,
         *,
@@ -290,7 +291,7 @@ class Graph:
         self,
         source: QuerySource,
         name: str | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Params | None = None,
         branch: str = "main",
         *,
         if_commit: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import omnigraph
-from omnigraph.api.arguments import Location, Natural, QuerySource, public
+from omnigraph.api.arguments import Location, Natural, Params, QuerySource, public
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
@@ -100,7 +100,7 @@ class GraphSnapshot:
         self,
         source: QuerySource,
         name: str | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Params | None = None,
         *,
         engine: Engine = "auto",
         spark: SparkLike = None,
@@ -122,7 +122,7 @@ class GraphSnapshot:
         self,
         source: QuerySource,
         name: str | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Params | None = None,
         *,
         profile: bool = False,
         timeout: float | None = None,
