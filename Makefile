@@ -47,12 +47,14 @@ fmt: $(STAMP)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The pages of codes and of commands, and the console blocks of the documentation with what the commands print now.
+# The pages of codes, of commands and of the API, and the console blocks of the documentation with what the commands print now.
 docs: $(STAMP)
 	$(PY) tools/codes_page.py >.venv/codes.md
 	mv .venv/codes.md docs/codes.md
 	$(PY) tools/commands_page.py >.venv/commands.md
 	mv .venv/commands.md docs/commands.md
+	$(PY) tools/api_page.py >.venv/api.md
+	mv .venv/api.md docs/api.md
 	$(PY) -m tests.pages
 
 java:

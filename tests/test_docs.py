@@ -13,7 +13,7 @@ from omnigraph.cli.parser_tree import leaves
 from omnigraph.settings import Settings
 from tests.pages import PAGES, ROOT, blocks, query_names, run, run_inside, steps
 from tests.sampling import rotating
-from tools import commands_page
+from tools import api_page, commands_page
 
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
 
@@ -42,6 +42,11 @@ def test_every_error_code_has_one_row(code):
 def test_the_page_of_commands_is_what_the_parsers_say():
     """Every command and every option stands there: the page is written by `make docs`."""
     assert (ROOT / "docs" / "commands.md").read_text("utf-8") == commands_page.page()
+
+
+def test_the_page_of_the_api_is_what_signatures_and_docstrings_say():
+    """Written by `make docs`."""
+    assert (ROOT / "docs" / "api.md").read_text("utf-8") == api_page.page()
 
 
 def test_every_command_and_option_has_a_text():

@@ -244,6 +244,23 @@ def test_every_annotation_resolves(name, function):
     assert "return" in hints, name
 
 
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        (name, function)
+        for name, function in CALLABLES
+        if name.startswith(("Graph", "Result.")) or inspect.isfunction(getattr(omnigraph, name, 0))
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_call_has_a_text_and_an_example(name, function):
+    text = function.__doc__ or ""
+    assert text
+    owner, _, member = name.partition(".")
+    if not isinstance(vars(getattr(omnigraph, owner)).get(member), property):
+        assert ">>> " in text, name
+
+
 def classes_in(hint: object) -> Iterator[type]:
     if isinstance(hint, type) and not typing.get_args(hint):
         yield hint

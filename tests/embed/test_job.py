@@ -268,7 +268,7 @@ def test_progress_is_told_and_ends_with_all_of_it(graph):
         301,
         300,
     )
-    assert told[-1].done == told[-1].shares
+    assert told[-1].done == told[-1].total
 
 
 def test_a_cancelled_job_commits_nothing_and_loses_nothing(graph, tmp_path):

@@ -40,6 +40,14 @@ def restore(
     The graph has everything that the original had at that moment: branches, commits, tags,
     receipts. There must be no graph at ``uri`` yet. The same call resumes an interrupted restore.
     ``backup_options`` are the storage options of the backup, by default those of the graph.
+
+    Raises:
+        NotFound: there is no such backup or point.
+        AlreadyExists: there is a graph at ``uri``.
+
+    >>> point = graph.maintenance.backup(folder / "backup").point
+    >>> restore(folder / "backup", folder / "copy.omni").point == point
+    True
     """
     store = _backup_at(backup, storage_options if backup_options is None else backup_options)
     dest = _destination(uri, storage_options, durability, on_progress)
@@ -59,6 +67,13 @@ def clone(
     """Make an independent copy of a graph as it is now, with its history and branches.
 
     ``dest_options`` are the storage options of the copy, by default those of the graph.
+
+    Raises:
+        NotFound: there is no graph at ``uri``.
+        AlreadyExists: there is a graph at ``dest``.
+
+    >>> list(clone(graph.uri, folder / "copy.omni").branches)
+    ['main']
     """
     store = GraphStore(parse_location(uri, storage_options, Settings.from_environ()))
     open_contract(store, writable=True)
@@ -68,7 +83,15 @@ def clone(
 
 @public
 def backup_points(backup: Location, *, storage_options: Options = None) -> list[BackupPoint]:
-    """The points of a backup, oldest first."""
+    """The points of a backup, oldest first.
+
+    Raises:
+        NotFound: there is no backup.
+
+    >>> report = graph.maintenance.backup(folder / "backup")
+    >>> [point.point == report.point for point in backup_points(folder / "backup")]
+    [True]
+    """
     store = _backup_at(backup, storage_options)
     return [read_point(store, point) for point in list_points(store)]
 
@@ -90,6 +113,14 @@ def prune_backup(
     ``older_than`` (seconds, or a ``timedelta``); with both limits, a point has to exceed both.
     The last point stays unless ``allow_empty``. ``dry_run`` removes nothing and reports what would
     be removed. The next prune or backup completes an interrupted prune.
+
+    Raises:
+        NotFound: there is no such backup or point.
+        InputError: nothing is selected, or the last point would be removed.
+
+    >>> reports = [graph.maintenance.backup(folder / "backup") for _ in range(2)]
+    >>> len(prune_backup(folder / "backup", keep=1).removed)
+    1
     """
     age = span("older_than", older_than)
     policy = PrunePolicy(tuple(points), keep, age, allow_empty)

@@ -17,19 +17,47 @@ class GraphBranches:
         self._handle = handle
 
     def list(self) -> Sequence[str]:
-        """``main`` first, then the others in alphabetical order."""
+        """``main`` first, then the others in alphabetical order.
+
+        Raises:
+            Closed: the graph is closed.
+
+        >>> graph.branches.list()
+        ['main']
+        """
         self._handle.check()
         return Branches(self._handle.store).list()
 
     @public
     def create(self, name: str, from_branch: str = "main") -> None:
-        """Fork a branch from the newest state of another; nothing is copied."""
+        """Fork a branch from the newest state of another; nothing is copied.
+
+        Raises:
+            AlreadyExists: there is such a branch.
+            NotFound: there is no branch ``from_branch``.
+            InputError: the name is invalid.
+
+        >>> graph.branches.create("review")
+        >>> graph.branches.list()
+        ['main', 'review']
+        """
         self._handle.write()
         Branches(self._handle.store).create(name, from_branch)
 
     @public
     def delete(self, name: str) -> None:
-        """Delete a branch that no other branch depends on."""
+        """Delete a branch that no other branch depends on.
+
+        Raises:
+            NotFound: there is no such branch.
+            InputError: the branch is ``main``.
+            Conflict: another branch depends on it.
+
+        >>> graph.branches.create("review")
+        >>> graph.branches.delete("review")
+        >>> graph.branches.list()
+        ['main']
+        """
         self._handle.write()
         recover(self._handle.store, full=False)
         Branches(self._handle.store).delete(name)

@@ -66,6 +66,17 @@ class GraphChanges:
         Schema changes come before the rows of their commit, and count too. Without a ``cursor``
         the feed begins at ``start``: ``beginning``, ``now`` or ``after:<commit>``. The page has
         the cursor of the next page, and whether it has caught up with the branch.
+
+        Raises:
+            NotFound: there is no such branch.
+            InputError: the cursor is invalid, or belongs to another filter.
+            HistoryGone: cleanup has removed the changes at the cursor.
+
+        >>> page = graph.changes.poll(start="now")
+        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', actor="ana")
+        >>> page = graph.changes.poll(cursor=page.cursor)
+        >>> [(change.op.value, change.id) for change in page.changes]
+        [('insert', 'Alan')]
         """
         feed = self._feed(branch, ChangeFilter.of(kinds, types, ops))
         position = feed.start(start) if cursor is None else Cursor.parse(cursor)
@@ -85,6 +96,15 @@ class GraphChanges:
         """The changes of one commit against its first parent, at most ``limit`` of them.
 
         A page that has not caught up has the cursor of the next one.
+
+        Raises:
+            NotFound: there is no such commit.
+            InputError: the cursor belongs to another commit.
+            HistoryGone: cleanup has removed the state before the commit.
+
+        >>> page = graph.changes.of_commit(graph.commits()[0].commit_id, types=["Knows"])
+        >>> [change.op.value for change in page.changes]
+        ['insert']
         """
         row = History(self._handle.store).commit(commit)
         feed = self._feed(row.branch, ChangeFilter.of(kinds, types, ops))
@@ -100,6 +120,13 @@ class GraphChanges:
 
         With ``dest`` it is also exported, with the cursor in the last line: a file without that
         line is incomplete.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> baseline = graph.changes.baseline(dest=folder / "baseline.ndjson")
+        >>> baseline.records, len(graph.changes.poll(cursor=baseline.cursor).changes)
+        (3, 0)
         """
         store, context = self._handle.store, self._handle.read(SnapshotRef(branch))
         snapshot = GraphSnapshot(self._handle, context)
@@ -114,7 +141,15 @@ class GraphChanges:
 
     @public
     def blame(self, type_name: str, entity_id: str, branch: str = "main") -> Blame:
-        """The commit, and so the actor, that changed a node or an edge last."""
+        """The commit, and so the actor, that changed a node or an edge last.
+
+        Raises:
+            InputError: there is no such type.
+            NotFound: there is no such node or edge.
+
+        >>> graph.changes.blame("Person", "Ada").commit.commit_id == graph.commits()[0].commit_id
+        True
+        """
         kind = find_type(self._handle.accepted().catalog, type_name)
         chain = self._feed(branch, ChangeFilter()).chain()
         return find_blame(self._handle.store, self._schema(), kind, entity_id, chain)

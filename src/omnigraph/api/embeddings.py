@@ -41,7 +41,14 @@ class GraphEmbeddings:
 
     @public
     def status(self, branch: str = "main") -> list[EmbeddingStatus]:
-        """For every ``@embed`` property: the rows with a vector, and the rows without one."""
+        """For every ``@embed`` property: the rows with a vector, and the rows without one.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> graph.embeddings.status()
+        []
+        """
         context = self._handle.read(SnapshotRef(branch))
         return status_of(self._handle.store, all_targets(context.catalog), context.snapshot)
 
@@ -80,6 +87,20 @@ class GraphEmbeddings:
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark when ``spark``, a
         session or a way to start one, is passed.
+
+        Raises:
+            EmbeddingError: the provider does not answer, or refuses a text.
+            InputError: there is no such ``@embed`` property.
+            LimitExceeded: the ``timeout`` is over; what was embedded is kept.
+            Cancelled: ``cancel`` was set; what was embedded is kept.
+            Conflict: the schema was changed meanwhile.
+
+        >>> from omnigraph import EmbeddingConfig, Graph
+        >>> schema = 'node Doc { slug: String @key  text: String  v: Vector(8)? @embed("text") }'
+        >>> docs = Graph.init(folder / "docs.omni", schema, embedding=EmbeddingConfig("mock"))
+        >>> receipt = docs.load([{"type": "Doc", "data": {"slug": "a", "text": "hello"}}])
+        >>> docs.embeddings.fill(resume=folder / "vectors").filled
+        1
         """
         check = _checking(timeout, cancel)
         contract = self._handle.write()

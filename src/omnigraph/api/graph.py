@@ -83,6 +83,14 @@ class Graph:
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
         overwritten.
+
+        Raises:
+            AlreadyExists: there is a graph at ``uri``.
+            SchemaError: the schema is invalid.
+
+        >>> with Graph.init(folder / "new.omni", "node City { name: String @key }") as new_graph:
+        ...     list(new_graph.catalog.node_types)
+        ['City']
         """
         from omnigraph.commit.lifecycle import init_graph
 
@@ -111,6 +119,14 @@ class Graph:
 
         Opening to write first completes, or rolls back, the writes of processes that died. Opening
         to read changes nothing.
+
+        Raises:
+            NotFound: there is no graph at ``uri``.
+            StorageError: the storage does not answer, or is damaged.
+
+        >>> with Graph.open(graph.uri, "r") as reader:
+        ...     reader.snapshot().count("Person")
+        2
         """
         settings = Settings.from_environ()
         root = parse_location(uri, storage_options, settings)
@@ -122,6 +138,12 @@ class Graph:
         """Drop all caches, and complete or roll back the writes of processes that died.
 
         Reads see the commits of other processes without it. Returns what was recovered.
+
+        Raises:
+            Closed: the graph is closed.
+
+        >>> graph.refresh()
+        ()
         """
         from omnigraph.commit.lifecycle import recover
 
@@ -132,7 +154,12 @@ class Graph:
         return tuple(recovered)
 
     def close(self) -> None:
-        """Release the caches and the Spark session; every further call raises ``Closed``."""
+        """Release the caches and the Spark session; every further call raises ``Closed``.
+
+        >>> graph.close()
+        >>> graph
+        <Graph ... (closed)>
+        """
         self._handle.close()
 
     def __enter__(self) -> Graph:
@@ -159,7 +186,11 @@ class Graph:
 
     @property
     def catalog(self) -> Catalog:
-        """The types of the newest schema."""
+        """The types of the newest schema.
+
+        >>> list(graph.catalog.edge_types)
+        ['Knows']
+        """
         return self._handle.accepted().catalog
 
     @property
@@ -215,13 +246,28 @@ class Graph:
 
     @public
     def commits(self, branch: str = "main") -> list[Commit]:
-        """The commits of a branch, inherited ones too, newest first."""
+        """The commits of a branch, inherited ones too, newest first.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> [commit.kind for commit in graph.commits()]
+        ['load', 'init']
+        """
         self._handle.check()
         return History(self._handle.store).commits(normal_branch(branch))
 
     @public
     def commit(self, commit_id: str) -> Commit:
-        """One commit of any branch; for an interrupted commit, the recovery that completed it."""
+        """One commit of any branch; for an interrupted commit, the recovery that completed it.
+
+        Raises:
+            NotFound: there is no such commit.
+
+        >>> newest = graph.commits()[0]
+        >>> graph.commit(newest.commit_id) == newest
+        True
+        """
         self._handle.check()
         return History(self._handle.store).commit(commit_id)
 
@@ -239,6 +285,13 @@ class Graph:
 
         ``at`` is a time, or the name of a tag or a commit. A snapshot does not change while the
         branch moves on.
+
+        Raises:
+            NotFound: there is no such branch, tag, commit or version.
+            HistoryGone: cleanup has removed that state.
+
+        >>> graph.snapshot().count("Person"), graph.snapshot(at="v1").count("Person")
+        (2, 2)
         """
         ref = SnapshotRef(branch, commit, tag, version, at)
         return GraphSnapshot(self._handle, self._handle.read(ref))
@@ -270,6 +323,17 @@ class Graph:
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark when ``spark``, a
         session or a way to start one, is passed. Both give the same rows.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+            ParameterError: a parameter is missing or does not fit.
+            LimitExceeded: a limit was reached.
+            Cancelled: ``cancel`` was set.
+            NotFound: there is no such query, branch, tag or commit.
+
+        >>> text = "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
+        >>> graph.query(text, params={"n": "Ada"}).rows()
+        [{'p.age': 36}]
         """
         limits = Limits(timeout, max_rows, max_memory, cancel)
         handle, on_spark = self._handle, runs_on_spark(engine, spark)
@@ -304,6 +368,18 @@ class Graph:
         ``source`` is ``.gq`` text or a path. With ``if_commit`` it only runs on top of that
         commit; with an ``idempotency_key`` it runs once, and a repeat returns the first receipt.
         A Blob that names a local file is refused unless ``allow_local_files`` is set.
+
+        Raises:
+            QueryError: the mutation is invalid.
+            IntegrityError: the changed rows would violate the schema.
+            PreconditionFailed: the branch is not at ``if_commit``.
+            Conflict: other writers kept changing the same rows.
+            OutcomePending: the outcome is not known yet.
+            ReadOnly: the graph is open for reading.
+
+        >>> receipt = graph.mutate('query add() { insert Person { name: "Alan" } }')
+        >>> receipt.affected_nodes, graph.snapshot().count("Person")
+        (1, 3)
         """
         from omnigraph.write.mutation import mutate
 
@@ -356,6 +432,16 @@ class Graph:
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
         on, or when ``spark``, a session or a way to start one, is passed.
+
+        Raises:
+            InputError: the data cannot be read, or a record is invalid.
+            IntegrityError: the rows would violate the schema.
+            PreconditionFailed: the branch is not at ``if_commit``.
+            ReadOnly: the graph is open for reading.
+
+        >>> receipt = graph.load([{"type": "Person", "data": {"name": "Alan", "age": 41}}])
+        >>> receipt.tables["node:Person"].inserted
+        1
         """
         from omnigraph.api.load import run_load
         from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -390,6 +476,15 @@ class Graph:
         """Add typed Arrow rows, by type name, in one commit.
 
         Strict: an id that exists already, or an edge to a missing node, refuses all rows.
+
+        Raises:
+            AlreadyExists: an id exists already.
+            IntegrityError: the rows would violate the schema.
+            ReadOnly: the graph is open for reading.
+
+        >>> import pyarrow as pa
+        >>> graph.append({"Person": pa.table({"name": ["Alan"]})}).affected_nodes
+        1
         """
         from omnigraph.write.append import append
 
@@ -414,6 +509,16 @@ class Graph:
         ``resolve`` decides conflicts: ``"ours"`` (the branch merged into), ``"theirs"`` (the
         source), a choice for each conflict by its id, or a file of choices. With ``dry_run``
         nothing is written, and the report has every conflict.
+
+        Raises:
+            MergeConflicts: both branches changed the same values.
+            NotFound: there is no such branch.
+            ReadOnly: the graph is open for reading.
+
+        >>> graph.branches.create("review")
+        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', branch="review")
+        >>> graph.merge("review", delete_branch=True).outcome.value
+        'fast_forward'
         """
         from omnigraph.merge.run import MergeOptions, merge_branches
 
@@ -435,6 +540,15 @@ class Graph:
 
         A row that was changed again since is a conflict: ``"ours"`` keeps it, ``"theirs"`` takes
         its state before the commit.
+
+        Raises:
+            MergeConflicts: a row was changed again since.
+            NotFound: there is no such commit or branch.
+
+        >>> receipt = graph.mutate('query q() { delete Person where name = "Ada" }')
+        >>> report = graph.revert(receipt.commit_id)
+        >>> graph.snapshot().count("Person")
+        2
         """
         from omnigraph.merge.run import MergeOptions, revert_commit
 
@@ -452,7 +566,18 @@ class Graph:
         dry_run: bool = False,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
-        """Apply the changes of a commit of any branch to a branch, by a new commit."""
+        """Apply the changes of a commit of any branch to a branch, by a new commit.
+
+        Raises:
+            MergeConflicts: the branch changed the same values.
+            NotFound: there is no such commit or branch.
+
+        >>> graph.branches.create("review")
+        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', branch="review")
+        >>> report = graph.cherry_pick(receipt.commit_id)
+        >>> graph.snapshot().count("Person")
+        3
+        """
         from omnigraph.merge.run import MergeOptions, pick_commit
 
         options = MergeOptions(resolve, dry_run, self._handle.writer(actor))

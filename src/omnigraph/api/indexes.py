@@ -27,6 +27,12 @@ class GraphIndexes:
 
         ``measure_recall`` searches for some stored vectors and reports how many of the nearest
         each vector index finds; that reads the vectors of up to a million rows.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> graph.indexes.status().indexes[0].table_key
+        'node:Person'
         """
         context = self._handle.read(SnapshotRef(branch))
         return index_report(
@@ -45,6 +51,14 @@ class GraphIndexes:
 
         A vector index is rebuilt when the schema asks for other parameters, when the table has
         outgrown it, or when its recall is below ``policy.recall``.
+
+        Raises:
+            NotFound: there is no such branch.
+            ReadOnly: the graph is open for reading.
+
+        >>> report = graph.indexes.ensure()
+        >>> graph.indexes.ensure().built
+        ()
         """
         contract = self._handle.write()
         return ensure_indexes(
@@ -68,6 +82,12 @@ class GraphIndexes:
 
         ``what`` is a type or a table key such as ``node:Person``. For damaged indexes, or to train
         vector indexes on the current rows.
+
+        Raises:
+            InputError: there is no such type or column.
+
+        >>> len(graph.indexes.rebuild("Person", "id").built)
+        1
         """
         contract = self._handle.write()
         return rebuild_indexes(

@@ -54,6 +54,14 @@ class GraphMaintenance:
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 4 GiB of tables
         on, or when ``spark``, a session or a way to start one, is passed.
+
+        Raises:
+            Conflict: writers kept changing the tables.
+            ReadOnly: the graph is open for reading.
+
+        >>> report = graph.maintenance.optimize()
+        >>> graph.maintenance.optimize().commit_id is None
+        True
         """
         handle = self._handle
         contract = handle.write()
@@ -84,6 +92,12 @@ class GraphMaintenance:
 
         Versions that changed rows are refused, unless ``force`` is given too. Data is never
         rewritten.
+
+        Raises:
+            ReadOnly: the graph is open for reading.
+
+        >>> [table.action.value for table in graph.maintenance.repair().tables]
+        ['no_op', 'no_op']
         """
         self._handle.write()
         return repair(self._handle.store, normal_branch(branch), confirm=confirm, force=force)
@@ -100,6 +114,14 @@ class GraphMaintenance:
 
         Readers and writers are not blocked. A further backup to the same destination adds a point
         and copies only new files; ``omnigraph.restore`` makes a graph of a point.
+
+        Raises:
+            InputError: there is something else at ``dest``.
+            Conflict: another backup to the same destination is running.
+
+        >>> report = graph.maintenance.backup(folder / "backup")
+        >>> report.copied_files == report.files
+        True
         """
         settings = self._handle.settings
         root = parse_location(dest, storage_options, settings)
@@ -128,6 +150,13 @@ class GraphMaintenance:
         Versions that may have been read within ``min_age`` stay: an hour by default, and a day for
         orphaned files. Zero is for a graph that nobody else has open. ``feed_retention`` keeps the
         change feed of that time.
+
+        Raises:
+            InputError: neither limit is given, or one is negative.
+            ReadOnly: the graph is open for reading.
+
+        >>> graph.maintenance.cleanup(keep_versions=1, dry_run=True).dry_run
+        True
         """
         policy = policy_of(keep_versions, older_than, min_age, feed_retention)
         self._handle.write()
@@ -142,6 +171,12 @@ class GraphMaintenance:
         """The health of the graph on one page, and the commands to run; ``str()`` draws it.
 
         Changes nothing and reads no rows; works on a graph that is open for reading too.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> str(graph.maintenance.doctor()).splitlines()[0].startswith(graph.uri)
+        True
         """
         catalog = self._handle.read(SnapshotRef(branch)).catalog
         policy = policy or DEFAULT_POLICY
@@ -159,6 +194,12 @@ class GraphMaintenance:
 
         ``checksums=False`` does not read whole files and checks tables, rows, indexes and history
         only.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> graph.maintenance.verify().is_sound
+        True
         """
         self._handle.check_open()
         return _verify(self._handle.store, self._handle.settings, branch, checksums, on_progress)
@@ -173,7 +214,14 @@ def verify_graph(
     storage_options: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> VerifyReport:
-    """``graph.maintenance.verify`` for a graph that is too damaged to be opened."""
+    """``graph.maintenance.verify`` for a graph that is too damaged to be opened.
+
+    Raises:
+        NotFound: there is no graph at ``uri``.
+
+    >>> verify_graph(graph.uri).is_sound
+    True
+    """
     settings = Settings.from_environ()
     store = GraphStore(parse_location(uri, storage_options, settings))
     if not store.schema_files.present() and not store.objects.exists("__manifest"):

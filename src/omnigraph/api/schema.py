@@ -27,7 +27,11 @@ class GraphSchema:
         self._handle = handle
 
     def text(self) -> str:
-        """The text of the newest schema."""
+        """The text of the newest schema.
+
+        >>> "node Person" in graph.schema.text()
+        True
+        """
         return self._handle.accepted().source
 
     @public
@@ -40,13 +44,12 @@ class GraphSchema:
     ) -> MigrationPlan:
         """The steps to another schema, a ``.pg`` file or its text; the data is not examined.
 
-        >>> import tempfile
-        >>> from omnigraph import Graph
-        >>> directory = tempfile.TemporaryDirectory()
-        >>> graph = Graph.init(directory.name + "/g.omni", "node A { name: String @key }")
-        >>> graph.schema.plan("node A { name: String @key  age: I32? }").describe()
-        ["add property 'A.age' (I32?) on node 'A'"]
-        >>> graph.close(); directory.cleanup()
+        Raises:
+            SchemaError: the schema is invalid.
+
+        >>> text = graph.schema.text().replace("age: I32?", "age: I32?  city: String?")
+        >>> graph.schema.plan(text).describe()
+        ["add property 'Person.city' (String?) on node 'Person'"]
         """
         contract = self._handle.accepted()
         options = ApplyOptions(allow_data_loss, values or {})
@@ -67,6 +70,15 @@ class GraphSchema:
         ``values`` gives existing rows a value for a property that is added or made required:
         ``{"Person.age": 0}``. With ``allow_data_loss`` dropped data is removed for good; without
         it earlier versions keep it. ``dry_run`` reports the steps, and the rows that violate them.
+
+        Raises:
+            SchemaError: the schema is invalid, or cannot be reached from the present one.
+            IntegrityError: rows violate the new schema.
+            SchemaChanging: another process changes the schema.
+
+        >>> text = graph.schema.text().replace("age: I32?", "age: I64?")
+        >>> graph.schema.apply(text, dry_run=True).supported
+        True
         """
         source = source_of(schema, "<schema>")
         options = ApplyOptions(allow_data_loss, values or {}, self._handle.writer(actor))

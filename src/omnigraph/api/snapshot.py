@@ -109,7 +109,19 @@ class GraphSnapshot:
         max_memory: int | None = MEMORY,
         cancel: Cancel | None = None,
     ) -> Result:
-        """Run a query that reads; see ``Graph.query`` for the parameters."""
+        """Run a query that reads; see ``Graph.query`` for the parameters.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+            ParameterError: a parameter is missing or does not fit.
+            LimitExceeded: a limit was reached.
+            Cancelled: ``cancel`` was set.
+
+        >>> before = graph.snapshot()
+        >>> receipt = graph.mutate('query q() { delete Person where name = "Ada" }')
+        >>> before.query("query q() { match { $p: Person } return { count($p) as people } }").rows()
+        [{'people': 2}]
+        """
         limits = Limits(timeout, max_rows, max_memory, cancel)
         on_spark = runs_on_spark(engine, spark)
         self._handle.check()
@@ -132,6 +144,14 @@ class GraphSnapshot:
 
         With ``profile`` a query does run, and the plan has the rows, the time and the storage
         operations of each step.
+
+        Raises:
+            QueryError: the query is invalid.
+            NotFound: there is no such query.
+
+        >>> plan = graph.snapshot().explain("query q() { match { $p: Person } return { $p.name } }")
+        >>> plan.to_json()["name"]
+        'q'
         """
         self._handle.check()
         if not profile:
@@ -154,6 +174,15 @@ class GraphSnapshot:
         Changed types and properties first, then every row before and after; only numbers of rows
         with ``summary``. ``kinds`` (node, edge), ``types`` and ``ops`` (insert, update, delete,
         schema) restrict what is compared.
+
+        Raises:
+            InputError: the snapshot belongs to another graph, or the filter names an unknown type.
+            HistoryGone: cleanup has removed one of the states.
+
+        >>> before = graph.snapshot()
+        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }')
+        >>> [(change.op.value, change.id) for change in before.diff(graph.snapshot()).changes]
+        [('insert', 'Alan')]
         """
         from omnigraph.commit.schema.history import identified
         from omnigraph.merge.change_filter import ChangeFilter
@@ -209,6 +238,12 @@ class GraphSnapshot:
         Without ``dest`` an iterator over JSON lines is returned; with it, a file of them or a
         directory of Parquet files is written, and the number of rows returned. On Spark a
         directory is written in either format, several files for each type.
+
+        Raises:
+            InputError: a type does not exist, or the destination cannot be written.
+
+        >>> graph.snapshot().export(folder / "people.ndjson", types=["Person"])
+        2
         """
         from omnigraph.write.export import Export
 
@@ -234,7 +269,14 @@ class GraphSnapshot:
 
     @public
     def count(self, type_name: str) -> int:
-        """The number of nodes or edges of a type."""
+        """The number of nodes or edges of a type.
+
+        Raises:
+            InputError: there is no such type.
+
+        >>> graph.snapshot().count("Knows")
+        1
+        """
         return self._pin(type_name).row_count
 
     @public
@@ -244,7 +286,15 @@ class GraphSnapshot:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
     ) -> pa.Table:
-        """The rows of a type as an Arrow table, in no particular order."""
+        """The rows of a type as an Arrow table, in no particular order.
+
+        Raises:
+            InputError: there is no such type or column, or the filter does not fit.
+
+        >>> import pyarrow.compute as pc
+        >>> graph.snapshot().read("Person", ["name"], pc.field("age") > 36).to_pylist()
+        [{'name': 'Grace'}]
+        """
         with self._reading():
             return self._table(type_name, columns, filter).read(columns, filter)
 
@@ -255,7 +305,14 @@ class GraphSnapshot:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a type batch by batch, in no particular order."""
+        """The rows of a type batch by batch, in no particular order.
+
+        Raises:
+            InputError: there is no such type or column, or the filter does not fit.
+
+        >>> sum(batch.num_rows for batch in graph.snapshot().scan("Person"))
+        2
+        """
         with self._reading():
             table = self._table(type_name, columns, filter)
 
@@ -270,6 +327,14 @@ class GraphSnapshot:
         """The table of a type as a Lance dataset at this version, for DuckDB, Polars, Daft or Ray.
 
         It is read only: every method that writes raises ``ReadOnly``.
+
+        Raises:
+            InputError: there is no such type.
+
+        >>> import polars
+        >>> frame = polars.scan_pyarrow_dataset(graph.snapshot().dataset("Person"))
+        >>> frame.select("age").sum().collect().item()
+        73
         """
         from omnigraph.storage.tables.read_only import open_read_only
 
@@ -283,7 +348,14 @@ class GraphSnapshot:
 
     @public
     def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
-        """One node or edge with all its columns, none if it does not exist. Blobs are null."""
+        """One node or edge with all its columns, none if it does not exist. Blobs are null.
+
+        Raises:
+            InputError: there is no such type.
+
+        >>> graph.snapshot().entity("Person", "Ada")["age"]
+        36
+        """
         kind = find_type(self._context.catalog, type_name)
         schema = kind.arrow_schema()
         blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
@@ -311,7 +383,15 @@ class GraphSnapshot:
         offset: Natural = 0,
         length: Natural | None = None,
     ) -> bytes | None:
-        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given."""
+        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given.
+
+        Raises:
+            NotFound: there is no such node or edge.
+            InputError: the property is not a Blob.
+
+        >>> graph.snapshot().read_blob("Person", "Grace", "photo")
+        b'hi'
+        """
         with self._reading():
             table, row = self._blob_row(type_name, entity_id, property_name)
             size = table.blob_size(property_name, row)
@@ -322,7 +402,15 @@ class GraphSnapshot:
 
     @public
     def blob_info(self, type_name: str, entity_id: str, property_name: str) -> BlobInfo | None:
-        """The size and the address of a Blob, none when it is null."""
+        """The size and the address of a Blob, none when it is null.
+
+        Raises:
+            NotFound: there is no such node or edge.
+            InputError: the property is not a Blob.
+
+        >>> graph.snapshot().blob_info("Person", "Grace", "photo").size
+        2
+        """
         with self._reading():
             table, row = self._blob_row(type_name, entity_id, property_name)
             location = table.blob_location(property_name, row)

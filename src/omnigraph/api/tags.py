@@ -17,7 +17,14 @@ class GraphTags:
         self._handle = handle
 
     def list(self) -> Sequence[Tag]:
-        """All tags in alphabetical order."""
+        """All tags in alphabetical order.
+
+        Raises:
+            Closed: the graph is closed.
+
+        >>> [tag.name for tag in graph.tags.list()]
+        ['v1']
+        """
         self._handle.check()
         return Tags(self._handle.store).list()
 
@@ -31,7 +38,16 @@ class GraphTags:
         move: bool = False,
         actor: Actor | None = None,
     ) -> Tag:
-        """Name a commit, by default the newest of a branch. Cleanup keeps tagged states."""
+        """Name a commit, by default the newest of a branch. Cleanup keeps tagged states.
+
+        Raises:
+            AlreadyExists: there is such a tag and ``move`` is not set.
+            NotFound: there is no such commit or branch.
+            InputError: the name is invalid.
+
+        >>> graph.tags.create("release/2").commit_id == graph.snapshot().commit_id
+        True
+        """
         self._handle.write()
         store = self._handle.store
         if commit is None:
@@ -41,6 +57,14 @@ class GraphTags:
 
     @public
     def delete(self, name: str) -> None:
-        """Delete a tag; its commit stays."""
+        """Delete a tag; its commit stays.
+
+        Raises:
+            NotFound: there is no such tag.
+
+        >>> graph.tags.delete("v1")
+        >>> graph.tags.list()
+        []
+        """
         self._handle.write()
         Tags(self._handle.store).delete(name)

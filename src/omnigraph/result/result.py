@@ -85,7 +85,11 @@ class Result:
     # -- Python --------------------------------------------------------------------------
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow record batches, each pulled when it is reached."""
+        """The rows as Arrow record batches, each pulled when it is reached.
+
+        >>> [batch.num_rows for batch in result.batches()]
+        [2]
+        """
         return iter(self._stream)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -95,18 +99,36 @@ class Result:
             yield from _rows(names, self._values(batch))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dicts of Python values: exact integers, dates, date-times in UTC."""
+        """The rows as dicts of Python values: exact integers, dates, date-times in UTC.
+
+        Raises:
+            InputError: two columns have the same name.
+
+        >>> result.rows()
+        [{'p.name': 'Ada', 'p.age': 36}, {'p.name': 'Grace', 'p.age': 37}]
+        """
         names = self._keys()
         return [row for batch in self._stream for row in _rows(names, self._values(batch))]
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The same as ``rows``, under Arrow's name."""
+        """The same as ``rows``, under Arrow's name.
+
+        Raises:
+            InputError: two columns have the same name.
+
+        >>> result.to_pylist() == result.rows()
+        True
+        """
         return self.rows()
 
     # -- Arrow ---------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """All rows as an Arrow table.
+
+        >>> result.to_arrow().column_names
+        ['p.name', 'p.age']
+        """
         return pa.Table.from_batches(list(self._stream), self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -114,13 +136,22 @@ class Result:
         return reader.__arrow_c_stream__(requested_schema)
 
     def to_ipc(self) -> bytes:
-        """All rows as the bytes of an Arrow IPC stream."""
+        """All rows as the bytes of an Arrow IPC stream.
+
+        >>> import pyarrow as pa
+        >>> pa.ipc.open_stream(result.to_ipc()).read_all().num_rows
+        2
+        """
         sink = io.BytesIO()
         self._write(sink)
         return sink.getvalue()
 
     def write_ipc(self, path: str | PathLike[str]) -> int:
-        """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows."""
+        """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows.
+
+        >>> result.write_ipc(folder / "people.arrows")
+        2
+        """
         from omnigraph.write.destinations import replaced_file
 
         with replaced_file(Path(path)) as write:
@@ -137,13 +168,27 @@ class Result:
     # -- other libraries -----------------------------------------------------------------
 
     def to_pandas(self) -> Any:
-        """A pandas frame; columns that may be null have pandas' nullable types."""
+        """A pandas frame; columns that may be null have pandas' nullable types.
+
+        Raises:
+            InputError: pandas is not installed.
+
+        >>> int(result.to_pandas()["p.age"].sum())
+        73
+        """
         from omnigraph.result import frames as result_frames
 
         return result_frames.to_pandas(self._columns, self.to_arrow())
 
     def to_polars(self) -> Any:
-        """A polars frame."""
+        """A polars frame.
+
+        Raises:
+            InputError: polars is not installed, or two columns have the same name.
+
+        >>> result.to_polars()["p.age"].sum()
+        73
+        """
         from omnigraph.result import frames as result_frames
 
         self._keys()
@@ -154,6 +199,13 @@ class Result:
 
         A node is ``(type, id)``, with its returned properties as attributes. There is an edge
         for every pair of returned variables that the query joins.
+
+        Raises:
+            InputError: networkx is not installed.
+
+        >>> pairs = graph.query("query q() { match { $a: Person $a knows $b } return { $a, $b } }")
+        >>> list(pairs.to_networkx().edges)
+        [(('Person', 'Ada'), ('Person', 'Grace'), 'Knows')]
         """
         from omnigraph.result import frames as result_frames
 
@@ -166,6 +218,12 @@ class Result:
 
         ``native`` keeps every integer a number; ``sdk`` writes 64-bit integers as strings where
         JavaScript would round them.
+
+        Raises:
+            InputError: ``form`` is invalid, or two columns have the same name.
+
+        >>> result.json_rows()[0]
+        {'p.name': 'Ada', 'p.age': 36}
         """
         if form not in ("native", "sdk"):
             raise InputError(f"'{form}' is no form of JSON", hint="use native or sdk")
@@ -183,11 +241,25 @@ class Result:
         ]
 
     def to_json(self, form: JsonForm = "native") -> str:
-        """The rows as the text of a JSON array."""
+        """The rows as the text of a JSON array.
+
+        Raises:
+            InputError: ``form`` is invalid, or two columns have the same name.
+
+        >>> result.to_json()
+        '[{"p.name": "Ada", "p.age": 36}, {"p.name": "Grace", "p.age": 37}]'
+        """
         return json.dumps(self.json_rows(form), ensure_ascii=False, allow_nan=False)
 
     def envelope(self, form: JsonForm = "native") -> dict[str, Any]:
-        """The rows with what they answer, as the command line and the server give them out."""
+        """The rows with what they answer, as the command line and the server give them out.
+
+        Raises:
+            InputError: ``form`` is invalid, or two columns have the same name.
+
+        >>> result.envelope()["columns"]
+        ['p.name', 'p.age']
+        """
         rows = self.json_rows(form)
         return {
             "query_name": self.query_name,
@@ -222,7 +294,10 @@ class Result:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give up what has not been pulled. What has been read completely stays readable."""
+        """Give up what has not been pulled. What has been read completely stays readable.
+
+        >>> result.close()
+        """
         self._stream.close()
 
     def __enter__(self) -> Result:
