@@ -63,7 +63,7 @@ def small_blocks(monkeypatch):
     for module, name, value in (
         (blocks, "ROWS", 500),
         (blocks, "BYTES", 4_000),
-        (blocks, "_FEW_VALUES", 100),
+        (blocks, "FEW_VALUES", 100),
         (order, "_MANY", 0),
         (traverse, "_MOST_STARTS", 10),
         (text, "_BLOCK", 50),
@@ -222,7 +222,7 @@ HUGE = {
 
 @pytest.mark.parametrize("query", HUGE.values(), ids=HUGE)
 def test_too_much_is_refused_before_it_is_there(crowd, query, monkeypatch):
-    monkeypatch.setattr(blocks, "_FEW_VALUES", 0)
+    monkeypatch.setattr(blocks, "FEW_VALUES", 0)
     ask(crowd, query)
     tracemalloc.start()
     try:

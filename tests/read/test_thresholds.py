@@ -39,7 +39,7 @@ VARIANTS = {
         (blocks, "ROWS"): 1,
         (blocks, "BYTES"): 1,
         (blocks, "_FEW_STARTS"): 0,
-        (blocks, "_FEW_VALUES"): 0,
+        (blocks, "FEW_VALUES"): 0,
         (blocks, "_FEW_ASKED"): 0,
         (traverse, "_MOST_STARTS"): 1,
         (text, "_BLOCK"): 1,
@@ -47,7 +47,7 @@ VARIANTS = {
     "blocks of a few rows": {
         (blocks, "ROWS"): 7,
         (blocks, "BYTES"): 99,
-        (blocks, "_FEW_VALUES"): 2,
+        (blocks, "FEW_VALUES"): 2,
         (blocks, "_FEW_ASKED"): 2,
         (traverse, "_MOST_STARTS"): 2,
         (text, "_BLOCK"): 2,

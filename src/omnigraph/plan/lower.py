@@ -1,7 +1,7 @@
 """Checked query to plan, before any rule.
 
 Every traversal ends up in the plan. Variables joined by traversals form a component; a component
-starts from a variable that is known already, else from its first binding, else from a scan of the
+starts from a variable that is already bound, else from its first binding, else from a scan of the
 type its first traversal gives. The other bindings of the component become filters of the step
 that reaches them.
 """
@@ -118,7 +118,7 @@ class _Lowering:
                 bound.add(hop.edge_variable)
 
     def _closing(self, hop: Hop) -> list[PlanStep]:
-        """Both ends are known: reach the target again under a name of its own, and compare."""
+        """Both ends are bound: reach the target again under a temporary name, and compare."""
         self._temporaries += 1
         temporary = typed.hidden_name(hop.dst, self._temporaries)
         step = Expand(
@@ -200,7 +200,7 @@ def _components(pattern: Pattern) -> list[_Component]:
 
 
 def _root(component: _Component, outer: frozenset[str]) -> tuple[str, str] | None:
-    """Where a component starts: a scan, or nothing when one of its variables is known."""
+    """Where a component starts: a scan, or none when one of its variables is bound."""
     if not outer.isdisjoint(component.variables):
         return None
     if component.nodes:

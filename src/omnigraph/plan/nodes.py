@@ -183,7 +183,7 @@ class ReadPlan:
     offset: int | None = None
 
     def meaning(self, expr: TypedExpr) -> TypedExpr:
-        """What a sort key means: a column of the result stands for its expression."""
+        """What a sort key means: a result column means its expression."""
         return self.columns[expr.position].expr if isinstance(expr, Output) else expr
 
     def output_order(self) -> list[tuple[int, bool]]:

@@ -33,10 +33,11 @@ ROWS = 1 << 20
 """The approximate number of rows of a block."""
 BYTES = 64 << 20
 """The approximate size of the values of a block."""
+FEW_VALUES = 8_192
+"""Up to so many values are read at once, whatever their width."""
 # For up to so many rows, no adjacency is built just to learn how many rows they become.
 _FEW_STARTS = 4_096
-# Up to so many values are read at once, whatever their width.
-_FEW_VALUES = 8_192
+
 # Answers about so few nodes are not stored.
 _FEW_ASKED = 4_096
 
@@ -94,7 +95,7 @@ def step_blocks(
 
 def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> Iterator[Frame] | None:
     """Rows in blocks for which a condition reads about ``BYTES`` of values at most."""
-    if frame.rows <= _FEW_VALUES:
+    if frame.rows <= FEW_VALUES:
         return None
     return blocks(frame, max(run.width(condition) * ROWS // BYTES, 1))
 
@@ -176,16 +177,13 @@ def kept_rows(run: Run, frame: Frame, condition: typed.TypedExpr) -> Frame:
     return together((b.where(keeps(run, b, condition)) for b in pieces), run.guard)
 
 
-def values_in_blocks(
+def read_in_blocks(
     read: Callable[[npt.NDArray[np.integer]], dict[str, pa.Array]],
     rows: npt.NDArray[np.integer],
-    width: Callable[[], int],
+    row_bytes: int,
     guard: ResourceGuard,
 ) -> dict[str, pa.Array]:
     """Columns of many rows; refused before they are read if they need too much memory."""
-    if len(rows) <= _FEW_VALUES:
-        return read(rows)
-    row_bytes = width()
     guard.hold(len(rows) * row_bytes)
     size = max(BYTES // max(row_bytes, 1), 1)
     if len(rows) <= size:

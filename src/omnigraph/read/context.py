@@ -59,7 +59,11 @@ class EvalContext(Protocol):
 
     types: Mapping[str, str]
     """The node type of each variable."""
-    searches: SearchEvaluator
+
+    @property
+    @abstractmethod
+    def searches(self) -> SearchEvaluator:
+        """The searches of the query."""
 
     @abstractmethod
     def read_columns(

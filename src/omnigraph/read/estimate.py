@@ -1,4 +1,4 @@
-"""What a plan would do on a snapshot, from counts alone: nothing is read but index coverage."""
+"""Estimates for explain, from row counts alone: only index coverage is read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from omnigraph.storage.tables.search import SearchIndex, text_index, vector_inde
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
-# What is assumed of a condition about which nothing is known.
-_KEPT = 0.1
+# The assumed selectivity of a condition.
+_SELECTIVITY = 0.1
 
 
 def estimates(run: Run, plan: ReadPlan) -> list[dict[str, Any]]:
-    """For each step how many rows are expected, and what would be chosen why."""
+    """The expected rows of each step, and the chosen strategy with its reason."""
     notes, _ = _steps(run, plan.pipeline, 1.0)
     searches = [key.expr for key in plan.order] + [column.expr for column in plan.columns]
     return [*notes, *(note for expr in searches for note in _searches(run, expr))]
@@ -41,10 +41,10 @@ def _step(run: Run, step: PlanStep, rows: float) -> tuple[dict[str, Any], float]
             return _walk(run, step, rows, len(step.dst_filters))
         case Connect():
             note, _ = _walk(run, step, rows, 0)
-            rows *= _KEPT
+            rows *= _SELECTIVITY
             return {**note, "rows": round(rows)}, rows
         case RowFilter():
-            rows *= _KEPT
+            rows *= _SELECTIVITY
             return {"step": "filter", "rows": round(rows)}, rows
         case AntiJoin():
             inner, _ = _steps(run, step.inner, rows)
@@ -57,7 +57,7 @@ def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]
     source = run.nodes(step.type_name)
     count = 0 if source is None else source.rows
     by_key = source is not None and any(_names_one(condition) for condition in step.filters)
-    expected = min(1.0, count) if by_key else count * _KEPT ** min(len(step.filters), 2)
+    expected = min(1.0, count) if by_key else count * _SELECTIVITY ** min(len(step.filters), 2)
     is_cached = source is not None and source.cached_index() is not None
     note = {
         "step": f"scan ${step.variable}",
@@ -87,12 +87,12 @@ def _walk(
     degree = source.rows / max(near.rows, 1)
     choice = source.choice(run.context.traversal, step, round(rows), is_run=False)
     reached = min(rows * max(degree, 1.0) ** hops, max(rows, 1.0) * near.rows)
-    reached *= _KEPT ** min(filters, 2)
+    reached *= _SELECTIVITY ** min(filters, 2)
     return {"step": name, **choice.to_json(), "rows": round(reached)}, reached
 
 
 def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
-    """Which index each search would use, and how much of the table it covers."""
+    """The index that each search would use, and whether it covers the table."""
     notes = []
     for part in typed.walk(expr):
         if isinstance(part, typed.TextMatch | typed.Bm25 | typed.Nearest):

@@ -1,8 +1,8 @@
-"""The rows of a query while it runs: for each variable a number, and values already in hand.
+"""The rows of a query while it runs: a number for each variable, and values read so far.
 
-A variable that nobody asks for any more is left out, and rows that are equal in all others are
-one row with a weight. So the number of rows follows what is still to be told apart, not the
-number of paths that lead there.
+A variable that is not needed any more is dropped, and rows that are equal in all others become one
+row with a weight. So the number of rows follows the distinct results, not the number of paths that
+lead to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 class Frame:
     """Rows in columns. ``nodes`` are numbers of nodes, ``edges`` rows of edge tables.
 
-    ``values`` are columns of variables that were read already, by variable and name.
+    ``values`` are columns read so far, by variable and name.
     """
 
     rows: int
@@ -37,7 +37,7 @@ class Frame:
 
     @property
     def variables(self) -> set[str]:
-        """The variables of which something is here."""
+        """The variables with a column."""
         return {*self.nodes, *self.edges, *(key[0] for key in self.values)}
 
     @property
@@ -89,11 +89,11 @@ class Frame:
         )
 
     def counts(self) -> Ints:
-        """How many rows of the query each row stands for."""
+        """The weight of each row."""
         return np.ones(self.rows, np.int64) if self.weights is None else self.weights
 
     def total(self) -> Ints:
-        """How many rows of the query all rows stand for, as an array of one."""
+        """The sum of the weights, as an array of one; refused beyond 64 bits."""
         return sums(np.zeros(self.rows, np.int64), self.counts(), 1)
 
     def repeated(self, size: int) -> Iterator[Frame]:

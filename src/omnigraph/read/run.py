@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
-from omnigraph.read.blocks import Memo, step_blocks, values_in_blocks
+from omnigraph.read import blocks
+from omnigraph.read.blocks import Memo
 from omnigraph.read.context import EvalContext, QueryContext, columns_read
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
@@ -56,8 +57,6 @@ class StepReport:
 class Run(EvalContext):
     """The state of one query while it runs."""
 
-    searches: Searches
-
     def __init__(
         self, context: QueryContext, guard: ResourceGuard, info: PlanInfo, *, profiled: bool = False
     ) -> None:
@@ -65,7 +64,6 @@ class Run(EvalContext):
         self.guard = guard
         self.info = info
         self.types, self.edge_types = info.types, info.edge_types
-        self.searches = Searches(self)
         self.profiled = profiled
         """Whether steps are reported."""
         self.reports: list[StepReport] = []
@@ -75,6 +73,10 @@ class Run(EvalContext):
         self._depth = 0
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo] = {}
+
+    @cached_property
+    def searches(self) -> Searches:
+        return Searches(self)
 
     # -- tables --------------------------------------------------------------------------
 
@@ -138,8 +140,10 @@ class Run(EvalContext):
             rows: Any = frame.edges[variable]
         else:
             rows = self.numbers(frame, variable)
-        read, width = partial(source.values, names), partial(source.row_width, names)
-        return values_in_blocks(read, rows, width, self.guard)
+        if len(rows) <= blocks.FEW_VALUES:
+            return source.values(names, rows)
+        read = partial(source.values, names)
+        return blocks.read_in_blocks(read, rows, source.row_width(names), self.guard)
 
     def width(self, expr: typed.TypedExpr) -> int:
         """About how many bytes of a row an expression reads."""
@@ -200,9 +204,9 @@ class Run(EvalContext):
             report = self._running = self.report(step)
             report.seconds -= time.perf_counter()
             report.storage -= self.reads()
-        blocks = step_blocks(self, step, frame, live) if frame.rows > 1 else None
+        pieces = blocks.step_blocks(self, step, frame, live) if frame.rows > 1 else None
         after = frame
-        if blocks is None:
+        if pieces is None:
             match step:
                 case NodeScan():
                     after = self._scan(step, frame, live)
@@ -221,10 +225,10 @@ class Run(EvalContext):
         if is_reported:
             report.seconds += time.perf_counter()
             report.storage += self.reads()
-            if blocks is None:
+            if pieces is None:
                 report.rows += after.rows
                 report.bytes = max(report.bytes, after.nbytes)
-        return after if blocks is None else blocks
+        return after if pieces is None else pieces
 
     def report(self, step: PlanStep) -> StepReport:
         """The report of a step."""

@@ -1,7 +1,7 @@
-"""The searches of one query: who matches, how near, how good.
+"""The searches of one query: matches, distances, scores and rankings.
 
-A search is asked once for its whole table, or for the nodes that are left, whichever is less; its
-answer belongs to the nodes, so it can be used in a condition, as a column and to order by.
+A search runs once, for its whole table or for the remaining nodes, whichever is less; its results
+belong to the nodes, so they serve as conditions, as columns and as sort keys.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
 Floats = npt.NDArray[np.float64]
-# So few texts are looked at here rather than in an index over all of them.
+# Up to so many texts are matched here rather than by an index over all of them.
 _FEW = 64
 
 
 class Searches:
-    """What the searches of one query found, kept while it runs."""
+    """Runs the searches of one query, and keeps their results while it runs."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -48,7 +48,7 @@ class Searches:
     # -- conditions ----------------------------------------------------------------------
 
     def matches(self, frame: Frame, expr: typed.TextMatch, *, exact: bool) -> Any:
-        """For each row whether its text matches; null where there is no text."""
+        """Whether the text of each row matches; null where there is no text."""
         query = _text(expr.query)
         if query is None:
             return pa.scalar(None, pa.bool_())
@@ -61,7 +61,7 @@ class Searches:
             source = self._run.existing_nodes(variable)
             check = self._run.guard.check
             rows = match_set(source.table(), column, expr.function, query, edits, check)
-            # First the numbers, then how many there are: making the index gives new ones.
+            # First the numbers, then their count: building the index assigns new ones.
             hits = source.index().numbers_of_rows(rows)
             flags = np.zeros(max(len(source.ids), 1), bool)
             flags[hits] = True
@@ -77,7 +77,7 @@ class Searches:
     # -- columns -------------------------------------------------------------------------
 
     def distances(self, frame: Frame, expr: typed.Nearest) -> pa.Array:
-        """How far the vector of each row is; null where there is none."""
+        """The distance of each row's vector; null where there is none."""
         vector = self.vector(expr)
         if vector is None or not frame.rows:
             return pa.nulls(frame.rows, pa.float64())
@@ -90,7 +90,7 @@ class Searches:
         )
 
     def scores(self, frame: Frame, expr: typed.Bm25) -> pa.Array:
-        """How well the text of each row matches; null where it does not."""
+        """The BM25 score of each row; null where the text does not match."""
         if not frame.rows:
             return pa.nulls(0, pa.float64())
         return self._spread(frame, expr.field.variable, self.scored(expr))
@@ -106,7 +106,7 @@ class Searches:
         return spread(hits.row_ids[order], hits.scores[order], self._rows(frame, variable))
 
     def _rows(self, frame: Frame, variable: str) -> RowIds:
-        """The row of the table of a variable that each row of a frame has."""
+        """The row ids of a variable, one for each row of a frame."""
         if variable in self._run.edge_types:
             return frame.edges[variable].astype(np.uint64)
         numbers = self._run.numbers(frame, variable)
@@ -115,7 +115,7 @@ class Searches:
     # -- rankings ------------------------------------------------------------------------
 
     def order(self, frame: Frame, expr: typed.Score, limit: int | None) -> list[SortColumn]:
-        """What to sort rows by to have the best first; the second key is for ties."""
+        """The sort keys that put the best rows first; the second key breaks ties."""
         if not frame.rows:
             return [SortColumn(pa.nulls(0, pa.float64()))]
         match expr:
@@ -127,16 +127,14 @@ class Searches:
                 hits = self._fused(frame, expr, limit)
                 ranking = Hits(hits.row_ids, np.arange(len(hits), dtype=np.float64))
                 variable = expr.primary.field.variable
-                found = self._spread(frame, variable, hits)
-                return [
-                    SortColumn(found, descending=True),
-                    SortColumn(self._spread(frame, variable, ranking)),
-                ]
+                scores = self._spread(frame, variable, hits)
+                ranks = self._spread(frame, variable, ranking)
+                return [SortColumn(scores, descending=True), SortColumn(ranks)]
             case _:
-                raise InternalError(f"{type(expr).__name__} is no ranking")
+                raise InternalError(f"{type(expr).__name__} is not a ranking")
 
     def _fused(self, frame: Frame, expr: typed.Rrf, limit: int | None) -> Hits:
-        """Made once: later, rows may have been left out that have a rank."""
+        """The fused ranking, computed once: later frames may lack rows that have a rank."""
         hits = self._hits.get(expr)
         if hits is None:
             k = DEFAULT_K if expr.k is None else _number(expr.k)
@@ -146,7 +144,7 @@ class Searches:
         return hits
 
     def _ranking(self, expr: typed.Nearest | typed.Bm25, frame: Frame, limit: int | None) -> Hits:
-        """The rows of a frame, best first; of a vector search as many as are wanted."""
+        """The rows of a frame, best first; of a vector search as many as the limit."""
         rows = np.unique(self._rows(frame, expr.field.variable))
         if isinstance(expr, typed.Bm25):
             hits = self.scored(expr)
@@ -168,7 +166,7 @@ class Searches:
         )
 
     def scored(self, expr: typed.Bm25) -> Hits:
-        """Everything in the table that matches; the scores do not depend on the other rows."""
+        """All matches in the table; the scores do not depend on the other rows."""
         hits = self._hits.get(expr)
         if hits is None:
             query = _text(expr.query)
@@ -206,7 +204,7 @@ class Searches:
             probes=probes_of(prop),
         ).row_ids
 
-    # -- what is searched for ------------------------------------------------------------
+    # -- query vectors -------------------------------------------------------------------
 
     def vector(self, expr: typed.Nearest) -> tuple[float, ...] | None:
         """The vector of a search; a text is embedded."""
@@ -233,7 +231,7 @@ class Searches:
                     entity_type, expr.field.name, text, embedders.get(), until
                 )
             except EmbeddingError:
-                # When the time of the query is over, that is what is wrong.
+                # If the query is out of time, that is the error to report.
                 self._run.guard.check()
                 raise
             embedded = self._vectors[key] = tuple(vector.tolist())

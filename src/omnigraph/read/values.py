@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Values(ArrowVisitor):
-    """Columns are fetched, searches are run, everything else is Arrow."""
+    """Evaluates columns and searches by the context, everything else by Arrow."""
 
     unsupported = "has no value in a row"
 

@@ -1,4 +1,4 @@
-"""Move each condition to the step that brings in the one variable it looks at.
+"""Move each condition to the step that binds its only variable.
 
 There it becomes part of a scan, so that it is applied before rows are multiplied and before any
 text or vector search. A condition over several variables stays where it is.
@@ -55,7 +55,7 @@ def conjuncts(condition: typed.TypedExpr) -> tuple[typed.TypedExpr, ...]:
 
 
 def _filtered(step: PlanStep, variable: str, conditions: list[typed.TypedExpr]) -> PlanStep:
-    """A step with more conditions on a variable that it brings in."""
+    """A step with more conditions on a variable that it binds."""
     match step:
         case NodeScan():
             return replace(step, filters=(*step.filters, *conditions))
@@ -64,4 +64,4 @@ def _filtered(step: PlanStep, variable: str, conditions: list[typed.TypedExpr]) 
         case Expand() | Connect():
             return replace(step, edge_filters=(*step.edge_filters, *conditions))
         case _:
-            raise TypeError(f"{type(step).__name__} brings in no variable")
+            raise TypeError(f"{type(step).__name__} binds no variable")

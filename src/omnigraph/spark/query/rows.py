@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,13 @@ class WorkerQuery:
 class WorkerRun(EvalContext):
     """The context of one task of a query."""
 
-    searches: _Searches
-
     def __init__(self, query: WorkerQuery) -> None:
         self.query = query
         self.types: Mapping[str, str] = {}
-        self.searches = _Searches(self)
+
+    @cached_property
+    def searches(self) -> _Searches:
+        return _Searches(self)
 
     def frame(self, rows: int, numbers: Mapping[str, Any], weights: Any = None) -> Frame:
         """A frame of row ids, without values."""
