@@ -7,7 +7,7 @@ built when this module is imported, because the zygote imports it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch
 from omnigraph.spark.load.run import split_reader
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import spool
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -201,10 +202,7 @@ def _with_file(root: Path, durability: str) -> tuple[Graph, str]:
 
 
 def _load_in_shares(graph: Graph, file: str, branch: str, base: str | None = None) -> LoadReceipt:
-    def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
-        return [work(share) for share in shares]
-
-    reader = split_reader(run, split_bytes=150)
+    reader = split_reader(ThreadExecutor(1), split_bytes=150)
     key = None if base is None else "once"
     job = LoadJob([file], LoadMode.MERGE)
     destination = LoadDestination(branch, base, actor="ana", idempotency_key=key)

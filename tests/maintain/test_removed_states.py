@@ -14,6 +14,7 @@ from omnigraph.errors import HistoryGone, StorageMissing
 from omnigraph.spark.export import export_files
 from omnigraph.spark.session.opening import opened
 from omnigraph.spark.source.reader import TypeScan
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
 from omnigraph.write.export import Export
 
@@ -97,7 +98,7 @@ READS = {
         r.catalog,
         r.path.parent / "out",
         "ndjson",
-        lambda work, shares, _: map(work, shares),
+        ThreadExecutor(1),
     ),
 }
 

@@ -40,9 +40,16 @@ _ODD = (
 )
 
 
-def in_process(work, shares, label):
-    """Runs shares as other processes would, one after the other, through pickles."""
-    return [pickle.loads(pickle.dumps(work))(pickle.loads(pickle.dumps(each))) for each in shares]
+class Pickling:
+    """Runs tasks as other processes would, one after the other, through pickles."""
+
+    def run(self, function, tasks, label=""):
+        return [
+            pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(task))) for task in tasks
+        ]
+
+
+in_process = Pickling()
 
 
 def make_files(random: Random, folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.spark import SparkGraph, register
-from omnigraph.spark.export import Writing
+from omnigraph.spark.export import ExportTask
 from omnigraph.spark.source.datasource import source_class
 from omnigraph.spark.source.writer import plan_write
 from omnigraph.storage.tables.fragments import locate_table
@@ -99,7 +99,7 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
         pin = store.manifest(None).current().pin("node:Person")
         assert pin is not None
         version = locate_table(store.datasets, store.table(pin))
-        writing = Writing("", "node:Person", "ndjson", version, (0,), "", "")
-        every = [graph, store.root, plan, plan.reading, version, writing, source_class(options)]
+        task = ExportTask("", "node:Person", "ndjson", version, (0,), "", "")
+        every = [graph, store.root, plan, plan.reading, version, task, source_class(options)]
         every += [SparkGraph(graph), jobs.running()]
         return " ".join(f"{each!r} {each}" for each in every)

@@ -17,9 +17,9 @@ from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import InputError, OmniGraphError, StorageError
 from omnigraph.spark import SparkEngine, export
-from omnigraph.spark.export import Writing, export_files, write_file
+from omnigraph.spark.export import ExportTask, export_files, write_file
 from omnigraph.write.export import Export
-from tests.spark.inputs import in_process
+from tests.spark.inputs import Pickling, in_process
 from tests.spark.test_frames import SCHEMA, people
 
 
@@ -134,14 +134,15 @@ def test_an_empty_graph_is_exported_and_loaded(tmp_path: Path):
 def test_a_task_that_is_repeated_leaves_one_whole_file(graph: Graph, tmp_path: Path):
     """Whatever an attempt left behind that died."""
 
-    def twice(work: Any, shares: Any, label: str) -> list[Any]:
-        for share in shares:
-            Path(share.folder, f".{share.name}.dead").write_text('{"type": "Per')
-        in_process(work, shares, label)
-        return in_process(work, shares, label)
+    class Twice(Pickling):
+        def run(self, function: Any, tasks: Any, label: str = "") -> list[Any]:
+            for task in tasks:
+                Path(task.folder, f".{task.name}.dead").write_text('{"type": "Per')
+            super().run(function, tasks, label)
+            return super().run(function, tasks, label)
 
     job = Export(graph._handle.store, graph.catalog, _state(graph))
-    assert export_files(job, graph.catalog, tmp_path / "out", "ndjson", twice) == 33
+    assert export_files(job, graph.catalog, tmp_path / "out", "ndjson", Twice()) == 33
     assert sorted(lines_of(tmp_path / "out")) == sorted(graph.snapshot().export())
     assert not [path for path in _files(tmp_path / "out") if path.name.startswith(".")]
 
@@ -151,35 +152,37 @@ def test_an_export_that_fails_leaves_nothing(
 ):
     real = export.write_file
 
-    def failing(share: Writing) -> int:
-        if share.table_key == "node:Person":
+    def failing(task: ExportTask) -> int:
+        if task.table_key == "node:Person":
             raise StorageError("the disk is gone")
-        return real(share)
+        return real(task)
 
-    def run(work: Any, shares: Any, label: str) -> list[Any]:
-        return [failing(share) for share in shares]
+    class Failing(Pickling):
+        def run(self, function: Any, tasks: Any, label: str = "") -> list[Any]:
+            return [failing(task) for task in tasks]
 
     before = set(tmp_path.iterdir())
     job = Export(graph._handle.store, graph.catalog, _state(graph))
     with pytest.raises(StorageError, match="the disk is gone"):
-        export_files(job, graph.catalog, tmp_path / "out", "ndjson", run)
+        export_files(job, graph.catalog, tmp_path / "out", "ndjson", Failing())
     assert set(tmp_path.iterdir()) == before
 
 
 def test_a_file_that_cannot_be_finished_is_not_there(graph: Graph, tmp_path: Path):
     job = Export(graph._handle.store, graph.catalog, _state(graph))
-    taken: list[Writing] = []
+    taken: list[ExportTask] = []
 
-    def collect(work: Any, shares: Any, label: str) -> list[Any]:
-        taken.extend(shares)
-        return [0 for _ in shares]
+    class Collecting(Pickling):
+        def run(self, function: Any, tasks: Any, label: str = "") -> list[Any]:
+            taken.extend(tasks)
+            return [0 for _ in tasks]
 
-    export_files(job, graph.catalog, tmp_path / "out", "ndjson", collect)
-    share: Writing = pickle.loads(pickle.dumps(taken[0]))
+    export_files(job, graph.catalog, tmp_path / "out", "ndjson", Collecting())
+    task: ExportTask = pickle.loads(pickle.dumps(taken[0]))
     # The directory under which it was to be is gone: another attempt was faster, and all is done.
     with pytest.raises(OmniGraphError):
-        write_file(share)
-    assert not Path(share.folder).exists()
+        write_file(task)
+    assert not Path(task.folder).exists()
 
 
 def test_a_directory_that_holds_something_is_not_touched(graph: Graph, tmp_path: Path):

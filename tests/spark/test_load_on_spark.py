@@ -10,6 +10,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import LoadError, OmniGraphError, StorageFull
 from omnigraph.spark.load.run import split_reader
+from omnigraph.spark.session.executor import SparkExecutor
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.faults.disks import small_disk
@@ -37,7 +38,7 @@ def test_a_load_on_spark_is_a_load(seed, engine, tmp_path):
     random = Random(seed)
     files = make_files(random, tmp_path)
     state, said = random.getstate(), []
-    for name, reader in (("one", None), ("many", split_reader(engine.tasks, 500))):
+    for name, reader in (("one", None), ("many", split_reader(SparkExecutor(engine), 500))):
         random.setstate(state)
         rejects = tmp_path / f"{name}.rejects"
         with Graph.init(tmp_path / f"{name}.omni", SCHEMA, durability="os") as graph:
@@ -75,12 +76,13 @@ def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path
     marks = tmp_path / "marks"
     marks.mkdir()
 
-    def run(work, shares, label):
-        return spark.tasks(Dying(work, marks, deaths, how), shares, label)
+    class DyingExecutor(SparkExecutor):
+        def run(self, function, tasks, label=""):
+            return super().run(Dying(function, marks, deaths, how), tasks, label)
 
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:
         job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
-        reader = split_reader(run, 4_000)
+        reader = split_reader(DyingExecutor(spark), 4_000)
         receipt = load_into(graph._handle.store, graph.catalog, job, destination, reader)
         assert len(list(marks.iterdir())) == deaths
         counts = {key: each.inserted for key, each in receipt.tables.items()}
@@ -100,7 +102,7 @@ def test_a_poisoned_last_share_refuses_everything(spark, tmp_path):
                 graph.catalog,
                 LoadJob([str(path)], LoadMode.MERGE),
                 LoadDestination("main"),
-                split_reader(spark.tasks, 4_000),
+                split_reader(SparkExecutor(spark), 4_000),
             )
         assert caught.value.details["line"] == 2 * PEOPLE
         assert files_of(tmp_path / "g.omni") == before
@@ -116,12 +118,12 @@ def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
             job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
             data = (graph._handle.store, graph.catalog, job, destination)
             before = files_of(place)
-            # TooManyRejects for the marker and the first shares.
+            # Enough for the marker and the first shares.
             with disk.only(pages=6), pytest.raises(StorageFull):
-                load_into(*data, split_reader(spark.tasks, 4_000))
+                load_into(*data, split_reader(SparkExecutor(spark), 4_000))
             assert files_of(place) == before
             assert len(graph.commits()) == 1
-            load_into(*data, split_reader(spark.tasks, 4_000))
+            load_into(*data, split_reader(SparkExecutor(spark), 4_000))
             assert graph.snapshot().count("P") == PEOPLE
 
 

@@ -88,14 +88,14 @@ def test_an_error_tells_debuggers_what_was_said_where_it_happened(engine: SparkE
 
 def test_what_may_pass_is_tried_again(spark: SparkEngine, tmp_path: Path):
     trials = [work.Trial(tmp_path, 0, 0), work.Trial(tmp_path, 1, 2)]
-    assert spark.tasks(work.be_away_at_first, trials, "frame_evaluator") == [0, 1]
+    assert spark.tasks(work.be_away_at_first, trials, "asking") == [0, 1]
     assert [trial.attempts() for trial in trials] == [1, 3]
 
 
 def test_what_does_not_pass_is_the_typed_error_in_the_end(spark: SparkEngine, tmp_path: Path):
     trial = work.Trial(tmp_path, 0, 9)
     with pytest.raises(StorageUnavailable, match="the store does not answer") as caught:
-        spark.tasks(work.be_away_at_first, [trial], "frame_evaluator")
+        spark.tasks(work.be_away_at_first, [trial], "asking")
     assert caught.value.hint == "repeat later"
     assert trial.attempts() == 4
 

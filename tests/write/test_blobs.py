@@ -13,6 +13,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import EntityNotFound, InputError, LoadError, ValueConversionError
 from omnigraph.spark.load.run import split_reader
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.blobs import LocalFiles, blob_bytes, blob_size
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -233,14 +234,14 @@ def by_csv(graph, place, value, **how):
 def by_shares(graph, place, value, **how):
     """As a load on Spark does it."""
     (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
-    reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
+    reader = split_reader(ThreadExecutor(1))
     job = LoadJob([str(place / "x.ndjson")], LoadMode.MERGE, **how)
     load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 
 
 def by_shared_csv(graph, place, value, **how):
     (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
-    reader = split_reader(lambda work, shares, label: [work(share) for share in shares])
+    reader = split_reader(ThreadExecutor(1))
     job = LoadJob([str(place / "Doc.csv")], LoadMode.MERGE, **how)
     load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 

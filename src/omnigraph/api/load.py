@@ -41,15 +41,16 @@ def run_load(
         return load_into(handle.store, catalog, job, destination)
     from omnigraph.spark.load.frames import frame_evaluator, frame_reader
     from omnigraph.spark.load.joined_keys import KeyJoins
-    from omnigraph.spark.load.run import split_reader, task_executor
+    from omnigraph.spark.load.run import split_reader
+    from omnigraph.spark.session.executor import SparkExecutor
 
     with handle.spark.start(spark) as running:
-        run = task_executor(running, job.on_progress)
+        executor = SparkExecutor(running, job.report_tasks)
         joins = KeyJoins(running, handle.settings.spark_key_bytes)
         if isinstance(job.data, Mapping):
-            reader = frame_reader(frame_evaluator(job.on_progress), run, joins=joins)
+            reader = frame_reader(frame_evaluator(job.on_progress), executor, joins=joins)
         else:
-            reader = split_reader(run, joins=joins)
+            reader = split_reader(executor, joins=joins)
         return load_into(handle.store, catalog, job, destination, reader)
 
 

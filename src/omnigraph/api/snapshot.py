@@ -254,11 +254,11 @@ class GraphSnapshot:
             if dest is None:
                 raise InputError("an export on Spark needs a directory", hint="pass dest")
             from omnigraph.spark.export import export_files
-            from omnigraph.spark.load.run import task_executor
+            from omnigraph.spark.session.executor import SparkExecutor
 
             with self._handle.spark.start(spark) as running:
-                run = task_executor(running)
-                return export_files(job, context.catalog, Path(dest), format, run)
+                executor = SparkExecutor(running)
+                return export_files(job, context.catalog, Path(dest), format, executor)
         if format == "parquet":
             if dest is None:
                 raise InputError("a Parquet export needs a directory", hint="pass dest")

@@ -1,4 +1,4 @@
-"""The embedding job by tasks of Spark: each share is one task, which asks the provider itself."""
+"""The embedding job by Spark tasks, which call the provider."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class SparkEmbedExecutor:
-    """Workers that all see the directory where vectors are kept."""
+    """Workers that share the directory of the vectors."""
 
     def __init__(self, engine: SparkEngine, check: Callable[[], None]) -> None:
         self._engine = engine
         self._check = check
         self.report: Report | None = None
-        """Gets how many tasks have embedded theirs, and how many there are."""
+        """Called with the numbers of finished and of all tasks."""
 
     @property
     def width(self) -> int:
         return self._engine.slots
 
-    def embed(self, shares: Sequence[Share]) -> list[Embedded]:
+    def embed(self, splits: Sequence[Share]) -> list[Embedded]:
         return self._engine.tasks(
-            embed_remote, shares, "embedding", check=self._check, report=self.report
+            embed_remote, splits, "embedding", check=self._check, report=self.report
         )
 
-    def stage(self, shares: Sequence[Staging]) -> list[list[ColumnUpdate]]:
-        return self._engine.tasks(stage_remote, shares, "writing vectors", check=self._check)
+    def stage(self, splits: Sequence[Staging]) -> list[list[ColumnUpdate]]:
+        return self._engine.tasks(stage_remote, splits, "writing vectors", check=self._check)

@@ -1,4 +1,4 @@
-"""What tells one mutation from another that comes under the same idempotency key."""
+"""Identifies a mutation, to detect another one with the same idempotency key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:
 
     The layout of the text and the time of the call do not count: a repeat has another ``now()``.
     """
-    told = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
-    said = [_spelled(step) for step in plan.statements]
-    return hashlib.sha256(repr((plan.name, said, told)).encode()).hexdigest()[:32]
+    params = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
+    statements = [_spelled(step) for step in plan.statements]
+    return hashlib.sha256(repr((plan.name, statements, params)).encode()).hexdigest()[:32]
 
 
 def _spelled(step: CheckedStatement) -> tuple[object, ...]:

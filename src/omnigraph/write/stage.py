@@ -63,8 +63,8 @@ def _stage_changes(
     ids = rows.select([KEY])[KEY].combine_chunks()
     row_ids = row_ids_of(table, KEY, ids)
     there = row_ids != NEW
-    known, new = np.flatnonzero(there), np.flatnonzero(~there)
+    existing, new = np.flatnonzero(there), np.flatnonzero(~there)
     keys = pa.concat_arrays([ids.filter(pa.array(there)), deleted])
-    replacement = Replacement(rows.rows_at(known), keys, row_ids[there])
+    replacement = Replacement(rows.rows_at(existing), keys, row_ids[there])
     added = rows.rows_at(new) if len(new) else None
     return view.stage.stage_upsert_streams(table, replacement, added)

@@ -65,14 +65,14 @@ def taken(catalog, data, *, decoded=True, allowed=ALL, strict=False):
     found = {}
     try:
         found["extent"] = ndjson.read_records(io.BytesIO(data), intake, "x")
-        intake.settle()
+        intake.flush()
     except TooManyRejects:
         found.clear()
     else:
         found["rows"] = {key: sinks[key].plain() for key in sorted(sinks)}
         found["ignored"], found["records"] = intake.ignored, intake.records
         found["digest"], found["given"] = intake.digest.text(), intake.given_ids
-    found["rejects"] = [(reject.to_json(), _error(reject)) for reject in rejects.found]
+    found["rejects"] = [(reject.to_json(), _error(reject)) for reject in rejects.collected]
     return found
 
 
@@ -226,13 +226,13 @@ def test_text_that_is_not_utf_8_is_left_to_the_plain_reader():
 def read_plainly(monkeypatch):
     """The lines that the decoders left to the plain reader."""
     lines = []
-    plain = ndjson._Reader._take_lines
+    plain = ndjson._NdjsonReader._take_lines
 
     def take(self, block):
         lines.extend(block.removesuffix(b"\n").split(b"\n"))
         plain(self, block)
 
-    monkeypatch.setattr(ndjson._Reader, "_take_lines", take)
+    monkeypatch.setattr(ndjson._NdjsonReader, "_take_lines", take)
     return lines
 
 

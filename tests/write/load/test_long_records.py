@@ -7,8 +7,9 @@ import tracemalloc
 import pytest
 
 from omnigraph.errors import LoadError
-from omnigraph.spark.load import read_tasks as reading
+from omnigraph.spark.load import read_tasks
 from omnigraph.spark.load.run import split_reader
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -25,10 +26,7 @@ FILES = {
 
 
 def load_in_shares(graph, path):
-    def run(work, shares, label):
-        return [work(share) for share in shares]
-
-    reader = split_reader(run, split_bytes=SMALL)
+    reader = split_reader(ThreadExecutor(1), split_bytes=SMALL)
     job, destination = LoadJob([str(path)], LoadMode.MERGE), LoadDestination("main")
     load_into(graph._handle.store, graph.catalog, job, destination, reader)
 
@@ -38,7 +36,7 @@ def load_in_shares(graph, path):
 def test_a_record_that_is_too_long_is_refused_alike(empty, tmp_path, monkeypatch, case, how):
     monkeypatch.setattr(limits, "LONGEST_RECORD", SMALL)
     monkeypatch.setattr(ndjson, "_BLOCK", 1 << 12)
-    monkeypatch.setattr(reading, "_READ", 1 << 12)
+    monkeypatch.setattr(read_tasks, "_READ_BYTES", 1 << 12)
     name, text, line = FILES[case]
     path = tmp_path / name
     path.write_bytes(text)
@@ -51,7 +49,7 @@ def test_a_record_that_is_too_long_is_refused_alike(empty, tmp_path, monkeypatch
 def test_shares_of_one_long_line_hold_only_pieces_of_it(empty, tmp_path, monkeypatch):
     """Each of them looks for the end of the line that it begins in."""
     monkeypatch.setattr(limits, "LONGEST_RECORD", SMALL)
-    monkeypatch.setattr(reading, "_READ", 1 << 12)
+    monkeypatch.setattr(read_tasks, "_READ_BYTES", 1 << 12)
     path = tmp_path / "x.ndjson"
     path.write_bytes(b"x" * (256 * SMALL))
     tracemalloc.start()

@@ -20,7 +20,7 @@ from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import Extent, read_records
 from omnigraph.write.load.rejects import CollectedRejects, Rejects, TooManyRejects
-from omnigraph.write.load.spool import PLACE
+from omnigraph.write.load.spool import SOURCE_LINE
 from tests.write.load.lines import catalogs, streams
 from tests.write.load.test_decoders import ALL, Rows
 from tests.write.load.world import SCHEMA, node, people
@@ -37,7 +37,7 @@ class Share:
         self.rejects = CollectedRejects(ALL)
         intake = Intake(catalog, self._sink, self.rejects)
         self.extent = read_records(io.BytesIO(data), intake, "share", is_first=is_first)
-        intake.settle()
+        intake.flush()
         self.ignored, self.records = intake.ignored, intake.records
 
     def _sink(self, kind):
@@ -47,7 +47,7 @@ class Share:
         """All rows, where they stand when so many lines came before."""
         for key, sink in self.sinks.items():
             for row in sink.plain():
-                yield key, {**row, PLACE: row[PLACE] + lines}
+                yield key, {**row, SOURCE_LINE: row[SOURCE_LINE] + lines}
 
 
 def shares(catalog, pieces):
@@ -67,13 +67,13 @@ def put_together(catalog, pieces):
     rows, rejects, ignored = [], [], {}
     for share in shares(catalog, pieces):
         rows += share.rows(lines)
-        rejects += [reject.moved("x", lines, records) for reject in share.rejects.found]
+        rejects += [reject.shifted("x", lines, records) for reject in share.rejects.collected]
         for name, count in share.ignored.items():
             ignored[name] = ignored.get(name, 0) + count
         lines += share.extent.lines
         records += share.extent.records
         taken += share.records
-    rows.sort(key=lambda row: (row[0], row[1][PLACE], repr(row)))
+    rows.sort(key=lambda row: (row[0], row[1][SOURCE_LINE], repr(row)))
     return rows, [(r.to_json(), r.error().message) for r in rejects], ignored, lines, records, taken
 
 
@@ -89,10 +89,12 @@ def test_the_parts_of_any_stream_are_the_whole(data, catalog):
 
 def test_a_mark_is_one_only_where_the_file_begins():
     line = json.dumps(node("Person", name="Ada")).encode() + b"\n"
-    assert Share(CATALOG, MARK + line, is_first=True).rejects.found == []
-    (reject,) = Share(CATALOG, MARK + line, is_first=False).rejects.found
-    assert reject.moved("a.ndjson", 7, 5).error().message.startswith("a.ndjson:8: invalid JSON at")
-    assert reject.moved("a.ndjson", 7, 5).reason.startswith("invalid JSON at record 6: ")
+    assert Share(CATALOG, MARK + line, is_first=True).rejects.collected == []
+    (reject,) = Share(CATALOG, MARK + line, is_first=False).rejects.collected
+    assert (
+        reject.shifted("a.ndjson", 7, 5).error().message.startswith("a.ndjson:8: invalid JSON at")
+    )
+    assert reject.shifted("a.ndjson", 7, 5).reason.startswith("invalid JSON at record 6: ")
 
 
 EXTENTS = {
@@ -120,7 +122,7 @@ def collected(records, allowed):
     data = "".join(json.dumps(record) + "\n" for record in records)
     try:
         read_records(io.BytesIO(data.encode()), intake, "x")
-        intake.settle()
+        intake.flush()
     except TooManyRejects:
         return rejects, True
     return rejects, False
@@ -132,20 +134,20 @@ BAD = [node("Person", name="a", age=999), node("Robot"), node("Person", name="b"
 @pytest.mark.parametrize(("allowed", "found"), [(0, [2]), (1, [2, 3]), (2, [2, 3, 4])])
 def test_a_part_tells_one_more_than_is_allowed(allowed, found):
     rejects, is_over = collected([*people("Ada"), *BAD, *people("Bob")], allowed)
-    assert ([reject.line for reject in rejects.found], is_over) == (found, True)
+    assert ([reject.line for reject in rejects.collected], is_over) == (found, True)
 
 
 def test_a_part_with_no_more_than_is_allowed_is_read_to_its_end():
     rejects, is_over = collected([*people("Ada"), *BAD, *people("Bob")], 3)
-    assert ([reject.line for reject in rejects.found], is_over) == ([2, 3, 4], False)
+    assert ([reject.line for reject in rejects.collected], is_over) == ([2, 3, 4], False)
 
 
 def test_rejects_say_the_same_in_another_process():
     rejects, _ = collected(BAD, ALL)
-    there = pickle.loads(pickle.dumps(rejects.found))
-    assert there == rejects.found
-    for one, other in zip(there, rejects.found, strict=True):
-        mine, theirs = one.moved("f", 1, 1).error(), other.moved("f", 1, 1).error()
+    there = pickle.loads(pickle.dumps(rejects.collected))
+    assert there == rejects.collected
+    for one, other in zip(there, rejects.collected, strict=True):
+        mine, theirs = one.shifted("f", 1, 1).error(), other.shifted("f", 1, 1).error()
         assert (type(mine), mine.message, mine.details) == (
             type(theirs),
             theirs.message,
@@ -158,8 +160,8 @@ def test_what_ends_a_load_whatever_is_allowed_ends_a_part(monkeypatch):
     monkeypatch.setattr(ndjson, "_BLOCK", 64)
     records = [BAD[1], node("Person", name="x" * 2_000)]
     rejects, is_over = collected(records, ALL)
-    assert ([reject.line for reject in rejects.found], is_over) == ([1], True)
-    assert rejects.last.moved("f", 5, 5).error().message == "f:7: the record is too long"
+    assert ([reject.line for reject in rejects.collected], is_over) == ([1], True)
+    assert rejects.fatal.shifted("f", 5, 5).error().message == "f:7: the record is too long"
     data = "".join(json.dumps(record) + "\n" for record in records).encode()
     for allowed, message in ((0, "x:1: record 1: unknown"), (1, "x:2: the record is too long")):
         with pytest.raises(LoadError, match=message):
@@ -183,8 +185,8 @@ given = json.load(sys.stdin)
 rejects = CollectedRejects(5)
 intake = Intake(catalog_of(given["catalog"]), Sink, rejects)
 print(read_records(io.BytesIO(given["text"].encode()), intake, "x").lines)
-intake.settle()
-print([reject.line for reject in rejects.found])
+intake.flush()
+print([reject.line for reject in rejects.collected])
 """
 
 
@@ -209,10 +211,10 @@ def test_places_are_those_of_the_lines():
             pass
 
         def add(self, batch):
-            found.append(batch[PLACE].to_numpy() & (1 << 40) - 1)
+            found.append(batch[SOURCE_LINE].to_numpy() & (1 << 40) - 1)
 
     text = "\n".join(map(json.dumps, people(*map(str, range(5_000)))))
     intake = Intake(CATALOG, Places, Rejects())
     read_records(io.BytesIO(text.encode()), intake, "x")
-    intake.settle()
+    intake.flush()
     assert np.array_equal(np.concatenate(found), np.arange(1, 5_001))

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.errors import StorageFull, StorageMissing
 from omnigraph.lang.schema import compile_schema
 from omnigraph.write.load import intake, spool
-from omnigraph.write.load.rejects import file_and_line, place
+from omnigraph.write.load.rejects import file_and_line, source_line
 from omnigraph.write.load.spool import Budget, Spool
 from tests.write.load.world import edge, names, node, people, rows
 
@@ -27,7 +27,7 @@ def batch(*names):
             "body": pa.array([name.encode() for name in names], pa.large_binary()),
             "name": pa.array(names, pa.string()),
             "words": pa.array([[name, ""] for name in names], pa.list_(pa.string())),
-            "place~": pa.array([place(1, int(name)) for name in names], pa.int64()),
+            "source_line~": pa.array([source_line(1, int(name)) for name in names], pa.int64()),
         }
     )
     schema = Spool(KIND, Path(), Budget()).schema
@@ -70,8 +70,8 @@ def test_rows_that_are_dropped_are_gone_from_every_view(filled_spool):
     assert filled_spool.num_rows == 6
     assert as_table(filled_spool.data())["name"].to_pylist() == list("135678")
     assert filled_spool.select(["id"])["id"].to_pylist() == list("135678")
-    places = filled_spool.places([5, 0, 2])
-    assert [file_and_line(number) for number in places] == [(1, 8), (1, 1), (1, 5)]
+    lines = filled_spool.source_lines([5, 0, 2])
+    assert [file_and_line(number) for number in lines] == [(1, 8), (1, 1), (1, 5)]
 
 
 def test_everything_may_be_dropped(filled_spool):
@@ -112,7 +112,7 @@ def test_a_temporary_directory_that_is_gone_is_not_called_full(tmp_path):
 def all_on_disk(monkeypatch):
     """Every row goes through a file, in many batches."""
     monkeypatch.setattr(spool, "_IN_MEMORY", 0)
-    monkeypatch.setattr(intake, "_WAITING", 0)
+    monkeypatch.setattr(intake, "_MAX_GATHERED", 0)
 
 
 @pytest.mark.parametrize("mode", ["merge", "append", "overwrite"])

@@ -67,7 +67,7 @@ def test_of_some_that_are_allowed_the_next_ends_the_load(empty, tmp_path, togeth
 
 def test_the_file_of_rejects_has_the_order_of_the_input(empty, tmp_path, together, monkeypatch):
     """However few may wait for others to be looked at."""
-    monkeypatch.setattr(rejects, "_WAITING", 3)
+    monkeypatch.setattr(rejects, "_MAX_DEFERRED", 3)
     one = write(tmp_path / "one.ndjson", [*BAD, *people("Ada", "Bob"), *BAD])
     two = tmp_path / "Person.csv"
     two.write_text("name,age\nCyd,1\nDan,x\nEve,999\n")

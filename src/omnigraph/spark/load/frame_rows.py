@@ -1,8 +1,7 @@
-"""What a worker does with one partition of a frame: judge each row, write the good ones.
+"""The task of a worker for one partition of a frame: check each row, write the valid ones.
 
-The same code as for a table that is loaded in one process. Rows are counted from the beginning of
-the partition. A frame may give other rows when it is asked again, so that a partition also tells
-what is needed to find its rows later.
+The code is that of a table in a local load. Rows are counted from the start of the partition. A
+frame may give other rows when it is evaluated again, so the result has the numbers of its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.spark.load.read_tasks import Done, FragmentSink, Taken, cached_catalog
+from omnigraph.spark.load.read_tasks import (
+    FragmentSink,
+    SplitResult,
+    TableFragments,
+    cached_catalog,
+)
 from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
 from omnigraph.storage.tables.fragments import FragmentTarget
@@ -26,7 +30,7 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.load.files import SourceFile
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
-from omnigraph.write.load.spool import PLACE
+from omnigraph.write.load.spool import SOURCE_LINE
 from omnigraph.write.load.tables import read_batches
 
 ANSWER = "position long, failed boolean, answer binary"
@@ -37,88 +41,88 @@ DIGESTS = 1 << 8 * _DIGEST_BYTES
 
 @dataclass(frozen=True, slots=True)
 class FrameTask:
-    """What all partitions of a frame have in common. Made to be sent to other processes."""
+    """The same for all partitions of a frame. Pickled for other processes."""
 
     catalog: str
     table_key: str
     file: int
     """The number of the frame in the load."""
     name: str
-    """What messages call it."""
-    place: FragmentTarget
+    """Its name in messages."""
+    target: FragmentTarget
     strict_properties: bool = False
     allowed: int = 0
-    """How many rows may be refused in the whole load."""
+    """How many rows of the whole load may be rejected."""
     is_keyed: bool = False
-    """Whether it matters which rows these are."""
+    """Whether a digest of the rows is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """What became of a partition."""
+    """The result of a partition."""
 
-    done: Done
+    split: SplitResult
     rows: np.ndarray | None
-    """The numbers of the good rows, where that is not all of them."""
+    """The numbers of the valid rows, if not all are."""
     digest: int = 0
 
 
-def read_partition(reading: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameResult:
-    """Read a partition and write what is good of it."""
-    catalog = cached_catalog(reading.catalog)
-    kind = find_type(catalog, reading.table_key)
+def read_partition(task: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameResult:
+    """Read a partition and write its valid rows."""
+    catalog = cached_catalog(task.catalog)
+    kind = find_type(catalog, task.table_key)
     sinks: list[_NumberedSink] = []
 
-    def sink(kind: Kind) -> _NumberedSink:
-        sinks.append(_NumberedSink(kind, reading.place))
+    def open_sink(kind: Kind) -> _NumberedSink:
+        sinks.append(_NumberedSink(kind, task.target))
         return sinks[-1]
 
-    rejects = CollectedRejects(reading.allowed)
-    intake = Intake(catalog, sink, rejects, strict_properties=reading.strict_properties)
-    counted = _Counted(batches, reading.is_keyed)
+    rejects = CollectedRejects(task.allowed)
+    intake = Intake(catalog, open_sink, rejects, strict_properties=task.strict_properties)
+    counted = _Counted(batches, task.is_keyed)
     try:
-        read_batches(counted, kind, intake, reading.name)
-        intake.settle()
+        read_batches(counted, kind, intake, task.name)
+        intake.flush()
     except TooManyRejects:
         pass
     tables = {}
     rows = None
-    for each in sinks:
-        tables[kind.table_key] = Taken(
-            tuple(each.close()), kind.table_key in intake.given_ids, each.key_bytes
+    for sink in sinks:
+        tables[kind.table_key] = TableFragments(
+            tuple(sink.close()), kind.table_key in intake.given_ids, sink.key_bytes
         )
-        rows = each.numbers() if rejects.found else None
-    done = Done(
-        Split(reading.file, SourceFile(reading.name, "frame", reading.table_key)),
+        rows = sink.numbers() if rejects.collected else None
+    result = SplitResult(
+        Split(task.file, SourceFile(task.name, "frame", task.table_key)),
         tables,
         intake.records,
         counted.rows,
         counted.rows,
         intake.ignored,
-        tuple(rejects.found),
-        rejects.last,
+        tuple(rejects.collected),
+        rejects.fatal,
     )
-    return FrameResult(done, rows, counted.digest)
+    return FrameResult(result, rows, counted.digest)
 
 
 class _NumberedSink(FragmentSink):
-    """Rows on their way to storage that remembers their numbers."""
+    """A sink that keeps the numbers of its rows."""
 
-    def __init__(self, kind: Kind, place: FragmentTarget) -> None:
-        super().__init__(kind, place)
-        self._places: list[np.ndarray] = []
+    def __init__(self, kind: Kind, target: FragmentTarget) -> None:
+        super().__init__(kind, target)
+        self._numbers: list[np.ndarray] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._places.append(batch.column(PLACE).to_numpy())
+        self._numbers.append(batch.column(SOURCE_LINE).to_numpy())
         super().add(batch)
 
     def numbers(self) -> np.ndarray:
-        """The numbers of the rows, from 1; in the first file of an intake places are lines."""
-        return np.concatenate([np.empty(0, np.int64), *self._places])
+        """The numbers of the rows, from 1; in the first file of an intake they are its lines."""
+        return np.concatenate([np.empty(0, np.int64), *self._numbers])
 
 
 class _Counted:
-    """The batches of a partition, counted as they pass, and told from others where asked."""
+    """Counts the rows of a partition as they pass, and digests them for an idempotency key."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], is_keyed: bool) -> None:
         self.rows = 0
@@ -135,7 +139,7 @@ class _Counted:
 
 
 def _digest(batch: pa.RecordBatch) -> int:
-    """What tells rows from others, in whatever order and pieces they come."""
+    """A digest of rows that does not depend on their order and batches."""
     names = ",".join(batch.schema.names)
     columns = [_values(column) for column in batch.columns]
     return sum(
@@ -150,7 +154,7 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        # A day that Python's calendar does not have.
+        # A date outside of Python's calendar.
         return [column.slice(row, 1).to_string() for row in range(len(column))]
 
 
@@ -158,33 +162,33 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a worker says about its partition: what it did, or why it could not."""
+class FrameAnswer:
+    """The answer of a worker for its partition: a result or an error."""
 
     failed: bool
     packed: bytes
 
-    def done(self) -> FrameResult:
-        found: FrameResult = pickle.loads(self.packed)
-        return found
+    def result(self) -> FrameResult:
+        result: FrameResult = pickle.loads(self.packed)
+        return result
 
     def error(self) -> OmniGraphError:
         return unpack(self.packed)
 
 
-def answer_for(work: Callable[[], FrameResult], label: str) -> Answer:
-    """Do the work; only errors that may pass when it is repeated are raised, for Spark to see."""
+def answer_for(work: Callable[[], FrameResult], label: str) -> FrameAnswer:
+    """Run the work; only retryable errors are raised, for Spark to try again."""
     try:
-        return Answer(False, pickle.dumps(work()))
+        return FrameAnswer(False, pickle.dumps(work()))
     except Exception as error:
-        found = typed(error, label)
-        if found is not error or found.retryable:
-            raise Carried(found) from None
-        return Answer(True, pack(found))
+        failure = typed(error, label)
+        if failure is not error or failure.retryable:
+            raise Carried(failure) from None
+        return FrameAnswer(True, pack(failure))
 
 
 class Partition:
-    """What a worker is sent for ``mapInArrow``."""
+    """The function that is sent to workers for ``mapInArrow``."""
 
     def __init__(self, packed: bytes, label: str) -> None:
         self._packed = packed
@@ -195,8 +199,8 @@ class Partition:
 
         context = TaskContext.get()
         assert context is not None
-        reading: FrameTask = pickle.loads(self._packed)
-        answer = answer_for(lambda: read_partition(reading, batches), self._label)
+        task: FrameTask = pickle.loads(self._packed)
+        answer = answer_for(lambda: read_partition(task, batches), self._label)
         yield pa.record_batch(
             [[context.partitionId()], [answer.failed], [answer.packed]], schema=_ANSWER
         )

@@ -1,7 +1,7 @@
-"""Loads from frames of Spark: each is evaluated once, its partitions are written where they are.
+"""Loads from Spark frames: each is evaluated once, and workers write its partitions.
 
-Rows come through Java, which is the price of a frame; from there on everything is as in a load
-from files. Tables and frames of other kinds may stand beside them: this process takes those in.
+Rows pass through the JVM; after that a load is like one from files. Tables and frames of other
+libraries may be loaded with them: this process reads those.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.frame_rows import (
     ANSWER,
     DIGESTS,
-    Answer,
+    FrameAnswer,
     FrameTask,
     Partition,
     answer_for,
@@ -35,17 +35,16 @@ from omnigraph.spark.load.frame_rows import (
 )
 from omnigraph.spark.load.joined_keys import KeyJoins
 from omnigraph.spark.load.read_tasks import cached_catalog
-from omnigraph.spark.load.run import Offset, SplitIntake, fragment_targets
+from omnigraph.spark.load.run import Offset, SplitIntake, fragment_targets, rows_in
 from omnigraph.spark.session.connect import is_connect
 from omnigraph.spark.session.jobs import Report, run_watched
+from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.fragments import Runner
-from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.job import LoadDestination, LoadJob
-from omnigraph.write.load.rejects import Reject, Rejects, place
+from omnigraph.write.load.rejects import Reject, Rejects, source_line
 from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import Load, Reader
 from omnigraph.write.load.tables import frame_batches
@@ -54,8 +53,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Ask = Callable[[Any, FrameTask], Sequence[Answer]]
-"""Has a frame read; gives one answer for each of its partitions, in order."""
+FrameEvaluator = Callable[[Any, FrameTask], Sequence[FrameAnswer]]
+"""Evaluates a frame; gives one answer for each of its partitions, in order."""
 
 _READING = "reading"
 _ENDS = {"from": "src", "to": "dst"}
@@ -63,18 +62,18 @@ FRAMES = "frames-"
 
 
 def is_spark_frame(value: object) -> bool:
-    """Whether something is a DataFrame of Spark; asked without importing it."""
+    """Whether a value is a Spark DataFrame; does not import PySpark."""
     return type(value).__module__.startswith("pyspark.sql.") and hasattr(value, "mapInArrow")
 
 
 def spark_frames(data: object) -> list[Any]:
-    """The frames of Spark among the data of a load."""
+    """The Spark frames among the data of a load."""
     values = data.values() if isinstance(data, Mapping) else ()
     return [value for value in values if is_spark_frame(value)]
 
 
 class FramesDigest:
-    """What tells the rows of some frames from others, in whatever order they come."""
+    """Identifies the rows of frames, independent of their order."""
 
     def __init__(self) -> None:
         self._frames: dict[str, int] = {}
@@ -89,30 +88,30 @@ class FramesDigest:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames by the names of their types, and who reads them."""
+    """Frames by type name, and how they are evaluated."""
 
     data: Mapping[str, Any]
-    ask: Ask
-    most_rows: int | None = None
+    evaluate: FrameEvaluator
+    max_rows: int | None = None
     """More than this are refused."""
 
 
 class FrameIntake(SplitIntake):
-    """What many processes took in from frames, as one."""
+    """The combined intake of the partitions of frames."""
 
     def __init__(
         self,
         catalog: Catalog,
         frames: Frames,
         rejects: Rejects,
-        run: Runner,
-        places: Mapping[str, FragmentTarget],
+        executor: Executor,
+        targets: Mapping[str, FragmentTarget],
         job: LoadJob,
         joins: KeyJoins | None = None,
         *,
         is_keyed: bool = False,
     ) -> None:
-        super().__init__(catalog, [], rejects, run, places, joins=joins)
+        super().__init__(catalog, [], rejects, executor, targets, joins=joins)
         self._frames = frames
         self._job = job
         self._text = text_of(catalog)
@@ -120,67 +119,66 @@ class FrameIntake(SplitIntake):
         self.digest = FramesDigest() if is_keyed else None
 
     def read(self) -> None:
-        """Have every frame read, once; what cannot be taken is refused here."""
+        """Evaluate every frame once, and reject invalid rows in their order."""
         for name, value in self._frames.data.items():
             kind = find_type(self._catalog, str(name))
-            reading = FrameTask(
+            task = FrameTask(
                 self._text,
                 kind.table_key,
                 len(self.files),
                 f"<{name}>",
-                self._places[kind.table_key],
+                self._targets[kind.table_key],
                 self._job.strict_properties,
                 self._job.max_rejects,
                 self.digest is not None,
             )
-            self.files.append(reading.name)
-            self._take(kind, self._frames.ask(value, reading))
+            self.files.append(task.name)
+            self._add_partitions(kind, self._frames.evaluate(value, task))
 
-    def _take(self, kind: Kind, answers: Sequence[Answer]) -> None:
-        partitions = [answer.done() for answer in answers if not answer.failed]
-        self._note(each.done for each in partitions)
+    def _add_partitions(self, kind: Kind, answers: Sequence[FrameAnswer]) -> None:
+        partitions = [answer.result() for answer in answers if not answer.failed]
+        for partition in partitions:
+            self._record_result(partition.split)
         for answer in answers:
             if answer.failed:
                 raise answer.error()
         lines = 0
-        for each in partitions:
-            done = each.done
-            self.records += done.records
-            for name, count in done.ignored.items():
-                count_ignored(self.ignored, name, count)
-            self._done.append(done)
-            self._numbers.append(each.rows)
-            self._offsets.append(Offset(lines, 0))
+        for partition in partitions:
+            result, offset = partition.split, Offset(lines, 0)
+            self._results.append(result)
+            self._numbers.append(partition.rows)
+            self._offsets.append(offset)
             if self.digest is not None:
-                self.digest.add(kind.table_key, each.digest)
-            for reject in done.rejects:
-                self.rejects.add(reject.moved(reject.file, lines, 0))
-            lines += done.lines
-        most = self._frames.most_rows
-        if most is not None and self.records > most:
+                self.digest.add(kind.table_key, partition.digest)
+            self._add(result, offset)
+            lines += result.lines
+        limit = self._frames.max_rows
+        if limit is not None and self.records > limit:
             raise RowLimitExceeded(
-                f"{self.records} rows are more than the {most} that are judged without Spark",
+                f"{self.records} rows exceed the limit of {limit} for a check without Spark",
                 hint="write them with omnigraph.spark.SparkGraph, or raise the option max_rows",
             )
 
     def _located(self, key: str, rows: Sequence[int]) -> list[int]:
-        """Where rows stand, from what their partitions said: they are not evaluated again."""
-        counts = [taken.rows if (taken := d.tables.get(key)) else 0 for d in self._done]
-        ends = list(accumulate(counts))
-        found = []
+        """The source lines of rows; their frames are not evaluated again."""
+        ends = list(accumulate(rows_in(result, key) for result in self._results))
+        located = []
         for row, number in zip(rows, np.searchsorted(ends, rows, side="right"), strict=True):
             inside = row - (ends[number - 1] if number else 0)
             numbers = self._numbers[number]
             line = inside + 1 if numbers is None else int(numbers[inside])
             offset = self._offsets[number].lines
-            found.append(place(self._done[number].split.file, line + offset))
-        return found
+            located.append(source_line(self._results[number].split.file, line + offset))
+        return located
 
 
 def frame_reader(
-    ask: Ask, run: Runner, most_rows: int | None = None, joins: KeyJoins | None = None
+    evaluate: FrameEvaluator,
+    executor: Executor,
+    max_rows: int | None = None,
+    joins: KeyJoins | None = None,
 ) -> Reader:
-    """A reader of frames, each of which is read by ``ask``."""
+    """A reader of frames that are evaluated by ``evaluate``."""
 
     @contextmanager
     def read(
@@ -194,9 +192,9 @@ def frame_reader(
         with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
             intake = FrameIntake(
                 catalog,
-                Frames(job.data, ask, most_rows),
+                Frames(job.data, evaluate, max_rows),
                 Rejects(job.max_rejects, None if rejects is None else rejects.keep),
-                run,
+                executor,
                 fragment_targets(store, catalog, base, branch),
                 job,
                 joins,
@@ -212,32 +210,31 @@ def frame_reader(
 # -- evaluation -----------------------------------------------------------------------------------
 
 
-def frame_evaluator(on_progress: OnProgress | None = None) -> Ask:
-    """Reads a frame by the tasks of its own session; any other table in this process."""
+def frame_evaluator(on_progress: OnProgress | None = None) -> FrameEvaluator:
+    """Evaluates a Spark frame by tasks of its session, any other table in this process."""
 
     def report(done: int, total: int) -> None:
         assert on_progress is not None
         on_progress(Progress(_READING, done, total))
 
-    def ask(value: Any, reading: FrameTask) -> Sequence[Answer]:
+    def evaluate(value: Any, task: FrameTask) -> Sequence[FrameAnswer]:
         if is_spark_frame(value):
-            return _ask_spark(value, reading, report if on_progress is not None else None)
-        kind = _kind(reading)
-        batches = frame_batches(value, kind, reading.name)
+            return _evaluate(value, task, report if on_progress is not None else None)
+        kind = _kind(task)
+        batches = frame_batches(value, kind, task.name)
         if batches is None:
             raise InputError(
                 f"the rows of '{kind.name}' are {type(value).__name__}",
                 hint="pass a DataFrame of Spark, an Arrow table or a frame of pandas or polars",
             )
-        return [answer_for(lambda: read_partition(reading, batches), _READING)]
+        return [answer_for(lambda: read_partition(task, batches), _READING)]
 
-    return ask
+    return evaluate
 
 
-def _ask_spark(frame: DataFrame, reading: FrameTask, report: Report | None) -> list[Answer]:
-    kind = _kind(reading)
-    _refuse_repeated(frame, kind, reading.name)
-    partition = Partition(pickle.dumps(reading), f"reading {reading.name}")
+def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[FrameAnswer]:
+    _refuse_repeated(frame, _kind(task), task.name)
+    partition = Partition(pickle.dumps(task), f"reading {task.name}")
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return partition(batches)
@@ -246,28 +243,28 @@ def _ask_spark(frame: DataFrame, reading: FrameTask, report: Report | None) -> l
         return frame.mapInArrow(answer, ANSWER).toArrow()
 
     session = frame.sparkSession
-    label = f"reading {reading.name}"
+    label = f"reading {task.name}"
     table = run_watched(session, is_connect(session), action, label, report=report)
     rows = table.sort_by("position")
     if rows["position"].to_pylist() != list(range(rows.num_rows)):
         raise InternalError(f"{label}: {rows.num_rows} partitions answered out of turn")
     return [
-        Answer(failed, packed)
+        FrameAnswer(failed, packed)
         for failed, packed in zip(
             rows["failed"].to_pylist(), rows["answer"].to_pylist(), strict=True
         )
     ]
 
 
-def _kind(reading: FrameTask) -> Kind:
-    return find_type(cached_catalog(reading.catalog), reading.table_key)
+def _kind(task: FrameTask) -> Kind:
+    return find_type(cached_catalog(task.catalog), task.table_key)
 
 
 def _refuse_repeated(frame: DataFrame, kind: Kind, name: str) -> None:
-    """Arrow frames may have two columns of one name, those of Spark cannot leave it so."""
+    """Spark cannot hand over a frame with two columns of one name."""
     names = list(frame.columns)
     if isinstance(kind, EdgeType):
-        names = [_ENDS.get(each, each) for each in names]
+        names = [_ENDS.get(name, name) for name in names]
     repeated = first_repeated(names)
     if repeated is not None:
         shown = show(repeated)

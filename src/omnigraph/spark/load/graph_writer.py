@@ -14,7 +14,7 @@ from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
-from omnigraph.spark.load.run import task_executor
+from omnigraph.spark.session.executor import SparkExecutor
 from omnigraph.spark.session.opening import opened
 from omnigraph.spark.session.resolve import resolve_spark
 from omnigraph.spark.source.datasource import FORMAT, register
@@ -108,9 +108,8 @@ class SparkGraph:
         settings = Settings.from_environ()
         with resolve_spark(session, settings.spark_options()) as running:
             joins = KeyJoins(running, settings.spark_key_bytes)
-            reader = frame_reader(
-                frame_evaluator(on_progress), task_executor(running, on_progress), joins=joins
-            )
+            executor = SparkExecutor(running, job.report_tasks)
+            reader = frame_reader(frame_evaluator(on_progress), executor, joins=joins)
             return load_into(here.store, here.catalog, job, destination, reader)
 
     def read(

@@ -1,7 +1,7 @@
-"""Rules about sets of rows, answered by joins of Spark: for more keys than a process can hold.
+"""Rules about sets of rows, evaluated by Spark joins: for keys that exceed the memory limit.
 
-The answers and their order are those of keys that are held. They are few, or the write is refused:
-of one rule at most the first million are given, and a load that sets rows aside asks again.
+The violations and their order are those of the rules in memory. Of one rule at most the first
+million are returned; a load that rejects rows evaluates it again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import TableLocator, delete_addresses, locate_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
-from omnigraph.write.fragments import FragmentRows, Replaced, even
+from omnigraph.write.fragments import FragmentRows, Replaced, fragment_groups
 from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.finder import CardinalityBreach, Dangling, Finder, Held
-from omnigraph.write.validate.in_memory_keys import told
+from omnigraph.write.validate.finder import CardinalityBreach, Dangling, DuplicateValue, Finder
+from omnigraph.write.validate.in_memory_keys import displayable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 _LOG = logger("omnigraph")
 
 KEY_BYTES = 1 << 30
-"""More bytes of keys than this are joined by Spark."""
+"""Keys of more bytes than this are joined by Spark."""
 _MOST = 1_000_000
-_ROWS_IN_SHARE = 500_000
+_ROWS_IN_SPLIT = 500_000
 _FIRST_ROWS = f"ORDER BY row LIMIT {_MOST}"
-_CHECKING, _REPLACING = "checking", "finding what is replaced"
+_CHECKING, _REPLACING = "checking", "finding replaced rows"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyJoins:
-    """Who joins keys, and from how many bytes of them on."""
+    """Joins keys by Spark above a number of bytes."""
 
     engine: SparkEngine
     limit: int = KEY_BYTES
 
     def for_keys(self, size: int, datasets: Datasets) -> JoinedKeys | None:
-        """Whoever joins keys of so many bytes; none when they can be held."""
+        """Joined keys for so many bytes; none if they fit into memory."""
         if size <= self.limit:
             return None
-        _LOG.info(f"{size} bytes of keys are more than {self.limit}, so Spark joins them")
+        _LOG.info(f"{size} bytes of keys exceed {self.limit}, so Spark joins them")
         return JoinedKeys(self.engine, datasets)
 
 
 class JoinedKeys:
-    """Has Spark bring equal keys together."""
+    """``Keys`` by Spark joins."""
 
     def __init__(self, engine: SparkEngine, datasets: Datasets) -> None:
         self._engine = engine
@@ -69,81 +69,81 @@ class JoinedKeys:
         return JoinedFinder(self, committed, deltas)
 
     def superseded(self, rows: RowSource) -> Sequence[int]:
-        found = self.ask(
+        superseded = self.ask(
             "SELECT row FROM (SELECT row, max(row) OVER (PARTITION BY id) AS last FROM {d}) "
             "WHERE row < last",
             d=self.waiting(rows),
         )
-        dropped: list[int] = np.sort(found["row"].to_numpy()).tolist()
+        dropped: list[int] = np.sort(superseded["row"].to_numpy()).tolist()
         return dropped
 
     def meets(self, table: Table, rows: RowSource) -> bool:
-        found = self.ask(
+        existing = self.ask(
             "SELECT c.id FROM {c} c LEFT SEMI JOIN {d} d ON c.id = d.id LIMIT 1",
             c=self.table(table),
             d=self.waiting(rows),
         )
-        return bool(found.num_rows)
+        return bool(existing.num_rows)
 
-    def replaced(self, where: TableLocator, table: Table, rows: FragmentRows) -> list[Replaced]:
-        """Mark the rows of a table as deleted that others replace, fragment by fragment."""
+    def replaced(self, locator: TableLocator, table: Table, rows: FragmentRows) -> list[Replaced]:
+        """Delete the replaced rows of a table, fragment by fragment."""
         pairs = self.sql(
             "SELECT c.fragment, c.address, c.rowid, d.row FROM {c} c JOIN {d} d ON c.id = d.id",
-            c=address_frame(self._engine.session, _shares(where, table)),
+            c=address_frame(self._engine.session, _splits(locator, table)),
             d=self.waiting(rows),
         )
-        delete = _deleting(where)
+        delete = _deleting(locator)
         frame = pairs.groupBy("fragment").applyInArrow(delete, "answer binary")
-        found = self._engine.run(frame.toArrow, _REPLACING)
-        return [pickle.loads(answer) for answer in found["answer"].to_pylist()]
+        answers = self._engine.run(frame.toArrow, _REPLACING)["answer"]
+        return [pickle.loads(answer) for answer in answers.to_pylist()]
 
     # -- frames --------------------------------------------------------------------------
 
     def waiting(self, rows: RowSource | None, *columns: str) -> DataFrame:
-        """Rows that wait to be written."""
+        """New rows."""
         if not isinstance(rows, FragmentRows):
-            raise InternalError("Spark joins only rows that lie beside their table")
-        return waiting_frame(self._engine.session, rows.shares(_ROWS_IN_SHARE), columns)
+            raise InternalError("Spark joins only rows in fragments")
+        return waiting_frame(self._engine.session, rows.splits(_ROWS_IN_SPLIT), columns)
 
     def table(self, table: Table, *columns: str) -> DataFrame:
-        """Rows that are there."""
-        shares = _shares(locate_table(self._datasets, table), table)
-        return table_frame(self._engine.session, shares, columns)
+        """Committed rows."""
+        splits = _splits(locate_table(self._datasets, table), table)
+        return table_frame(self._engine.session, splits, columns)
 
     def sql(self, text: str, **frames: DataFrame) -> DataFrame:
         session: Any = self._engine.session
-        found: DataFrame = session.sql(text, **frames)
-        return found
+        frame: DataFrame = session.sql(text, **frames)
+        return frame
 
     def ask(self, text: str, **frames: DataFrame) -> pa.Table:
-        """The few rows that a question is about."""
+        """The rows of a query, of which there are few."""
         return self._engine.run(lambda: self.sql(text, **frames).toArrow(), _CHECKING)
 
 
-def _shares(where: TableLocator, table: Table) -> list[TableSplit]:
-    groups = even(table, _ROWS_IN_SHARE)
-    return [TableSplit(where, tuple(group), number) for number, group in enumerate(groups)]
+def _splits(locator: TableLocator, table: Table) -> list[TableSplit]:
+    groups = fragment_groups(table, _ROWS_IN_SPLIT)
+    return [TableSplit(locator, tuple(group), number) for number, group in enumerate(groups)]
 
 
-def _deleting(where: TableLocator) -> Callable[[pa.Table], pa.Table]:
-    """For ``applyInArrow``: marks the rows of one fragment."""
-    # Packed, so that no plan shows how the storage is reached.
-    packed = pickle.dumps(where)
+def _deleting(locator: TableLocator) -> Callable[[pa.Table], pa.Table]:
+    """For ``applyInArrow``: deletes rows of one fragment."""
+    # Pickled, so that no plan shows storage options.
+    packed = pickle.dumps(locator)
 
     def delete(groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for rows in groups:
             number = rows["fragment"][0].as_py()
             addresses = np.sort(rows["address"].to_numpy())
             deletions = delete_addresses(pickle.loads(packed), number, addresses)
-            found: Replaced = (rows["row"].to_numpy(), rows["rowid"].to_numpy(), deletions)
-            yield pa.table({"answer": pa.array([pickle.dumps(found)], pa.binary())})
+            replaced: Replaced = (rows["row"].to_numpy(), rows["rowid"].to_numpy(), deletions)
+            yield pa.table({"answer": pa.array([pickle.dumps(replaced)], pa.binary())})
 
     carried = carrying(delete, _REPLACING)
     return lambda rows: next(carried([rows]))
 
 
 class JoinedFinder:
-    """The rules over one snapshot, each as one question to Spark."""
+    """The rules over one snapshot, each as one Spark query."""
 
     at_once = 1
 
@@ -157,72 +157,76 @@ class JoinedFinder:
     # -- uniqueness ----------------------------------------------------------------------
 
     def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
-        found = self._keys.ask(
+        rows = self._keys.ask(
             "SELECT row, id FROM ("
             "  SELECT row, id, first(row) OVER (PARTITION BY id ORDER BY row) AS first FROM {d}"
             f") WHERE row > first {_FIRST_ROWS}",
             d=self._keys.waiting(delta.rows),
         )
-        yield from _tuples(found, "row", "id")
+        yield from _tuples(rows, "row", "id")
 
     def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         there = self._committed.staying(delta.table_key)
         if there is None:
             return
-        found = self._keys.ask(
+        rows = self._keys.ask(
             f"SELECT d.row, d.id FROM {{d}} d LEFT SEMI JOIN {{c}} c ON d.id = c.id {_FIRST_ROWS}",
             d=self._keys.waiting(delta.rows),
             c=self._keys.table(there),
         )
-        yield from _tuples(found, "row", "id")
+        yield from _tuples(rows, "row", "id")
 
-    def repeated_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def repeated_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
         keys = ", ".join(f"k{number}" for number in range(len(columns)))
-        found = self._keys.ask(
+        rows = self._keys.ask(
             "SELECT row, id, other FROM ("
             "  SELECT row, id, first(row) OVER w AS first, first(id) OVER w AS other FROM {d}"
             f"  WINDOW w AS (PARTITION BY {keys} ORDER BY row)"
             f") WHERE row > first {_FIRST_ROWS}",
             d=self._keys.waiting(delta.rows, *columns),
         )
-        yield from _held(delta, columns, found)
+        yield from _duplicates(delta, columns, rows)
 
-    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def existing_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
         there = self._committed.staying(delta.table_key)
         if there is None:
             return
         same = " AND ".join(f"d.k{number} = c.k{number}" for number in range(len(columns)))
-        found = self._keys.ask(
+        rows = self._keys.ask(
             f"SELECT d.row, d.id, c.id AS other FROM {{d}} d JOIN {{c}} c ON {same} "
-            # A row that this write replaces frees what it held.
+            # A row that this write replaces frees its values.
             f"LEFT ANTI JOIN {{m}} m ON c.id = m.id {_FIRST_ROWS}",
             d=self._keys.waiting(delta.rows, *columns),
             c=self._keys.table(there, *columns),
             m=self._keys.waiting(delta.rows),
         )
-        yield from _held(delta, columns, found)
+        yield from _duplicates(delta, columns, rows)
 
     # -- endpoints -----------------------------------------------------------------------
 
     def missing_ends(self, delta: TableDelta, end: str, node_key: str) -> Iterator[Dangling]:
         node = self._deltas.get(node_key)
         there = self._committed.staying(node_key)
-        known = []
+        node_ids = []
         if node is not None and node.num_rows:
-            known.append(self._keys.waiting(node.rows).select("id"))
+            node_ids.append(self._keys.waiting(node.rows).select("id"))
         if there is not None:
-            known.append(self._keys.table(there).select("id"))
+            node_ids.append(self._keys.table(there).select("id"))
         edges = self._keys.waiting(delta.rows, end)
-        if known:
-            found = self._keys.ask(
+        if node_ids:
+            rows = self._keys.ask(
                 "SELECT e.row, e.id, e.k0 FROM {e} e LEFT ANTI JOIN {n} n ON e.k0 = n.id "
                 f"{_FIRST_ROWS}",
                 e=edges,
-                n=reduce(lambda one, other: one.union(other), known),
+                n=reduce(lambda one, other: one.union(other), node_ids),
             )
         else:
-            found = self._keys.ask(f"SELECT row, id, k0 FROM {{e}} {_FIRST_ROWS}", e=edges)
-        for row, edge_id, value in _tuples(found, "row", "id", "k0"):
+            rows = self._keys.ask(f"SELECT row, id, k0 FROM {{e}} {_FIRST_ROWS}", e=edges)
+        for row, edge_id, value in _tuples(rows, "row", "id", "k0"):
             yield Dangling(edge_id, value, row)
 
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
@@ -244,8 +248,8 @@ class JoinedFinder:
         if changed is not None and changed.num_rows:
             text += " LEFT ANTI JOIN {c} c ON e.id = c.id"
             frames["c"] = self._keys.waiting(changed.rows)
-        found = self._keys.ask(f"{text} ORDER BY seq LIMIT {_MOST}", **frames)
-        for edge_id, value in _tuples(found, "id", "k0"):
+        rows = self._keys.ask(f"{text} ORDER BY seq LIMIT {_MOST}", **frames)
+        for edge_id, value in _tuples(rows, "id", "k0"):
             yield Dangling(edge_id, value)
 
     # -- cardinality ---------------------------------------------------------------------
@@ -281,23 +285,25 @@ class JoinedFinder:
         if node is not None and node.replaces:
             text += " LEFT SEMI JOIN {a} a ON s.k0 = a.id"
             frames["a"] = self._keys.waiting(node.rows)
-        found = self._keys.ask(
+        rows = self._keys.ask(
             f"{text} WHERE hit AND {beyond} ORDER BY first NULLS LAST, seq LIMIT {_MOST}", **frames
         )
-        for source, count, last in _tuples(found, "k0", "count", "last"):
+        for source, count, last in _tuples(rows, "k0", "count", "last"):
             yield CardinalityBreach(source, count, last)
 
 
-def _held(delta: TableDelta, columns: tuple[str, ...], found: pa.Table) -> Iterator[Held]:
-    """With the values, which messages show as what they are."""
-    if not found.num_rows:
+def _duplicates(
+    delta: TableDelta, columns: tuple[str, ...], rows: pa.Table
+) -> Iterator[DuplicateValue]:
+    """Duplicates with their values, for messages."""
+    if not rows.num_rows:
         return
     assert isinstance(delta.rows, FragmentRows)
-    values = told(delta.rows.rows_of(found["row"].to_numpy(), columns))
-    each = zip(*(values[column].to_pylist() for column in columns), strict=True)
-    for (row, row_id, other), shown in zip(_tuples(found, "row", "id", "other"), each, strict=True):
-        yield Held(row, shown, other, row_id)
+    values = displayable(delta.rows.rows_of(rows["row"].to_numpy(), columns))
+    shown = zip(*(values[column].to_pylist() for column in columns), strict=True)
+    for (row, row_id, other), value in zip(_tuples(rows, "row", "id", "other"), shown, strict=True):
+        yield DuplicateValue(row, value, other, row_id)
 
 
-def _tuples(found: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(found[column].to_pylist() for column in columns), strict=True)
+def _tuples(rows: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(rows[column].to_pylist() for column in columns), strict=True)

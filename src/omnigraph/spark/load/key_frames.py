@@ -1,7 +1,7 @@
-"""The key columns of rows as frames of Spark: of rows that wait to be written, and of tables.
+"""The key columns of rows as Spark frames: of new rows, and of tables.
 
-Keys are texts, one for each value: two values are equal where their texts are. What workers are
-sent travels inside the function, which no plan and no log shows.
+Keys are strings, one for each value: two values are equal if their strings are. Splits travel
+inside the function, which no plan and no log shows.
 """
 
 from __future__ import annotations
@@ -29,68 +29,70 @@ _LABEL = "checking"
 
 @dataclass(frozen=True, slots=True)
 class TableSplit:
-    """Some fragments of a table, and how many shares come before."""
+    """Some fragments of a table, and the number of the split."""
 
-    place: TableLocator
+    locator: TableLocator
     fragments: tuple[int, ...]
     number: int
 
 
 def waiting_frame(
-    session: SparkSession, shares: Sequence[RowsSplit], columns: Sequence[str]
+    session: SparkSession, splits: Sequence[RowsSplit], columns: Sequence[str]
 ) -> DataFrame:
-    """``row``, ``id`` and the keys ``k0``, ``k1``, … of rows that have all of them."""
-    return _frame(session, _Waiting(tuple(columns)), shares, f"row long, id string{_keys(columns)}")
+    """``row``, ``id`` and the keys ``k0``, ``k1``, … of rows without null keys."""
+    return _frame(session, _ReadNew(tuple(columns)), splits, f"row long, id string{_keys(columns)}")
 
 
 def table_frame(
-    session: SparkSession, shares: Sequence[TableSplit], columns: Sequence[str]
+    session: SparkSession, splits: Sequence[TableSplit], columns: Sequence[str]
 ) -> DataFrame:
     """``seq``, which is the order of the rows, ``id`` and the keys of a table."""
-    return _frame(session, _There(tuple(columns)), shares, f"seq long, id string{_keys(columns)}")
+    return _frame(
+        session, _ReadTable(tuple(columns)), splits, f"seq long, id string{_keys(columns)}"
+    )
 
 
-def address_frame(session: SparkSession, shares: Sequence[TableSplit]) -> DataFrame:
-    """Where the rows of a table lie, by their ids."""
-    return _frame(session, _addresses, shares, "id string, fragment long, address long, rowid long")
+def address_frame(session: SparkSession, splits: Sequence[TableSplit]) -> DataFrame:
+    """The row addresses of a table by id."""
+    return _frame(session, _addresses, splits, "id string, fragment long, address long, rowid long")
 
 
 def _keys(columns: Sequence[str]) -> str:
     return "".join(f", k{number} string" for number in range(len(columns)))
 
 
-def _frame(session: SparkSession, work: Any, shares: Sequence[Any], schema: str) -> DataFrame:
-    packed = pickle.dumps((work, list(shares)))
+def _frame(session: SparkSession, work: Any, splits: Sequence[Any], schema: str) -> DataFrame:
+    packed = pickle.dumps((work, list(splits)))
 
     def read(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        todo, known = pickle.loads(packed)
+        read_split, splits_here = pickle.loads(packed)
         for batch in positions:
             for position in batch.column(0).to_pylist():
-                yield from todo(known[position])
+                yield from read_split(splits_here[position])
 
-    count = len(shares)
+    count = len(splits)
     tasks = session.range(0, count, 1, max(count, 1))
     return tasks.mapInArrow(carrying(read, _LABEL), schema)
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _ReadNew:
     columns: tuple[str, ...]
 
-    def __call__(self, share: RowsSplit) -> Iterator[pa.RecordBatch]:
-        for positions, batch in read_rows(share, [KEY, *self.columns]):
+    def __call__(self, split: RowsSplit) -> Iterator[pa.RecordBatch]:
+        for positions, batch in read_rows(split, [KEY, *self.columns]):
             yield from _keyed(pa.array(positions), batch, "row", self.columns)
 
 
 @dataclass(frozen=True, slots=True)
-class _There:
+class _ReadTable:
     columns: tuple[str, ...]
 
-    def __call__(self, share: TableSplit) -> Iterator[pa.RecordBatch]:
-        table = open_version(share.place)
-        count = share.number << 40
+    def __call__(self, split: TableSplit) -> Iterator[pa.RecordBatch]:
+        table = open_version(split.locator)
+        count = split.number << 40
         names = list(dict.fromkeys((KEY, *self.columns)))
-        for batch in table.scan(names, fragments=share.fragments):
+        for batch in table.scan(names, fragments=split.fragments):
             order = np.arange(count, count + batch.num_rows)
             count += batch.num_rows
             yield from _keyed(pa.array(order), batch, "seq", self.columns)
@@ -103,10 +105,10 @@ def _keyed(
     keys = [_texts(rows[column].combine_chunks()) for column in columns]
     names = [name, KEY, *(f"k{number}" for number in range(len(keys)))]
     ids = rows[KEY].combine_chunks().cast(pa.string())
-    found = pa.table([order, ids, *keys], names)
+    keyed = pa.table([order, ids, *keys], names)
     for number in range(len(keys)):
-        found = found.filter(pc.is_valid(found[f"k{number}"]))
-    yield from found.to_batches()
+        keyed = keyed.filter(pc.is_valid(keyed[f"k{number}"]))
+    yield from keyed.to_batches()
 
 
 def _texts(column: pa.Array) -> pa.Array:
@@ -116,8 +118,8 @@ def _texts(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _addresses(share: TableSplit) -> Iterator[pa.RecordBatch]:
-    for number, rows in row_addresses(share.place, share.fragments, KEY):
-        home = pa.array(np.full(rows.num_rows, number, np.int64))
+def _addresses(split: TableSplit) -> Iterator[pa.RecordBatch]:
+    for number, rows in row_addresses(split.locator, split.fragments, KEY):
+        fragment = pa.array(np.full(rows.num_rows, number, np.int64))
         names = [KEY, "fragment", "address", "rowid"]
-        yield from pa.table([rows[KEY], home, rows[1], rows[2]], names).to_batches()
+        yield from pa.table([rows[KEY], fragment, rows[1], rows[2]], names).to_batches()

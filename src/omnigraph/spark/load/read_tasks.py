@@ -1,7 +1,7 @@
-"""What a process does with one share of a load: read it, judge each record, write the good ones.
+"""The task of a worker: read one split of a load, check each record, write the valid ones.
 
-The same decoders and rules as in any other load. Lines and records are counted from the beginning
-of the share; whoever put the shares in order moves them to where they stand in the file.
+The decoders and rules are those of a local load. Lines and records are counted from the start of
+the split; the driver adds the offset of the split in its file.
 """
 
 from __future__ import annotations
@@ -36,30 +36,29 @@ from omnigraph.write.load.rejects import (
     TooManyRejects,
     file_and_line,
 )
-from omnigraph.write.load.spool import PLACE
+from omnigraph.write.load.spool import SOURCE_LINE
 from omnigraph.write.load.streams import opened
 from omnigraph.write.load.tables import read_parquet
 from omnigraph.write.validate import key_columns
 
-_HELD = 64 << 20
-_READ = 1 << 20
+_BUFFER_BYTES = 64 << 20
+_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What all shares of a load have in common."""
+class ReadSettings:
+    """The same for all splits of a load."""
 
     catalog: str
-    places: Mapping[str, FragmentTarget]
-    """Where the rows of each table go."""
+    targets: Mapping[str, FragmentTarget]
+    """Where the rows of each table are written."""
     strict_properties: bool = False
     allowed: int = 0
-    """How many records may be refused in the whole load."""
+    """How many records of the whole load may be rejected."""
     allow_local_files: bool = False
-    """Whether a Blob may name a file of the machine that reads the share."""
+    """Whether a Blob may name a file on the machine of the worker."""
 
     def intake(self, sinks: Callable[[Kind], Sink], rejects: Rejects) -> Intake:
-        """What takes the records of a share in."""
         return Intake(
             cached_catalog(self.catalog),
             sinks,
@@ -70,47 +69,47 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    reading: Reading
+class ReadTask:
+    settings: ReadSettings
     split: Split
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The good rows of one type in a share."""
+class TableFragments:
+    """The valid rows of one type in a split."""
 
-    parts: tuple[StagedFragment, ...]
+    fragments: tuple[StagedFragment, ...]
     has_given_ids: bool
     key_bytes: int = 0
-    """How much memory the columns take that rules about sets look at."""
+    """Bytes of the columns that rules about sets of rows need."""
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
+        return sum(fragment.rows for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What became of a share."""
+class SplitResult:
+    """The result of a split."""
 
     split: Split
-    tables: Mapping[str, Taken]
+    tables: Mapping[str, TableFragments]
     records: int
     """How many were converted."""
     counted: int
-    """How many there are, good and bad."""
+    """How many there are, valid and invalid."""
     lines: int
     ignored: Mapping[str, int]
     rejects: tuple[Reject, ...]
-    last: Reject | None = None
-    """What ends the load however many records may be set aside."""
+    fatal: Reject | None = None
+    """Ends the load, however many records may be rejected."""
     is_open: bool = False
-    """Whether the last record goes on behind the share: then the two have to be read as one."""
+    """Whether the last record continues in the next split: then both are read again as one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """Why a share could not be read or written, and what of it had been written by then."""
+class SplitFailure:
+    """The error of a split, and the fragments that were written before it."""
 
     packed: bytes
     written: Mapping[str, tuple[StagedFragment, ...]]
@@ -119,84 +118,85 @@ class Failed:
         return unpack(self.packed)
 
 
-def read_split(share: Share) -> Done | Failed:
-    """Read a share and write what is good of it.
+def read_split(task: ReadTask) -> SplitResult | SplitFailure:
+    """Read a split and write its valid rows.
 
-    An error that repeating may help is raised; another is an answer, so that whoever asked knows
-    what all shares have written and can remove it.
+    A retryable error is raised; any other is returned, so that the driver knows the fragments of
+    all splits and can delete them.
     """
     sinks: dict[str, FragmentSink] = {}
     try:
-        return _taken(share, sinks)
+        return _read_split(task, sinks)
     except OmniGraphError as error:
         if error.retryable:
             raise
-        return Failed(pack(error), {key: tuple(each.parts) for key, each in sinks.items()})
+        written = {key: tuple(sink.fragments) for key, sink in sinks.items()}
+        return SplitFailure(pack(error), written)
 
 
-def _taken(share: Share, sinks: dict[str, FragmentSink]) -> Done:
-    reading, split = share.reading, share.split
+def _read_split(task: ReadTask, sinks: dict[str, FragmentSink]) -> SplitResult:
+    settings, split = task.settings, task.split
 
-    def sink(kind: Kind) -> FragmentSink:
-        found = sinks[kind.table_key] = FragmentSink(kind, reading.places[kind.table_key])
-        return found
+    def open_sink(kind: Kind) -> FragmentSink:
+        sink = sinks[kind.table_key] = FragmentSink(kind, settings.targets[kind.table_key])
+        return sink
 
-    rejects = CollectedRejects(reading.allowed)
-    intake = reading.intake(sink, rejects)
+    rejects = CollectedRejects(settings.allowed)
+    intake = settings.intake(open_sink, rejects)
     position = _read(intake, split)
     tables = {
-        key: Taken(tuple(each.close()), key in intake.given_ids, each.key_bytes)
-        for key, each in sinks.items()
+        key: TableFragments(tuple(sink.close()), key in intake.given_ids, sink.key_bytes)
+        for key, sink in sinks.items()
     }
-    return Done(
+    return SplitResult(
         split,
         tables,
         intake.records,
         position.records,
         position.lines,
         intake.ignored,
-        tuple(rejects.found),
-        rejects.last,
+        tuple(rejects.collected),
+        rejects.fatal,
         position.is_open,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Locating:
-    """Rows of one type in a share whose lines are wanted, by their numbers among the good ones."""
+class LocateTask:
+    """Rows of one type in a split whose lines are needed, by their numbers among the valid ones."""
 
-    share: Share
+    task: ReadTask
     table_key: str
     rows: tuple[int, ...]
 
 
-def locate_rows(locating: Locating) -> list[int]:
-    """Read a share once more, to see on which lines some rows stand."""
-    reading = locating.share.reading
-    found: dict[str, list[np.ndarray]] = {}
+def locate_rows(locate: LocateTask) -> list[int]:
+    """Read a split again, to find the lines of some rows."""
+    settings = locate.task.settings
+    lines: dict[str, list[np.ndarray]] = {}
 
-    class Places:
+    class LineSink:
         def __init__(self, kind: Kind) -> None:
-            self._kept = found.setdefault(kind.table_key, [])
+            self._lines = lines.setdefault(kind.table_key, [])
 
         def add(self, batch: pa.RecordBatch) -> None:
-            self._kept.append(batch.column(PLACE).to_numpy())
+            self._lines.append(batch.column(SOURCE_LINE).to_numpy())
 
-    intake = reading.intake(Places, CollectedRejects(reading.allowed))
-    _read(intake, locating.share.split)
-    places = np.concatenate(found[locating.table_key])
-    return [file_and_line(int(places[row]))[1] for row in locating.rows]
+    intake = settings.intake(LineSink, CollectedRejects(settings.allowed))
+    _read(intake, locate.task.split)
+    source_lines = np.concatenate(lines[locate.table_key])
+    return [file_and_line(int(source_lines[row]))[1] for row in locate.rows]
 
 
 @lru_cache(maxsize=4)
 def cached_catalog(text: str) -> Catalog:
-    """A process reads many shares of one load."""
+    """The catalog of a schema; cached, since a process reads many splits of one load."""
     return catalog_of(text)
 
 
 @dataclass(slots=True)
 class _Position:
-    """How far a reading came."""
+    """How far a split was read."""
 
     lines: int = 0
     records: int = 0
@@ -223,7 +223,7 @@ def _read(intake: Intake, split: Split) -> _Position:
             groups = None if split.end is None else range(split.start, split.end)
             kind = intake.find(source.type_name)
             read_parquet(source.path, kind, intake, groups, split.first_row)
-        intake.settle()
+        intake.flush()
     except TooManyRejects:
         pass
     return position
@@ -231,7 +231,7 @@ def _read(intake: Intake, split: Split) -> _Position:
 
 @contextmanager
 def _lines_of(split: Split) -> Iterator[BinaryIO]:
-    """The lines of a file that begin in a share."""
+    """The lines of a file that begin in a split."""
     with opened(split.source.path) as stream:
         if not split.start and split.end is None:
             yield stream
@@ -239,16 +239,16 @@ def _lines_of(split: Split) -> Iterator[BinaryIO]:
     with open(split.source.path, "rb") as file:
         start = split.start
         if start:
-            # The line that the place before belongs to begins in the share before.
+            # A line that begins before the split belongs to the previous one.
             file.seek(start - 1)
             start += _line_length(file) - 1
-        yield io.BufferedReader(_Range(file, start, split.end), _READ)
+        yield io.BufferedReader(_Range(file, start, split.end), _READ_BYTES)
 
 
 def _line_length(file: BinaryIO) -> int:
-    """How long the rest of a line is; it is read in pieces, so that its length costs no memory."""
+    """The length of the rest of a line, read in pieces to bound memory."""
     length = 0
-    while piece := file.readline(_READ):
+    while piece := file.readline(_READ_BYTES):
         length += len(piece)
         if piece.endswith(b"\n"):
             break
@@ -256,7 +256,7 @@ def _line_length(file: BinaryIO) -> int:
 
 
 class _Range(io.RawIOBase):
-    """A file from one place on, up to the end of the line that holds another."""
+    """A file from one offset to the end of the line at another."""
 
     def __init__(self, file: BinaryIO, start: int, end: int | None) -> None:
         self._file = file
@@ -291,33 +291,33 @@ class _Range(io.RawIOBase):
 
 
 class FragmentSink:
-    """Rows of one type on their way to storage, some at a time."""
+    """Writes rows of one type as fragments, some at a time."""
 
-    def __init__(self, kind: Kind, place: FragmentTarget) -> None:
+    def __init__(self, kind: Kind, target: FragmentTarget) -> None:
         self._schema = kind.arrow_schema()
-        self._place = place
-        self._waiting: list[pa.RecordBatch] = []
+        self._target = target
+        self._buffered: list[pa.RecordBatch] = []
         self._size = 0
-        self.parts: list[StagedFragment] = []
+        self.fragments: list[StagedFragment] = []
         self._keys = key_columns(kind)
         self.key_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch.select(self._schema.names))
+        self._buffered.append(batch.select(self._schema.names))
         self._size += batch.nbytes
         self.key_bytes += sum(batch.column(name).nbytes for name in self._keys)
-        if self._size > _HELD:
+        if self._size > _BUFFER_BYTES:
             self._write()
 
     def _write(self) -> None:
-        if self._waiting:
+        if self._buffered:
             batches = [
                 pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-                for batch in self._waiting
+                for batch in self._buffered
             ]
-            self.parts += write_staged_fragments(self._place, self._schema, batches)
-        self._waiting, self._size = [], 0
+            self.fragments += write_staged_fragments(self._target, self._schema, batches)
+        self._buffered, self._size = [], 0
 
     def close(self) -> list[StagedFragment]:
         self._write()
-        return self.parts
+        return self.fragments

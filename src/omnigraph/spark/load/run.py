@@ -1,19 +1,18 @@
 """A load whose files are read by many processes at once.
 
-Each share is read, judged record by record and written beside its tables in one go; nothing moves.
-What the shares found is put in order as if one process had read all of it, so rejects, messages
-and the order of rows are those of any other load. The rules about all rows together, the staging
-and the commit are those of ``write.load``.
+A task reads a split, checks it record by record and writes fragments of the tables. The results
+are combined in the order of the input, so rejects, messages and the order of rows are those of a
+local load. Rules about sets of rows, staging and the commit are those of ``write.load``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,23 +23,23 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema import Catalog, text_of
-from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
-    Done,
-    Failed,
-    Locating,
-    Reading,
-    Share,
+    LocateTask,
+    ReadSettings,
+    ReadTask,
+    SplitFailure,
+    SplitResult,
     locate_rows,
     read_split,
 )
 from omnigraph.spark.load.splits import SPLIT_BYTES, Split, splits_of
+from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.fragments import FragmentLedger, FragmentRows, Runner
+from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.files import SourceFile, Sources
 from omnigraph.write.load.intake import count_ignored
@@ -50,7 +49,7 @@ from omnigraph.write.load.job import (
     LoadJob,
     LoadMode,
 )
-from omnigraph.write.load.rejects import Rejects, broken, file_and_line, place
+from omnigraph.write.load.rejects import Rejects, file_and_line, source_line, violation_reject
 from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import (
     Fingerprint,
@@ -63,30 +62,30 @@ from omnigraph.write.load.run import (
 from omnigraph.write.validate.violations import Violation
 
 if TYPE_CHECKING:
-    from omnigraph.spark.session.engine import SparkEngine
+    pass
 
 _KEY_BYTES = 40
-"""About what the id of a row takes."""
+"""The approximate size of the id of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """What of a file comes before a share."""
+    """How much of a file precedes a split."""
 
     lines: int
     records: int
 
 
 class SplitIntake:
-    """What many processes took in, as one."""
+    """The combined intake of many tasks."""
 
     def __init__(
         self,
         catalog: Catalog,
         files: Sequence[SourceFile],
         rejects: Rejects,
-        run: Runner,
-        places: Mapping[str, FragmentTarget],
+        executor: Executor,
+        targets: Mapping[str, FragmentTarget],
         *,
         strict_properties: bool = False,
         allowed: int = 0,
@@ -99,27 +98,28 @@ class SplitIntake:
         self.ignored: dict[str, int] = {}
         self.records = 0
         self._catalog = catalog
-        self._run = run
-        self._places = places
-        self._reading = Reading(
-            text_of(catalog), places, strict_properties, allowed, allow_local_files
+        self._executor = executor
+        self._targets = targets
+        self._settings = ReadSettings(
+            text_of(catalog), targets, strict_properties, allowed, allow_local_files
         )
         self._splits = splits_of(files, split_bytes)
-        self._done: list[Done] = []
+        self._results: list[SplitResult] = []
         self._offsets: list[Offset] = []
         self._ledger = FragmentLedger()
         self._joins = joins
         self._joined: JoinedKeys | None = None
 
     def read(self) -> None:
-        """Have everything read; what cannot be taken is refused here."""
-        self._done = self._whole(self._splits)
-        self._offsets = _offsets(self._done)
-        self._put_together()
+        """Read all splits, and reject invalid records in their order."""
+        self._results = self._read_whole(self._splits)
+        self._offsets = _offsets(self._results)
+        for result, offset in zip(self._results, self._offsets, strict=True):
+            self._add(result, offset)
 
     @contextmanager
     def discard_if_unused(self, store: GraphStore) -> Iterator[None]:
-        """Remove in the end what was written and never staged."""
+        """Delete fragments that were not staged, at the end of the block."""
         try:
             yield
         except OmniGraphError:
@@ -129,54 +129,57 @@ class SplitIntake:
 
     # -- reading -------------------------------------------------------------------------
 
-    def _whole(self, splits: Sequence[Split]) -> list[Done]:
-        """Read all shares; where a record goes on behind one, it is read again with the next."""
-        done = self._read(splits)
+    def _read_whole(self, splits: Sequence[Split]) -> list[SplitResult]:
+        """Read all splits; one whose last record is cut off is read again with the next."""
+        results = self._read(splits)
         while True:
-            groups: list[list[Done]] = []
-            for each in done:
-                before = groups[-1][-1] if groups else None
-                if before is not None and before.is_open and before.split.file == each.split.file:
-                    groups[-1].append(each)
+            groups: list[list[SplitResult]] = []
+            for result in results:
+                last = groups[-1][-1] if groups else None
+                if last is not None and last.is_open and last.split.file == result.split.file:
+                    groups[-1].append(result)
                 else:
-                    groups.append([each])
+                    groups.append([result])
             torn = [group for group in groups if len(group) > 1]
             if not torn:
-                return done
-            again = iter(self._read([_joined(group) for group in torn]))
-            done = [next(again) if len(group) > 1 else group[0] for group in groups]
+                return results
+            joined = self._read([group[0].split.joined(group[-1].split) for group in torn])
+            again = iter(joined)
+            results = [next(again) if len(group) > 1 else group[0] for group in groups]
 
-    def _read(self, splits: Sequence[Split]) -> list[Done]:
-        shares = [Share(self._reading, split) for split in splits]
-        answers = self._run(read_split, shares, "reading")
-        self._note(answers)
-        done = []
-        for each in answers:
-            if isinstance(each, Failed):
-                raise each.error()
-            done.append(each)
-        return done
-
-    def _note(self, answers: Iterable[Done | Failed]) -> None:
-        """What was written, whether or not it will be used."""
-        for each in answers:
-            if isinstance(each, Failed):
-                written = each.written
+    def _read(self, splits: Sequence[Split]) -> list[SplitResult]:
+        tasks = [ReadTask(self._settings, split) for split in splits]
+        results: list[SplitResult] = []
+        failures: list[SplitFailure] = []
+        for result in self._executor.run(read_split, tasks, "reading"):
+            if isinstance(result, SplitFailure):
+                self._record(result.written)
+                failures.append(result)
             else:
-                written = {key: taken.parts for key, taken in each.tables.items()}
-            for key, parts in written.items():
-                self._ledger.write(self._places[key], parts)
+                self._record_result(result)
+                results.append(result)
+        if failures:
+            raise failures[0].error()
+        return results
 
-    def _put_together(self) -> None:
-        for each, offset in zip(self._done, self._offsets, strict=True):
-            self.records += each.records
-            for name, count in each.ignored.items():
-                count_ignored(self.ignored, name, count)
-            path = each.split.source.path
-            for reject in each.rejects:
-                self.rejects.add(reject.moved(path, offset.lines, offset.records))
-            if each.last is not None:
-                self.rejects.end(each.last.moved(path, offset.lines, offset.records))
+    def _record_result(self, result: SplitResult) -> None:
+        self._record({key: table.fragments for key, table in result.tables.items()})
+
+    def _record(self, written: Mapping[str, Iterable[StagedFragment]]) -> None:
+        """Remember fragments, to delete those that are never staged."""
+        for key, fragments in written.items():
+            self._ledger.write(self._targets[key], fragments)
+
+    def _add(self, result: SplitResult, offset: Offset) -> None:
+        """Add the counts and rejects of a split."""
+        self.records += result.records
+        for name, count in result.ignored.items():
+            count_ignored(self.ignored, name, count)
+        path = result.split.source.path
+        for reject in result.rejects:
+            self.rejects.add(reject.shifted(path, offset.lines, offset.records))
+        if result.fatal is not None:
+            self.rejects.end(result.fatal.shifted(path, offset.lines, offset.records))
 
     def load(
         self, store: GraphStore, base: Snapshot, job: LoadJob, digest: Fingerprint | None
@@ -188,120 +191,107 @@ class SplitIntake:
         return Load(store, self._catalog, job, self, self.spools(), digest, self._joined)
 
     def _key_bytes(self, base: Snapshot, mode: LoadMode) -> int:
-        """What rules about sets have to look at; an overwrite also looks at what goes."""
-        tables = [item for each in self._done for item in each.tables.items()]
-        size = sum(taken.key_bytes for _, taken in tables)
+        """Bytes of keys that rules about sets need; an overwrite also reads the deleted rows."""
+        tables = [item for result in self._results for item in result.tables.items()]
+        size = sum(table.key_bytes for _, table in tables)
         if mode is LoadMode.OVERWRITE:
             pins = (base.pin(key) for key in {key for key, _ in tables})
             size += sum(pin.row_count * _KEY_BYTES for pin in pins if pin is not None)
         return size
 
-    # -- what a load asks for ------------------------------------------------------------
+    # -- for the load --------------------------------------------------------------------
 
     @property
     def given_ids(self) -> set[str]:
-        """The tables for which some record brought its own id."""
-        tables = (item for each in self._done for item in each.tables.items())
-        return {key for key, taken in tables if taken.has_given_ids}
+        """The tables for which some record has its own id."""
+        tables = (item for result in self._results for item in result.tables.items())
+        return {key for key, table in tables if table.has_given_ids}
 
     def spools(self) -> dict[str, FragmentRows]:
         """The rows of every type that had a record."""
-        keys = sorted({key for each in self._done for key in each.tables})
+        keys = sorted({key for result in self._results for key in result.tables})
         return {key: self._rows(key) for key in keys}
 
     def _rows(self, key: str) -> FragmentRows:
-        parts = [part for each in self._done for part in _parts(each, key)]
-        name = key.partition(":")[2]
-        kind = self._catalog.node_types.get(name) if key.startswith("node:") else None
         return FragmentRows(
-            kind or self._catalog.edge_types[name],
-            self._places[key],
-            parts,
-            self._run,
+            find_type(self._catalog, key),
+            self._targets[key],
+            [f for result in self._results for f in _fragments(result, key)],
+            self._executor,
             lambda rows: self._located(key, rows),
             self._ledger,
             self._joined,
         )
 
     def _located(self, key: str, rows: Sequence[int]) -> list[int]:
-        """Where rows stand: their shares are read once more, which is rarely needed."""
-        ends = list(accumulate(sum(p.rows for p in _parts(each, key)) for each in self._done))
+        """The source lines of rows; their splits are read again, which is rarely needed."""
+        ends = list(accumulate(rows_in(result, key) for result in self._results))
         numbers = np.searchsorted(ends, rows, side="right").tolist()
         wanted: dict[int, list[int]] = {}
         for number, row in zip(numbers, rows, strict=True):
             wanted.setdefault(number, []).append(row - (ends[number - 1] if number else 0))
-        shares = [
-            Locating(Share(self._reading, self._done[number].split), key, tuple(some))
-            for number, some in wanted.items()
+        tasks = [
+            LocateTask(ReadTask(self._settings, self._results[number].split), key, tuple(inside))
+            for number, inside in wanted.items()
         ]
-        found = dict(zip(wanted, self._run(locate_rows, shares, "finding lines"), strict=True))
-        lines = {number: iter(each) for number, each in found.items()}
+        located = self._executor.run(locate_rows, tasks, "locating rows")
+        lines = {number: iter(of_split) for number, of_split in zip(wanted, located, strict=True)}
         return [
-            place(self._done[number].split.file, next(lines[number]) + self._offsets[number].lines)
+            source_line(
+                self._results[number].split.file,
+                next(lines[number]) + self._offsets[number].lines,
+            )
             for number in numbers
         ]
 
     def refuse(self, violation: Violation, where: int) -> None:
-        """A record that was good by itself, and breaks a rule among the others."""
+        """A valid record that breaks a rule about sets of rows."""
         file, line = file_and_line(where)
-        self.rejects.add(broken(self.files[file], line, violation))
+        self.rejects.add(violation_reject(self.files[file], line, violation))
 
 
-def _joined(group: Sequence[Done]) -> Split:
-    return group[0].split.joined(group[-1].split)
-
-
-def _offsets(done: Sequence[Done]) -> list[Offset]:
-    found: list[Offset] = []
+def _offsets(results: Sequence[SplitResult]) -> list[Offset]:
+    offsets: list[Offset] = []
     file, lines, records = -1, 0, 0
-    for each in done:
-        if each.split.file != file:
-            file, lines, records = each.split.file, 0, 0
-        found.append(Offset(lines, records))
-        lines += each.lines
-        records += each.counted
-    return found
+    for result in results:
+        if result.split.file != file:
+            file, lines, records = result.split.file, 0, 0
+        offsets.append(Offset(lines, records))
+        lines += result.lines
+        records += result.counted
+    return offsets
 
 
-def _parts(done: Done, key: str) -> Sequence[StagedFragment]:
-    taken = done.tables.get(key)
-    return () if taken is None else taken.parts
+def _fragments(result: SplitResult, key: str) -> Sequence[StagedFragment]:
+    table = result.tables.get(key)
+    return () if table is None else table.fragments
+
+
+def rows_in(result: SplitResult, key: str) -> int:
+    """How many rows of a table a split has."""
+    table = result.tables.get(key)
+    return 0 if table is None else table.rows
 
 
 def fragment_targets(
     store: GraphStore, catalog: Catalog, base: Snapshot, branch: str | None
 ) -> dict[str, FragmentTarget]:
-    """Where rows of each type go that become part of a branch; it may not be there yet."""
-    found = {}
+    """Where new rows of each type are written, for a branch that may not exist yet."""
+    targets = {}
     kinds: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
     for kind in kinds:
         pin = base.pin(kind.table_key)
         if pin is not None:
             clear_orphan(store, pin, branch)
             ref = TableRef(pin.location, branch)
-            found[kind.table_key] = fragment_target(store.datasets, store.table(pin), ref)
-    return found
-
-
-def task_executor(engine: SparkEngine, on_progress: OnProgress | None = None) -> Runner:
-    """Has the shares of a load worked on by tasks of Spark."""
-
-    def run(work: Callable[[Any], Any], shares: Sequence[Any], label: str) -> list[Any]:
-        report = None
-        if on_progress is not None:
-
-            def report(done: int, total: int) -> None:
-                on_progress(Progress(label, done, total))
-
-        return engine.tasks(work, shares, label, report=report)
-
-    return run
+            targets[kind.table_key] = fragment_target(store.datasets, store.table(pin), ref)
+    return targets
 
 
 def split_reader(
-    run: Runner, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
+    executor: Executor, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
 ) -> Reader:
-    """A reader of files whose splits are read by ``run``."""
+    """A reader of files whose splits are read by ``executor``."""
 
     @contextmanager
     def read(
@@ -325,7 +315,7 @@ def split_reader(
                 catalog,
                 files,
                 Rejects(job.max_rejects, None if rejects is None else rejects.keep),
-                run,
+                executor,
                 fragment_targets(store, catalog, base, branch),
                 strict_properties=job.strict_properties,
                 allowed=job.max_rejects,

@@ -1,7 +1,7 @@
-"""The files of a load cut into shares that processes can read each by itself.
+"""Splits of the files of a load, for workers to read independently.
 
-A share of an NDJSON file has the lines that begin between two places; what is compressed, or CSV
-(whose quotes may hold line ends), is one share. A Parquet file is cut between its row groups.
+A split of an NDJSON file has the lines that begin between two offsets; a compressed file, or CSV
+(whose quotes may contain line ends), is one split. A Parquet file is split between row groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPLIT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A share of one file: bytes of a text, row groups of a Parquet file, or all of it."""
+    """A byte range of a text file, row groups of a Parquet file, or a whole file."""
 
     file: int
     """The number of the file in the load."""
@@ -34,18 +34,18 @@ class Split:
     """How many rows of a Parquet file come before."""
 
     def joined(self, other: Split) -> Split:
-        """This share and the next one of the same file as one."""
+        """This split and a later one of the same file as one."""
         return Split(self.file, self.source, self.start, other.end, self.first_row)
 
 
 def splits_of(files: Sequence[SourceFile], size: int = SPLIT_BYTES) -> list[Split]:
-    """The shares of all files, in order."""
+    """The splits of all files, in order."""
     return [split for number, file in enumerate(files) for split in _splits(number, file, size)]
 
 
 def _splits(number: int, file: SourceFile, size: int) -> Iterator[Split]:
     with opened(file.path):
-        # A file that cannot be read is known before anything starts.
+        # An unreadable file is an error before any task starts.
         pass
     if file.format == "parquet":
         yield from _row_groups(number, file, size)
@@ -58,23 +58,23 @@ def _splits(number: int, file: SourceFile, size: int) -> Iterator[Split]:
 def _ranges(number: int, file: SourceFile, size: int) -> Iterator[Split]:
     total = os.path.getsize(file.path)
     count = max(1, -(-total // size))
-    for part in range(count):
-        end = None if part == count - 1 else (part + 1) * size
-        yield Split(number, file, part * size, end)
+    for index in range(count):
+        end = None if index == count - 1 else (index + 1) * size
+        yield Split(number, file, index * size, end)
 
 
 def _row_groups(number: int, file: SourceFile, size: int) -> Iterator[Split]:
     try:
-        about = pq.ParquetFile(file.path).metadata
+        metadata = pq.ParquetFile(file.path).metadata
     except (pa.ArrowException, OSError, ValueError):
         raise InputError(
             f"'{file.path}' cannot be read as Parquet", details={"file": file.path}
         ) from None
-    start = rows = held = before = 0
-    for group in range(about.num_row_groups):
-        known = about.row_group(group)
-        held += known.total_byte_size
-        rows += known.num_rows
-        if held >= size or group == about.num_row_groups - 1:
+    start = rows = size_so_far = before = 0
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        size_so_far += row_group.total_byte_size
+        rows += row_group.num_rows
+        if size_so_far >= size or group == metadata.num_row_groups - 1:
             yield Split(number, file, start, group + 1, before)
-            start, held, before = group + 1, 0, rows
+            start, size_so_far, before = group + 1, 0, rows

@@ -164,7 +164,7 @@ def launch_failure(said: str) -> SparkUnavailable:
 
 
 def _words(error: Exception) -> str:
-    """The whole text of an error; frame_evaluator for it can fail when Java is gone."""
+    """The whole text of an error; reading it can fail when the JVM is gone."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

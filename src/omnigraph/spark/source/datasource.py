@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from omnigraph.spark.load.frame_rows import Answer
+    from omnigraph.spark.load.frame_rows import FrameAnswer
 
 FORMAT = "omnigraph"
 READ_OPTIONS = (
@@ -71,7 +71,7 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
     class Message(datasource.WriterCommitMessage):
         """What a task says about its partition."""
 
-        def __init__(self, answer: Answer, query: str | None = None) -> None:
+        def __init__(self, answer: FrameAnswer, query: str | None = None) -> None:
             self.answer = answer
             self.query = query
 
@@ -285,7 +285,7 @@ def _plan_write(
             options.get("if_commit"),
             options.get("idempotency_key"),
         ),
-        most_rows=_number(options, "max_rows", least=0) or COMMIT_ROWS,
+        max_rows=_number(options, "max_rows", least=0) or COMMIT_ROWS,
         is_marked=not is_stream,
         storage=storage,
     )

@@ -1,16 +1,16 @@
-"""Rows of one type that the data source ``omnigraph`` gets from Spark, as one commit.
+"""Writes of one type through the data source ``omnigraph``, as one commit.
 
-Where rows go is found before the tasks start; the tasks write them there; a process without Spark
-puts together what they say, judges all rows by the rules of the schema, and commits. It has no
-Spark to help it, so there is a bound to how many rows that may be.
+The target is resolved before the tasks start; tasks write fragments; a process without Spark
+combines their results, validates all rows and commits. It validates in memory, so the number of
+rows is limited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,42 +20,40 @@ from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema import text_of
-from omnigraph.spark.load.frame_rows import Answer, FrameTask, answer_for, read_partition
+from omnigraph.spark.load.frame_rows import FrameAnswer, FrameTask, answer_for, read_partition
 from omnigraph.spark.load.frames import frame_reader
 from omnigraph.spark.load.run import fragment_targets
 from omnigraph.spark.session.opening import opened
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob
 from omnigraph.write.load.run import first_commit
 
-A = TypeVar("A")
-R = TypeVar("R")
-
 COMMIT_ROWS = 5_000_000
-"""More rows than this are not judged without Spark, unless the caller says so."""
+"""The default limit of rows that are validated without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeWrite:
-    """Where rows of one type go and how. Made to be sent to other processes."""
+    """A planned write of one type. Pickled for other processes."""
 
     uri: str
     name: str
     job: LoadJob
     destination: LoadDestination
-    reading: FrameTask
-    most_rows: int
+    task: FrameTask
+    max_rows: int
     marker: str | None = None
     storage: Mapping[str, str] | None = field(default=None, repr=False)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Answer:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> FrameAnswer:
         """In a task: write the rows of a partition."""
-        return answer_for(lambda: read_partition(self.reading, batches), f"writing {self.name}")
+        return answer_for(lambda: read_partition(self.task, batches), f"writing {self.name}")
 
-    def commit(self, answers: Sequence[Answer], key: str | None = None) -> None:
-        """Judge what all tasks wrote and commit it; under a key only once."""
+    def commit(self, answers: Sequence[FrameAnswer], key: str | None = None) -> None:
+        """Validate and commit the rows of all tasks; with a key only once."""
         here = opened(self.uri, self.storage, writable=True)
         destination = self.destination
         try:
@@ -64,13 +62,18 @@ class TypeWrite:
                 if _is_committed(here.store, destination):
                     self._discard(here.store, answers)
                     return
-            reader = frame_reader(lambda _, now: self._answers(answers, now), _here, self.most_rows)
+
+            def evaluate(_: object, current: FrameTask) -> Sequence[FrameAnswer]:
+                self._check_unchanged(current)
+                return answers
+
+            reader = frame_reader(evaluate, ThreadExecutor(1), self.max_rows)
             load_into(here.store, here.catalog, self.job, destination, reader)
         finally:
             self.end(here.store)
 
     def abort(self) -> None:
-        """Only the marker goes: what lies beside the table may have been committed."""
+        """Remove only the marker: the fragments may have been committed."""
         if self.marker is not None:
             self.end(opened(self.uri, self.storage).store)
 
@@ -78,18 +81,17 @@ class TypeWrite:
         if self.marker is not None:
             unmark(store, self.marker)
 
-    def _answers(self, answers: Sequence[Answer], now: FrameTask) -> Sequence[Answer]:
-        if _form(now.place) != _form(self.reading.place):
+    def _check_unchanged(self, current: FrameTask) -> None:
+        if _layout(current.target) != _layout(self.task.target):
             raise Conflict(
                 f"{self.name} was changed while its rows were written", hint="write them again"
             )
-        return answers
 
-    def _discard(self, store: GraphStore, answers: Sequence[Answer]) -> None:
+    def _discard(self, store: GraphStore, answers: Sequence[FrameAnswer]) -> None:
         with suppress(OmniGraphError):
             for answer in answers:
-                for taken in () if answer.failed else answer.done().done.tables.values():
-                    discard_fragments(store.datasets, self.reading.place, taken.parts)
+                for table in () if answer.failed else answer.result().split.tables.values():
+                    discard_fragments(store.datasets, self.task.target, table.fragments)
 
 
 def plan_write(
@@ -98,36 +100,36 @@ def plan_write(
     job: LoadJob,
     destination: LoadDestination,
     *,
-    most_rows: int = COMMIT_ROWS,
+    max_rows: int = COMMIT_ROWS,
     is_marked: bool = False,
     storage: Mapping[str, str] | None = None,
 ) -> TypeWrite:
-    """Find where the rows of a write go."""
+    """Resolve the target of a write."""
     here = opened(uri, storage, writable=True)
     kind = find_type(here.catalog, name)
     branch = base = normal_branch(destination.branch)
     if destination.from_branch is not None and not _has_branch(here.store, branch):
         base = normal_branch(destination.from_branch)
-    seen = here.store.manifest(base).current()
-    places = fragment_targets(here.store, here.catalog, seen, branch)
-    if kind.table_key not in places:
+    snapshot = here.store.manifest(base).current()
+    targets = fragment_targets(here.store, here.catalog, snapshot, branch)
+    if kind.table_key not in targets:
         raise InputError(f"'{kind.name}' is not on the branch '{branch_label(base)}'")
-    reading = FrameTask(
+    task = FrameTask(
         text_of(here.catalog),
         kind.table_key,
         0,
         f"<{name}>",
-        places[kind.table_key],
+        targets[kind.table_key],
         job.strict_properties,
         job.max_rejects,
         destination.idempotency_key is not None,
     )
-    marker = mark(here.store, branch, seen) if is_marked else None
-    return TypeWrite(uri, name, job, destination, reading, most_rows, marker, storage)
+    marker = mark(here.store, branch, snapshot) if is_marked else None
+    return TypeWrite(uri, name, job, destination, task, max_rows, marker, storage)
 
 
-def _form(place: FragmentTarget) -> tuple[Any, ...]:
-    return place.uri, place.file_version, place.fields
+def _layout(target: FragmentTarget) -> tuple[Any, ...]:
+    return target.uri, target.file_version, target.fields
 
 
 def _has_branch(store: GraphStore, branch: str | None) -> bool:
@@ -138,8 +140,3 @@ def _is_committed(store: GraphStore, destination: LoadDestination) -> bool:
     """Whether the idempotency key of a write has a commit on its branch."""
     branch = normal_branch(destination.branch)
     return _has_branch(store, branch) and first_commit(store, destination, branch) is not None
-
-
-def _here(work: Callable[[A], R], shares: Sequence[A], label: str) -> list[R]:
-    """Runs shares one after the other: this process has no Spark."""
-    return [work(share) for share in shares]

@@ -34,10 +34,10 @@ csv.field_size_limit(limits.LONGEST_RECORD)
 
 def read_csv(stream: BinaryIO, kind: Kind, intake: Intake, name: str) -> None:
     """Take every row of a CSV text in."""
-    _Reader(kind, intake, name).run(stream)
+    _CsvReader(kind, intake, name).run(stream)
 
 
-class _Reader:
+class _CsvReader:
     """One file; what its text itself is wrong in ends the load."""
 
     def __init__(self, kind: Kind, intake: Intake, name: str) -> None:
@@ -95,7 +95,7 @@ class _Reader:
                 if "\r" in self._last.rstrip("\r\n"):
                     reason = "a line ends with a carriage return alone"
                     hint = "end the lines with a line feed, alone or after a carriage return"
-                raise self._broken(start, reason, hint=hint) from None
+                raise self._error(start, reason, hint=hint) from None
             if row:
                 yield start, row
 
@@ -109,16 +109,16 @@ class _Reader:
         while line := stream.readline(limits.LONGEST_RECORD - self._size + 1):
             self._line += 1
             self._check_size(line)
-            self._intake.took(len(line))
+            self._intake.count_bytes(len(line))
             if self._line == 1:
                 line = line.removeprefix(_MARK)
             if b"\0" in line:
-                raise self._broken(self._line, "there is a zero byte in the text")
+                raise self._error(self._line, "there is a zero byte in the text")
             try:
                 self._last = line.decode("utf-8")
                 yield self._last
             except UnicodeDecodeError:
-                raise self._broken(self._line, "the text is not UTF-8") from None
+                raise self._error(self._line, "the text is not UTF-8") from None
 
     def _check_size(self, line: bytes) -> None:
         """End the load before a record is parsed that would take too much memory."""
@@ -140,31 +140,31 @@ class _Reader:
 
     def _check_commas(self, header: list[str]) -> None:
         """One column whose name has another mark in it is a file of other habits."""
-        found = next((mark for mark in _MARKS if mark in header[0]), None)
-        if len(header) == 1 and found is not None:
-            raise self._broken(
+        separator = next((mark for mark in _MARKS if mark in header[0]), None)
+        if len(header) == 1 and separator is not None:
+            raise self._error(
                 1,
-                f"the columns are parted by {_MARKS[found]}",
+                f"the columns are parted by {_MARKS[separator]}",
                 hint="part them by commas",
             )
 
     def _check_header(self, header: list[str]) -> None:
         repeated = first_repeated(header)
         if repeated is not None:
-            raise self._broken(1, f"the column '{show(repeated)}' appears twice", repeated)
+            raise self._error(1, f"the column '{show(repeated)}' appears twice", repeated)
         if "" in header:
-            raise self._broken(1, f"column {header.index('') + 1} has no name")
+            raise self._error(1, f"column {header.index('') + 1} has no name")
         if not self._is_edge:
             return
         for names in (("from", "src"), ("to", "dst")):
-            found = [column for column in header if column in names]
-            if not found:
-                raise self._broken(1, f"an edge needs a column '{names[0]}'", names[0])
-            if len(found) > 1:
-                text = f"the columns '{found[0]}' and '{found[1]}' mean the same"
-                raise self._broken(1, text, found[1])
+            columns = [column for column in header if column in names]
+            if not columns:
+                raise self._error(1, f"an edge needs a column '{names[0]}'", names[0])
+            if len(columns) > 1:
+                text = f"the columns '{columns[0]}' and '{columns[1]}' mean the same"
+                raise self._error(1, text, columns[1])
 
-    def _broken(
+    def _error(
         self, line: int, reason: str, field: str | None = None, hint: str | None = None
     ) -> OmniGraphError:
         shown = None if field is None else show(field)

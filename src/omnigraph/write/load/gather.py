@@ -1,4 +1,4 @@
-"""Records on their way into spools: gathered by type, converted column by column and checked."""
+"""Gathers records by type, converts them column by column and checks them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from omnigraph.write.blobs import blob_bytes, blob_size
 from omnigraph.write.delta import Kind
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.load.numbers import integers_of
-from omnigraph.write.load.rejects import Reject, broken, file_and_line, place
+from omnigraph.write.load.rejects import Reject, file_and_line, source_line, violation_reject
 from omnigraph.write.load.spool import spooled_schema
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
@@ -40,7 +40,7 @@ _ENDS = {"src": "from", "dst": "to"}
 
 
 class Gatherer:
-    """Records of one type: in columns, or one by one until they are put into columns."""
+    """Records of one type, in columns, or one by one until they are moved to columns."""
 
     def __init__(self, intake: Intake, kind: Kind, sink: Sink) -> None:
         self.kind = kind
@@ -49,7 +49,7 @@ class Gatherer:
         self._sink = sink
         self._read_blob = partial(blob_bytes, files=intake.files_named)
         self._schema = spooled_schema(kind)
-        self._known = frozenset(kind.properties) | {KEY}
+        self._columns_allowed = frozenset(kind.properties) | {KEY}
         types = {prop.name: prop.type for prop in kind.properties.values()}
         self.integers = integers_of(types)
         self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
@@ -64,21 +64,21 @@ class Gatherer:
         self._columns: dict[str, list[Any]] = {name: [] for name in names}
         self._data: list[dict[str, Any]] = []
         self._ends: list[tuple[Any, Any]] = []
-        self._places: list[np.ndarray] = []
-        self._data_places: list[int] = []
+        self._lines: list[np.ndarray] = []
+        self._record_lines: list[int] = []
         self._rows = self._weight = 0
         self._is_typed = True
 
     def add(self, data: dict[str, Any], ends: tuple[Any, Any] | None, file: int, line: int) -> None:
-        """One record: its properties, for an edge its two ends, and where it stood."""
-        if not data.keys() <= self._known and not self.is_fine(
-            data.keys() - self._known, file, line
+        """Add one record: its properties, the two ends of an edge, and its file and line."""
+        if not data.keys() <= self._columns_allowed and not self.is_fine(
+            data.keys() - self._columns_allowed, file, line
         ):
             return
         self._data.append(data)
         if ends is not None:
             self._ends.append(ends)
-        self._data_places.append(place(file, line))
+        self._record_lines.append(source_line(file, line))
         self._rows += 1
         if self._blobs:
             files = self._intake.files_named
@@ -87,27 +87,27 @@ class Gatherer:
             self.flush()
             self._intake.check()
 
-    def add_all(self, columns: Mapping[str, list[Any]], places: np.ndarray) -> None:
-        """Many records by their columns, with null where one says nothing, and their places.
+    def add_all(self, columns: Mapping[str, list[Any]], lines: np.ndarray) -> None:
+        """Add many records by columns, with nulls for absent values, and their source lines.
 
-        What is wrong with them is not told yet: others that stand before them may come later.
+        Rejects are deferred: records of earlier lines may be added later.
         """
         start = 0
-        for end in self._ends_of_parts(columns, len(places)):
-            self._settle()
+        for end in self._batch_ends(columns, len(lines)):
+            self._move_to_columns()
             for name, values in self._columns.items():
                 values.extend(
-                    columns[name] if end - start == len(places) else columns[name][start:end]
+                    columns[name] if end - start == len(lines) else columns[name][start:end]
                 )
-            self._places.append(places[start:end])
+            self._lines.append(lines[start:end])
             self._rows += end - start
             start = end
             if self._is_full:
                 self.flush()
 
-    def _ends_of_parts(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
-        """Where to pause: the text of records is never long, but a blob may name a file that is,
-        and a vector is wide also where it is null."""
+    def _batch_ends(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
+        """Where to flush: the text of records is short, but a blob may name a large file, and a
+        vector is wide even where it is null."""
         done, room = 0, self._most_rows - self._rows
         files = self._intake.files_named
         named = list(zip(*(columns[name] for name in self._blobs), strict=True))
@@ -124,7 +124,7 @@ class Gatherer:
         return self._rows >= self._most_rows or self._weight > _BYTES
 
     def is_fine(self, unknown: Iterable[Any], file: int, line: int) -> bool:
-        """Properties that the schema does not have are counted, or refused."""
+        """Count properties that are not in the schema, or reject the record."""
         names = sorted(map(show, unknown))
         if self._intake.strict_properties:
             reason = f"{self.kind.name} has no property '{names[0]}'"
@@ -134,24 +134,24 @@ class Gatherer:
             self._intake.ignore(self.kind, name, 1)
         return True
 
-    def _settle(self) -> None:
-        """Put the records that came one by one into the columns."""
+    def _move_to_columns(self) -> None:
+        """Move records that were added one by one to the columns."""
         if not self._data:
             return
         for name in (*self.kind.properties, KEY):
             self._columns[name].extend([record.get(name) for record in self._data])
         for position, name in enumerate(_ENDS if self._is_edge else ()):
             self._columns[name].extend([pair[position] for pair in self._ends])
-        self._places.append(np.array(self._data_places, dtype=np.int64))
-        self._data, self._ends, self._data_places = [], [], []
+        self._lines.append(np.array(self._record_lines, dtype=np.int64))
+        self._data, self._ends, self._record_lines = [], [], []
         self._is_typed = False
 
     def flush(self) -> None:
-        """Convert what was gathered and hand on what is good."""
+        """Convert the gathered records and pass on the valid ones."""
         if not self._rows:
             return
-        self._settle()
-        values, places = self._columns, np.concatenate(self._places)
+        self._move_to_columns()
+        values, lines = self._columns, np.concatenate(self._lines)
         bad: dict[int, ValueProblem] = {}
         columns: dict[str, pa.Array] = {}
         for name, prop in self.kind.properties.items():
@@ -160,8 +160,8 @@ class Gatherer:
             columns[column] = self._converted(_ENDS[column], _TEXT, values[column], bad)
         columns[KEY] = self._ids(values[KEY], columns, bad)
         self._clear()
-        self._store(columns, bad, places)
-        self._intake.count_records(len(places))
+        self._store(columns, bad, lines)
+        self._intake.count_records(len(lines))
 
     def _converted(
         self, name: str, type_: PropType, values: list[Any], bad: dict[int, ValueProblem]
@@ -187,8 +187,8 @@ class Gatherer:
             if has_given:
                 for row, (mine, theirs) in enumerate(zip(made.to_pylist(), given, strict=True)):
                     if theirs is not None and not _is_id(theirs, mine):
-                        said = f"differs from the key {', '.join(kind.key)}"
-                        bad.setdefault(row, ValueProblem(row, KEY, show(theirs), said))
+                        message = f"differs from the key {', '.join(kind.key)}"
+                        bad.setdefault(row, ValueProblem(row, KEY, show(theirs), message))
             return made
         if not has_given:
             self._intake.digest_ids(kind, pa.nulls(len(given), pa.string()))
@@ -202,44 +202,42 @@ class Gatherer:
         return pc.replace_with_mask(column, pc.is_null(column), new)
 
     def _store(
-        self, columns: dict[str, pa.Array], bad: dict[int, ValueProblem], places: np.ndarray
+        self, columns: dict[str, pa.Array], bad: dict[int, ValueProblem], lines: np.ndarray
     ) -> None:
         kind = self.kind
         for row in sorted(bad):
             problem = bad[row]
-            said = f"{kind.name}.{problem.field}: {problem.message}"
-            where = int(places[row])
-            file, line = file_and_line(where)
+            file, line = file_and_line(int(lines[row]))
             reject = Reject(
                 self._intake.files[file],
                 line,
-                said,
+                f"{kind.name}.{problem.field}: {problem.message}",
                 problem.field,
                 problem.value,
                 hint=problem.hint,
             )
-            self._intake.rejects.wait(where, reject)
-        arrays = [*(columns[field.name] for field in kind.arrow_schema()), pa.array(places)]
-        # Nulls among required values are gone once the bad rows are.
+            self._intake.rejects.defer(int(lines[row]), reject)
+        arrays = [*(columns[field.name] for field in kind.arrow_schema()), pa.array(lines)]
+        # Required columns have nulls until the rejected rows are removed.
         loose = pa.schema([field.with_nullable(True) for field in self._schema])
-        self._judge(_without(pa.RecordBatch.from_arrays(arrays, schema=loose), bad))
+        self._check(_without(pa.RecordBatch.from_arrays(arrays, schema=loose), bad))
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Typed rows with their places; everything before them was taken."""
-        self._judge(batch)
+        """Add typed rows with their source lines; everything before them was added."""
+        self._check(batch)
         self._intake.check()
 
-    def _judge(self, batch: pa.RecordBatch) -> None:
-        """Check what each row says by itself, and hand the others on."""
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Check each row by itself, and pass on the valid ones."""
         violations: dict[int, Violation] = {}
         for violation in table_violations(self.kind, pa.Table.from_batches([batch])):
             if violation.row is not None:
                 violations.setdefault(violation.row, violation)
         for row in sorted(violations):
-            where = batch[-1][row].as_py()
-            file, line = file_and_line(where)
-            reject = broken(self._intake.files[file], line, violations[row])
-            self._intake.rejects.wait(where, reject)
+            number = batch[-1][row].as_py()
+            file, line = file_and_line(number)
+            reject = violation_reject(self._intake.files[file], line, violations[row])
+            self._intake.rejects.defer(number, reject)
         batch = _without(batch, violations)
         if batch.num_rows:
             self._intake.digest_rows(self.kind, batch)
@@ -254,7 +252,7 @@ def _without(batch: pa.RecordBatch, rows: Iterable[int]) -> pa.RecordBatch:
 
 
 def _is_id(given: Any, key: str | None) -> bool:
-    """Whether an id that was given is the key: the same text, or the number that it spells."""
+    """Whether a given id is the key: the same string, or the integer that it spells."""
     if isinstance(given, int) and not isinstance(given, bool):
         return key is not None and len(key) < 32 and given.bit_length() <= 64 and str(given) == key
     return bool(given == key)
@@ -263,7 +261,7 @@ def _is_id(given: Any, key: str | None) -> bool:
 def _key_column(
     kind: NodeType, columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
 ) -> pa.Array:
-    """Ids from keys; rows whose key is wrong already get a placeholder that nobody sees."""
+    """Ids from keys; null for rows with an invalid key, which are rejected."""
     keys = [columns[name] for name in kind.key]
     spelled = spelled_keys(keys)
     if spelled is not None:

@@ -1,8 +1,8 @@
-"""What a load takes in: one gatherer for each type that appears, and where its rows go.
+"""The intake of a load: one gatherer for each type, and the sinks of their rows.
 
-What is wrong with a record is collected with its file and line. Strict loads end with the first
-such record; others set them aside, up to a number. Nothing here knows a graph: a catalog and a
-place for the rows are enough, also in a process that reads one part of a file.
+Rejects are collected with file and line. Strict loads end with the first reject; others allow a
+number of them. An intake needs no graph, only a catalog and sinks, so that a worker can read one
+split of a file.
 """
 
 from __future__ import annotations
@@ -22,26 +22,32 @@ from omnigraph.write.load import limits
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.gather import Gatherer
-from omnigraph.write.load.rejects import Reject, Rejects, broken, file_and_line, place
+from omnigraph.write.load.rejects import (
+    Reject,
+    Rejects,
+    file_and_line,
+    source_line,
+    violation_reject,
+)
 from omnigraph.write.validate.violations import Violation
 
-# So much text may wait to be converted, whatever number of records that is.
-_WAITING = 24 << 20
+# At most so many bytes of text are gathered before they are converted.
+_MAX_GATHERED = 24 << 20
 _ENDS = frozenset({"src", "dst"})
 
 
 def count_ignored(ignored: dict[str, int], name: str, count: int) -> None:
-    """Count what was ignored under a name; beyond some names, all others under one."""
+    """Count an ignored property; above a number of names all others are counted as one."""
     if name not in ignored and len(ignored) >= limits.MOST_IGNORED:
         name = OTHERS
     ignored[name] = ignored.get(name, 0) + count
 
 
 class Sink(Protocol):
-    """Where the good rows of one type go, such as a spool."""
+    """Receives the valid rows of one type, such as a spool."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; the columns are those of the type, and the last says file and line."""
+        """Add rows; the columns are those of the type and the source line."""
 
 
 class Intake:
@@ -58,7 +64,7 @@ class Intake:
     ) -> None:
         self.catalog = catalog
         self.files_named = LocalFiles.by_flag(allow_local_files)
-        """What becomes of Blobs that name local files."""
+        """How Blobs that name local files are handled."""
         self.rejects = rejects
         self.strict_properties = strict_properties
         self.files: list[str] = []
@@ -68,14 +74,14 @@ class Intake:
         """Set for a load with an idempotency key."""
         self.progress: Callable[[], None] | None = None
         self.decoders: Decoders | None = Decoders(catalog)
-        """They read most JSON; without them the result is the same."""
+        """They read most JSON; the result does not depend on them."""
         self._sinks = sinks
         self._gatherers: dict[str, Gatherer] = {}
-        self._waiting = 0
+        self._gathered = 0
         self._without_id: dict[str, int] = {}
 
     def open_file(self, name: str) -> int:
-        """Announce the next file; gives its number."""
+        """Register the next file; gives its number."""
         self.files.append(name)
         return len(self.files) - 1
 
@@ -83,55 +89,55 @@ class Intake:
         return find_type(self.catalog, name)
 
     def gatherer(self, kind: Kind) -> Gatherer:
-        found = self._gatherers.get(kind.table_key)
-        if found is None:
-            found = Gatherer(self, kind, self._sinks(kind))
-            self._gatherers[kind.table_key] = found
-        return found
+        gatherer = self._gatherers.get(kind.table_key)
+        if gatherer is None:
+            gatherer = Gatherer(self, kind, self._sinks(kind))
+            self._gatherers[kind.table_key] = gatherer
+        return gatherer
 
-    # -- what was read -------------------------------------------------------------------
+    # -- counts and digest ---------------------------------------------------------------
 
-    def took(self, size: int) -> None:
-        """So many bytes of text went to the gatherers; they are emptied before it is too much."""
-        self._waiting += size
-        if self._waiting > _WAITING:
-            self.settle()
+    def count_bytes(self, size: int) -> None:
+        """Count gathered text; the gatherers are flushed above a limit."""
+        self._gathered += size
+        if self._gathered > _MAX_GATHERED:
+            self.flush()
         else:
             self.check()
 
     def check(self) -> None:
-        """Say what is wrong if it is too much. Every record before this moment was taken in."""
+        """Flush if too many rejects are deferred. Every record before this call was added."""
         if self.rejects.needs_flush:
-            self.settle()
+            self.flush()
 
-    def settle(self) -> None:
-        """Judge all that was taken in, so that what is wrong with it can be put in order."""
-        self._waiting = 0
+    def flush(self) -> None:
+        """Convert and check all gathered records, then handle their rejects in order."""
+        self._gathered = 0
         for gatherer in self._gatherers.values():
             gatherer.flush()
-        self.rejects.settle()
+        self.rejects.flush()
 
     def count_records(self, count: int) -> None:
-        """So many records were converted."""
+        """Count converted records."""
         self.records += count
         if self.progress is not None:
             self.progress()
 
     def digest_ids(self, kind: Kind, given: pa.Array) -> None:
-        """Ids that records brought, null where one did not."""
+        """Add the given ids of records to the digest, null for none."""
         if self.digest is None:
             return
         key = kind.table_key
         if given.null_count == len(given) and not self._gatherers[key].has_given_ids:
             self._without_id[key] = self._without_id.get(key, 0) + len(given)
             return
-        # Where the first id comes must not depend on how many records are looked at together.
+        # The digest must not depend on the batch in which the first id comes.
         before = pa.nulls(self._without_id.pop(key, 0), pa.string())
         for ids in (before, given):
             self.digest.add(f"{key}.{KEY}", ids)
 
     def digest_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
-        """Rows that were found good, each by itself."""
+        """Add valid rows to the digest."""
         if self.digest is not None:
             for name in kind.properties.keys() | _ENDS:
                 if name in batch.schema.names:
@@ -141,7 +147,7 @@ class Intake:
         """Count a property that the schema does not have."""
         count_ignored(self.ignored, f"{kind.name}.{name}", rows)
 
-    # -- what cannot be taken ------------------------------------------------------------
+    # -- rejects -------------------------------------------------------------------------
 
     def reject(
         self,
@@ -153,18 +159,18 @@ class Intake:
         value: str | None = None,
         counted: tuple[str, int] | None = None,
     ) -> None:
-        """A record that cannot be taken; every one before it was."""
+        """Reject a record; every one before it was added."""
         reject = Reject(self.files[file], line, reason, field, value, counted)
-        self.rejects.wait(place(file, line), reject)
+        self.rejects.defer(source_line(file, line), reject)
         self.check()
 
     def end(self, file: int, line: int, reason: str, hint: str | None = None) -> NoReturn:
-        """Something after which nothing can be read."""
-        self.settle()
+        """End the load: nothing can be read after this line."""
+        self.flush()
         self.rejects.end(Reject(self.files[file], line, reason, hint=hint))
 
     def check_length(self, file: int, line: int, size: int) -> None:
-        """End the load when a record that begins on a line is longer than one may be."""
+        """End the load if a record is longer than the limit."""
         if size > limits.LONGEST_RECORD:
             hint = (
                 f"a record has at most {limits.LONGEST_RECORD} bytes; a quote or bracket that is "
@@ -172,12 +178,12 @@ class Intake:
             )
             self.end(file, line, "the record is too long", hint)
 
-    def refuse(self, violation: Violation, where: int) -> None:
-        """A record that was good by itself, and breaks a rule among the others."""
-        file, line = file_and_line(where)
-        self.rejects.add(broken(self.files[file], line, violation))
+    def refuse(self, violation: Violation, source_line: int) -> None:
+        """Reject a valid record that breaks a rule about sets of rows."""
+        file, line = file_and_line(source_line)
+        self.rejects.add(violation_reject(self.files[file], line, violation))
 
     @property
     def given_ids(self) -> set[str]:
-        """The tables for which some record brought its own id."""
+        """The tables for which some record has its own id."""
         return {key for key, gatherer in self._gatherers.items() if gatherer.has_given_ids}

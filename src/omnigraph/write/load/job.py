@@ -44,6 +44,11 @@ class LoadJob:
         if self.on_progress is not None:
             self.on_progress(Progress(phase, records, 0, "records", {"rejected": rejected}))
 
+    def report_tasks(self, phase: str, done: int, total: int) -> None:
+        """Call the progress callback with the numbers of finished and of all tasks."""
+        if self.on_progress is not None:
+            self.on_progress(Progress(phase, done, total))
+
 
 @dataclass(frozen=True, slots=True)
 class LoadDestination:

@@ -21,7 +21,7 @@ from omnigraph.write.column_names import first_repeated
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import Records
-from omnigraph.write.load.rejects import place
+from omnigraph.write.load.rejects import source_line
 
 _BLOCK = 1 << 18
 _MOST_UNTRIED = 32
@@ -50,14 +50,14 @@ def read_records(
     The stream is a file, or whole lines out of the midst of one: then lines and records count from
     1 all the same, a byte order mark is no mark, and a record that is not ended is left alone.
     """
-    return _Reader(intake, name).run(stream, is_first, is_last)
+    return _NdjsonReader(intake, name).run(stream, is_first, is_last)
 
 
 class _Refused(ValueError):
     """JSON that is right in form and cannot be taken."""
 
 
-class _Reader:
+class _NdjsonReader:
     """One stream, line by line; what is gathered is the beginning of a record."""
 
     def __init__(self, intake: Intake, name: str) -> None:
@@ -72,7 +72,7 @@ class _Reader:
     def run(self, stream: BinaryIO, is_first: bool = True, is_last: bool = True) -> Extent:
         for block in self._blocks(stream, is_first):
             self._take_block(block)
-            self._intake.took(len(block))
+            self._intake.count_bytes(len(block))
         is_open = bool(self._gathered)
         if is_open and is_last:
             self._finish()
@@ -112,15 +112,15 @@ class _Reader:
 
     def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
         """Take a block by the decoders of the types; false when that may not be right for it."""
-        parts = decoders.decode(block)
-        if parts is None:
+        by_type = decoders.decode(block)
+        if by_type is None:
             return False
         self._unusual.was(False)
-        first = place(self._file, self._line + 1)
-        for part in parts:
-            self._intake.gatherer(part.kind).add_all(part.columns, part.lines + first)
-            self._line += len(part.lines)
-            self._records.count += len(part.lines)
+        first = source_line(self._file, self._line + 1)
+        for decoded in by_type:
+            self._intake.gatherer(decoded.kind).add_all(decoded.columns, decoded.lines + first)
+            self._line += len(decoded.lines)
+            self._records.count += len(decoded.lines)
         self._intake.check()
         return True
 
@@ -290,11 +290,11 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         repeated = first_repeated(name for name, _ in pairs)
         raise _Refused(f"the name '{show(repeated)}' appears twice")
-    return found
+    return members
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)

@@ -95,7 +95,7 @@ class Records:
         return data if text_of is None else judged(data, gatherer.integers, lambda: text_of(line))
 
     def _is_fine(
-        self, value: dict[Any, Any], known: frozenset[str], gatherer: Gatherer, line: int
+        self, value: dict[Any, Any], allowed: frozenset[str], gatherer: Gatherer, line: int
     ) -> bool:
         """What stands beside ``data`` is not read: it is counted, or refused."""
         if value.get("type") is not None and value.get("edge") is not None:
@@ -103,7 +103,7 @@ class Records:
             return False
         if KEY in value and not self._is_fine_id(value[KEY], line):
             return False
-        names = sorted(show(name) for name in value.keys() - known)
+        names = sorted(show(name) for name in value.keys() - allowed)
         if names and self._intake.strict_properties:
             reason = f"'{names[0]}' stands beside 'data' and is not read; put it into 'data'"
             self._refuse(line, reason, names[0])
@@ -133,15 +133,15 @@ class Records:
     def _find(self, name: Any, field: str, line: int) -> Gatherer | None:
         """The gatherer of a type that is seen for the first time here."""
         catalog, is_node = self._intake.catalog, field == "type"
-        known = self._nodes if is_node else self._edges
+        gatherers = self._nodes if is_node else self._edges
         kinds: Mapping[str, Kind] = catalog.node_types if is_node else catalog.edge_types
         kind = kinds.get(name) if isinstance(name, str) else None
         if kind is None:
             what = "node" if is_node else "edge"
             self._refuse(line, f"unknown {what} type '{show(name)}'", field, name)
             return None
-        known[name] = self._intake.gatherer(kind)
-        return known[name]
+        gatherers[name] = self._intake.gatherer(kind)
+        return gatherers[name]
 
     def _refuse(self, line: int, reason: str, field: str | None = None, value: Any = None) -> None:
         shown = None if value is None else show(value)

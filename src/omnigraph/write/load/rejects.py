@@ -1,8 +1,7 @@
-"""Records that a load does not take: where they stood, what is wrong, and how many may be.
+"""Rejected records: their source lines, the reasons, and how many are allowed.
 
-Which record ends a load must not depend on when something was found out about it. What is wrong
-with records themselves therefore waits until all that stand before them were looked at, and is
-then taken in the order of files and lines.
+Which record ends a load must not depend on when it was checked. Rejects are therefore deferred
+until all records before them were checked, and then handled in the order of files and lines.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from omnigraph.write.validate.violations import Violation
 
 _LINE_BITS = 40
 _LINES = (1 << _LINE_BITS) - 1
-# So many may wait at a time, however many are allowed.
-_WAITING = 10_000
+# At most so many are deferred at a time.
+_MAX_DEFERRED = 10_000
 
 
-def place(file: int, line: int) -> int:
-    """File and line in one number, as it stands beside each row."""
+def source_line(file: int, line: int) -> int:
+    """File and line in one number, kept with each row."""
     return file << _LINE_BITS | line
 
 
 def file_and_line(number: int) -> tuple[int, int]:
-    """The inverse of ``place``.
+    """The inverse of ``source_line``.
 
-    >>> file_and_line(place(3, 17))
+    >>> file_and_line(source_line(3, 17))
     (3, 17)
     """
     return number >> _LINE_BITS, number & _LINES
@@ -36,39 +35,38 @@ def file_and_line(number: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that was not taken, and why. Plain data: it may be pickled."""
+    """A rejected record and the reason. Can be pickled."""
 
     file: str
     line: int
-    said: str
+    message: str
     field: str | None = None
     value: str | None = None
     counted: tuple[str, int] | None = None
-    """What stands before ``said``, and the number of the record in its file that follows it."""
+    """A prefix of ``message``, and the number of the record in its file."""
     violation: Violation | None = None
-    """The rule that the record breaks, where it can be read."""
+    """The rule that a readable record breaks."""
     hint: str | None = None
-    """What to do about it."""
 
     @property
     def reason(self) -> str:
-        """What is wrong.
+        """The message with its prefix.
 
-        >>> Reject("a.ndjson", 7, "no", counted=("record", 3)).moved("a.ndjson", 10, 8).reason
+        >>> Reject("a.ndjson", 7, "no", counted=("record", 3)).shifted("a.ndjson", 10, 8).reason
         'record 11: no'
         """
         if self.counted is None:
-            return self.said
+            return self.message
         lead, number = self.counted
-        return f"{lead} {number}: {self.said}"
+        return f"{lead} {number}: {self.message}"
 
-    def moved(self, file: str, lines: int, records: int) -> Reject:
-        """The same when so many lines and records of the file came before what was read."""
+    def shifted(self, file: str, lines: int, records: int) -> Reject:
+        """The same record, counted from the start of its file instead of a split."""
         counted = self.counted and (self.counted[0], self.counted[1] + records)
         return replace(self, file=file, line=self.line + lines, counted=counted)
 
     def error(self) -> OmniGraphError:
-        """What a load that ends with this record raises: programs tell the rules apart."""
+        """The error of a load that ends with this record; its class is that of the rule."""
         where = f"{self.file}:{self.line}"
         if self.violation is None:
             details = self.to_json()
@@ -93,95 +91,95 @@ class Reject:
 _ENDS = {"src": "from", "dst": "to"}
 
 
-def broken(file: str, line: int, violation: Violation) -> Reject:
+def violation_reject(file: str, line: int, violation: Violation) -> Reject:
     """A record that breaks a rule of the schema."""
-    known = violation.details
+    details = violation.details
     blamed: tuple[str | None, str | None]
-    if "missing" in known:
-        blamed = (_ENDS[known["end"]], known["missing"])
-    elif "source" in known:
-        blamed = ("from", known["source"])
+    if "missing" in details:
+        blamed = (_ENDS[details["end"]], details["missing"])
+    elif "source" in details:
+        blamed = ("from", details["source"])
     else:
-        blamed = (known.get("property"), known.get("value"))
+        blamed = (details.get("property"), details.get("value"))
     return Reject(file, line, violation.message, *blamed, violation=violation)
 
 
 class Rejects:
-    """What was refused so far. Beyond ``allowed`` the load ends with the one that was too much."""
+    """The rejects so far; the first one beyond ``allowed`` ends the load."""
 
     def __init__(self, allowed: int = 0, keep: Callable[[Reject], None] | None = None) -> None:
         self._allowed = allowed
         self._keep = keep
-        self._settled = 0
-        self._waiting: list[tuple[int, Reject]] = []
+        self._handled = 0
+        self._deferred: list[tuple[int, Reject]] = []
 
     @property
     def count(self) -> int:
-        return self._settled + len(self._waiting)
+        return self._handled + len(self._deferred)
 
     @property
     def has_room(self) -> bool:
-        """Whether one more would be set aside instead of ending the load."""
+        """Whether one more record may be rejected without ending the load."""
         return self.count < self._allowed
 
     @property
     def needs_flush(self) -> bool:
-        """Whether too many wait: what stands before them should be looked at, to settle them."""
-        return self.count > self._allowed or len(self._waiting) >= _WAITING
+        """Whether so many are deferred that the records before them should be checked now."""
+        return self.count > self._allowed or len(self._deferred) >= _MAX_DEFERRED
 
-    def wait(self, place: int, reject: Reject) -> None:
-        """A record that was found while others before it may not have been looked at."""
-        self._waiting.append((place, reject))
+    def defer(self, source_line: int, reject: Reject) -> None:
+        """Add a reject while records before it may not have been checked."""
+        self._deferred.append((source_line, reject))
 
-    def settle(self) -> None:
-        """Take what waits in its order; nothing that comes later may stand before it."""
-        # Of several records on a line nobody knows which is which: their reasons decide.
-        self._waiting.sort(key=_order)
-        waiting, self._waiting = self._waiting, []
-        for _, reject in waiting:
+    def flush(self) -> None:
+        """Handle the deferred rejects in order; every record before them was checked."""
+        # Records on the same line are ordered by their reasons.
+        self._deferred.sort(key=_order)
+        deferred, self._deferred = self._deferred, []
+        for _, reject in deferred:
             self.add(reject)
 
     def add(self, reject: Reject) -> None:
-        """Set a record aside, or end the load with it."""
+        """Reject a record, or end the load with it."""
         if not self.has_room:
             self.end(reject)
-        self._settled += 1
+        self._handled += 1
         if self._keep is not None:
             self._keep(reject)
 
     def end(self, reject: Reject) -> NoReturn:
-        """End the load, however many records may be set aside."""
+        """End the load, however many records may be rejected."""
         raise reject.error()
 
 
-def _order(found: tuple[int, Reject]) -> tuple[int, str, str, str]:
-    place, reject = found
-    return place, reject.said, reject.field or "", reject.value or ""
+def _order(item: tuple[int, Reject]) -> tuple[int, str, str, str]:
+    line, reject = item
+    return line, reject.message, reject.field or "", reject.value or ""
 
 
 class TooManyRejects(Exception):
-    """A part of a load that has more wrong in it than the whole may have."""
+    """A split has more rejects than the whole load may have."""
 
 
 class CollectedRejects(Rejects):
-    """Rejects of a part of a load, for whoever puts the parts together.
+    """Rejects of a split, for the driver that combines the splits.
 
-    ``found`` has all of them in their order, and at most one more than is allowed: with that the
-    reading ends by ``TooManyRejects``.
+    ``collected`` has all of them in order, and at most one more than is allowed: that one ends
+    the split with ``TooManyRejects``.
     """
 
     def __init__(self, allowed: int = 0) -> None:
-        self.found: list[Reject] = []
-        self.last: Reject | None = None
-        """What ends the load however many records may be set aside; it is not in ``found``."""
-        super().__init__(allowed, self.found.append)
+        self.collected: list[Reject] = []
+        self.fatal: Reject | None = None
+        """Ends the load, however many records may be rejected; not in ``collected``."""
+        super().__init__(allowed, self.collected.append)
 
     def add(self, reject: Reject) -> None:
         if not self.has_room:
-            self.found.append(reject)
+            self.collected.append(reject)
             raise TooManyRejects
         super().add(reject)
 
     def end(self, reject: Reject) -> NoReturn:
-        self.last = reject
+        self.fatal = reject
         raise TooManyRejects

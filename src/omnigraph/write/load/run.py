@@ -35,17 +35,17 @@ _EFFECTS = {
 
 
 class SpooledRows(RowSource, Protocol):
-    """The rows of one type, each of which is good by itself."""
+    """The rows of one type, each of which is valid by itself."""
 
     @property
     def kind(self) -> Kind:
         """The type of the rows."""
 
-    def places(self, rows: Sequence[int]) -> list[int]:
-        """Where rows came from."""
+    def source_lines(self, rows: Sequence[int]) -> list[int]:
+        """The source lines of rows."""
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Forget rows by their present positions; the others move up."""
+        """Drop rows by their present positions; the others move up."""
 
 
 class Fingerprint(Protocol):
@@ -64,18 +64,18 @@ class LoadIntake(Protocol):
 
     @property
     def ignored(self) -> dict[str, int]:
-        """How often a property came that the schema does not have."""
+        """Counts of properties that are not in the schema."""
 
     @property
     def rejects(self) -> Rejects:
-        """What was refused so far."""
+        """The rejected records so far."""
 
     @property
     def given_ids(self) -> set[str]:
-        """The tables for which some record brought its own id."""
+        """The tables for which some record has its own id."""
 
-    def refuse(self, violation: Violation, where: int) -> None:
-        """A record that was good by itself, and breaks a rule among the others."""
+    def refuse(self, violation: Violation, source_line: int) -> None:
+        """Reject a valid record that breaks a rule about sets of rows."""
 
 
 class Load:
@@ -101,8 +101,8 @@ class Load:
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = spools
         if job.mode is LoadMode.MERGE:
-            # Keyed nodes must not repeat an id at all, and ids of our own never do.
-            # Of others that name one id the last counts.
+            # Keyed nodes must not repeat an id, and generated ids never do.
+            # Of other rows with the same id the last one wins.
             for key in sorted(intake.given_ids):
                 dropped = self._keys.superseded(spools[key])
                 if len(dropped):
@@ -136,7 +136,7 @@ class Load:
         }
 
     def rows(self) -> dict[str, int]:
-        """How many rows of each table are to be written."""
+        """The number of rows to write by table key."""
         return {key: spool.num_rows for key, spool in self._spools.items()}
 
     def prepare(self, view: WriteView, extra: Mapping[str, Any]) -> PreparedWrite:
@@ -151,9 +151,9 @@ class Load:
         return PreparedWrite(staged, consulted, validator.check, met=self.rows(), extra=kept)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
-        """Judge all rows together; what breaks a rule is refused or set aside, until none does.
+        """Validate all rows together; violations are rejected until there are none.
 
-        A row that is set aside may leave others without what they need, so all are judged again.
+        Rejecting a row may invalidate others, such as its edges, so all are checked again.
         """
         self._report("checking")
         while True:
@@ -164,10 +164,10 @@ class Load:
             if not judged.violations:
                 self._refuse_emptying()
                 return judged.consulted
-            self._set_aside(judged.violations)
+            self._reject(judged.violations)
 
     def _refuse_emptying(self) -> None:
-        """An overwrite all of whose records are bad would only delete."""
+        """Refuse an overwrite that would only delete, as all of its records are rejected."""
         rejected = self._intake.rejects.count
         if self._job.mode is not LoadMode.OVERWRITE or not rejected:
             return
@@ -180,17 +180,18 @@ class Load:
                     details={"table_key": spool.kind.table_key, "rejected": rejected},
                 )
 
-    def _set_aside(self, violations: tuple[Violation, ...]) -> None:
+    def _reject(self, violations: tuple[Violation, ...]) -> None:
         rows: dict[str, dict[int, Violation]] = {}
         for violation in violations:
             if violation.row is None:
                 raise violation.error()
             rows.setdefault(violation.table_key, {}).setdefault(violation.row, violation)
-        for key, found in rows.items():
+        for key, by_row in rows.items():
             spool = self._spools[key]
-            for row, place in zip(sorted(found), spool.places(sorted(found)), strict=True):
-                self._intake.refuse(found[row], place)
-            spool.drop(list(found))
+            lines = spool.source_lines(sorted(by_row))
+            for row, line in zip(sorted(by_row), lines, strict=True):
+                self._intake.refuse(by_row[row], line)
+            spool.drop(list(by_row))
 
     def _report(self, phase: str) -> None:
         self._job.report(phase, self._intake.records, self._intake.rejects.count)
@@ -207,14 +208,14 @@ class Load:
             new = empty or made
             if effect is Effect.UPSERT and pin is not None and not new:
                 new = not self._meets(pin, spool)
-            # Rows that meet no older one are appended, which is much cheaper.
+            # Rows with new ids are appended, which is much cheaper.
             cheap = effect is Effect.UPSERT and new
             effect_here = Effect.APPEND if cheap else effect
             deltas[key] = TableDelta(kind, effect_here, spool, new_ids=new, made_ids=made)
         return deltas
 
     def _meets(self, pin: Pin, spool: SpooledRows) -> bool:
-        """Whether some row has an id that is there; the same rows are not looked up twice."""
+        """Whether some row has an existing id; the same rows are not looked up twice."""
         seen = (pin, spool.num_rows)
         if self._looked_up.get(pin.table_key, (None, False))[0] != seen:
             met = self._keys.meets(self._store.table(pin), spool)
@@ -296,7 +297,7 @@ def _spool_folder() -> Iterator[str]:
             )
     except (StorageDenied, StorageMissing):
         raise InputError(
-            "the temporary directory cannot be written", hint="set TMPDIR to another place"
+            "the temporary directory is not writable", hint="set TMPDIR to another directory"
         ) from None
     with folder as path:
         yield path

@@ -28,9 +28,9 @@ def read_data(data: LoadData, intake: Intake, sources: Sources) -> None:
         _read(data, intake, sources)
     except InputError:
         # Invalid records before the failure are reported first.
-        intake.settle()
+        intake.flush()
         raise
-    intake.settle()
+    intake.flush()
     sources.check_used()
 
 

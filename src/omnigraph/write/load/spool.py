@@ -1,7 +1,7 @@
-"""Decoded rows of one type, waiting to be judged and staged.
+"""Decoded rows of one type, until they are validated and staged.
 
-They stay in memory while they are few and go to a temporary file when they are many, so a load
-of any size holds only the columns that a rule needs. Beside each row stands where it came from.
+Few rows stay in memory, many go to a temporary file, so a load of any size keeps only the columns
+that a rule needs. Each row has its source line.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.store import Data
 from omnigraph.write.delta import Kind
 
-PLACE = "place~"
+SOURCE_LINE = "source_line~"
 _IN_MEMORY = 64 << 20
 
 
 def spooled_schema(kind: Kind) -> pa.Schema:
-    """The columns of a type, and behind them where each row came from."""
-    return pa.schema([*kind.arrow_schema(), pa.field(PLACE, pa.int64())])
+    """The columns of a type, and the source line of each row."""
+    return pa.schema([*kind.arrow_schema(), pa.field(SOURCE_LINE, pa.int64())])
 
 
 class Budget:
-    """How much the spools of one load may hold in memory together."""
+    """The memory limit of all spools of one load."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._left = _IN_MEMORY if limit is None else limit
 
     def take(self, size: int) -> bool:
-        """Whether so much more may be held."""
+        """Whether so many more bytes fit."""
         self._left -= size
         return self._left >= 0
 
@@ -43,7 +43,7 @@ class Budget:
 
 
 class Spool:
-    """The rows of one type, in the order they came. Readable again and again once closed."""
+    """The rows of one type, in the order of the input. Readable many times once closed."""
 
     def __init__(self, kind: Kind, folder: Path, budget: Budget) -> None:
         self.kind = kind
@@ -62,7 +62,7 @@ class Spool:
     # -- filling -------------------------------------------------------------------------
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; the last column says file and line."""
+        """Add rows; the last column is their source line."""
         self._total += batch.num_rows
         self._counts.append(batch.num_rows)
         if self._writer is not None:
@@ -78,13 +78,13 @@ class Spool:
         with temporary_files():
             self._sink = pa.OSFile(str(self._path), "wb")
             self._writer = pa.ipc.new_file(self._sink, self.schema)
-            for waiting in self._batches:
-                self._writer.write_batch(waiting)
+            for batch in self._batches:
+                self._writer.write_batch(batch)
         self._batches.clear()
         self._budget.give_back(self._bytes)
 
     def close(self) -> None:
-        """No more rows come."""
+        """No more rows are added."""
         if self._writer is not None and self._sink is not None:
             with temporary_files():
                 self._writer.close()
@@ -100,7 +100,7 @@ class Spool:
         return True
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Forget rows by their present positions; the others move up."""
+        """Drop rows by their present positions; the others move up."""
         self._left = np.delete(self._positions(), np.asarray(rows, dtype=np.int64))
 
     def _positions(self) -> np.ndarray:
@@ -133,19 +133,19 @@ class Spool:
         wanted = self._positions()[positions]
         return pa.RecordBatchReader.from_batches(self._rows, self._streamed(wanted))
 
-    def places(self, rows: Sequence[int]) -> list[int]:
-        """Where rows came from."""
+    def source_lines(self, rows: Sequence[int]) -> list[int]:
+        """The source lines of rows."""
         wanted = self._positions()[np.asarray(rows, dtype=np.int64)]
-        found = np.zeros(len(wanted), dtype=np.int64)
+        lines = np.zeros(len(wanted), dtype=np.int64)
         start = 0
-        for batch in self._columns([PLACE]):
+        for batch in self._columns([SOURCE_LINE]):
             here = (wanted >= start) & (wanted < start + batch.num_rows)
-            found[here] = batch[PLACE].to_numpy()[wanted[here] - start]
+            lines[here] = batch[SOURCE_LINE].to_numpy()[wanted[here] - start]
             start += batch.num_rows
-        return [int(number) for number in found]
+        return [int(number) for number in lines]
 
     def _kept(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns without the rows that were dropped."""
+        """Some columns without the dropped rows."""
         start = 0
         for batch in self._columns(names):
             if self._left is None:
@@ -158,8 +158,8 @@ class Spool:
             start = end
 
     def _streamed(self, wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Rows by where they stand in the file; batches that have none are passed over."""
-        # Read, not mapped: pages of a mapped file would count as memory of this process.
+        """Rows by their numbers in the file; batches without any are not read."""
+        # Not mapped: pages of a mapped file would count as memory of this process.
         with temporary_files(), pa.OSFile(str(self._path)) as source:
             reader = pa.ipc.open_file(source)
             start = 0
@@ -172,7 +172,7 @@ class Spool:
                 start += rows
 
     def _columns(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all batches, without a look at the others."""
+        """Some columns of all batches, without reading the others."""
         if not self.is_large:
             for batch in self._batches:
                 yield batch.select(names)
@@ -194,11 +194,11 @@ class Spools:
         self._open: dict[str, Spool] = {}
 
     def open(self, kind: Kind) -> Spool:
-        """The spool of a type that appears."""
+        """The spool of a type."""
         return self._open.setdefault(kind.table_key, Spool(kind, self._folder, self._budget))
 
     def close(self) -> dict[str, Spool]:
-        """All of them by the keys of their tables, when no more rows come."""
+        """All spools by table key; no more rows are added."""
         for spool in self._open.values():
             spool.close()
         return {key: self._open[key] for key in sorted(self._open)}
@@ -206,7 +206,7 @@ class Spools:
 
 @contextmanager
 def temporary_files() -> Iterator[None]:
-    """Turn failures of the temporary directory into our errors."""
+    """Translate failures of the temporary directory."""
     try:
         yield
     except OSError as error:
@@ -214,6 +214,6 @@ def temporary_files() -> Iterator[None]:
         if isinstance(failure, StorageFull):
             failure = StorageFull(
                 "the temporary directory has no room for the rows of the load",
-                hint="make room there, or set TMPDIR to another place",
+                hint="free some space, or set TMPDIR to another directory",
             )
         raise failure from error

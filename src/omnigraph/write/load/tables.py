@@ -1,4 +1,4 @@
-"""Columns that come typed already: Arrow tables, Parquet files, frames of pandas and polars."""
+"""Reads typed columns: Arrow tables, Parquet files, frames of pandas and polars."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import conform
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.rejects import Reject, place
-from omnigraph.write.load.spool import PLACE
+from omnigraph.write.load.rejects import Reject, source_line
+from omnigraph.write.load.spool import SOURCE_LINE
 from omnigraph.write.wide_vectors import refuse_wide
 
 _ROWS = 65_536
@@ -31,7 +31,7 @@ _SHOWN_ENDS = {"src": "from", "dst": "to"}
 
 
 def read_frame(value: Any, kind: Kind, intake: Intake, name: str) -> bool:
-    """Take the rows of whatever kind of table or frame this is; false when it is none."""
+    """Read a table or frame; false if the value is neither."""
     batches = frame_batches(value, kind, name)
     if batches is None:
         return False
@@ -40,44 +40,44 @@ def read_frame(value: Any, kind: Kind, intake: Intake, name: str) -> bool:
 
 
 def frame_batches(value: Any, kind: Kind, name: str) -> Iterator[pa.RecordBatch] | None:
-    """The rows of a table or frame, none when it is neither."""
+    """The rows of a table or frame; none if the value is neither."""
     problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)
     batches = problem.guard(lambda: _batches(value))
-    return None if batches is None else problem.each(batches)
+    return None if batches is None else problem.guard_all(batches)
 
 
 def read_batches(batches: Iterable[pa.RecordBatch], kind: Kind, intake: Intake, name: str) -> None:
-    """Take rows that come in Arrow batches."""
+    """Read Arrow batches."""
     _Rows(kind, intake, intake.open_file(name)).take_all(batches)
 
 
 def read_parquet(
     path: str, kind: Kind, intake: Intake, groups: range | None = None, before: int = 0
 ) -> None:
-    """Take the rows of a Parquet file in, batch by batch.
+    """Read a Parquet file batch by batch, or only some of its row groups.
 
-    Of some of its row groups only, ``before`` being the rows of those before them.
+    ``before`` is the number of rows in the row groups before them.
     """
     problem = _Problem(f"'{path}' cannot be read as Parquet", path)
     with problem.guard(lambda: pq.ParquetFile(path)) as source:
         rows = _Rows(kind, intake, intake.open_file(path))
-        rows.take_all(problem.each(_parquet_batches(source, groups)), before + 1)
+        rows.take_all(problem.guard_all(_parquet_batches(source, groups)), before + 1)
 
 
 def _parquet_batches(source: pq.ParquetFile, groups: range | None) -> Iterator[pa.RecordBatch]:
     """The rows of one row group after the other.
 
-    Asked for all of them at once, Arrow lets go of none before the end.
+    Arrow would keep all of them in memory until the end of a single read.
     """
-    about: Any = source.metadata
-    for number in range(about.num_row_groups) if groups is None else groups:
-        group = about.row_group(number)
+    metadata: Any = source.metadata
+    for number in range(metadata.num_row_groups) if groups is None else groups:
+        group = metadata.row_group(number)
         rows = max(1, min(_ROWS, _BYTES * int(group.num_rows) // max(group.total_byte_size, 1)))
         yield from source.iter_batches(batch_size=rows, row_groups=[number])
 
 
 def _batches(value: Any) -> Any:
-    """The batches of a table or frame, none when it is neither."""
+    """The batches of a table or frame; none if the value is neither."""
     if isinstance(value, pa.RecordBatch):
         return [value]
     if isinstance(value, pa.Table):
@@ -93,7 +93,7 @@ def _batches(value: Any) -> Any:
 
 
 def _refuse_objects(frame: Any) -> None:
-    """Objects of Python in a frame of polars come out as the addresses of where they lie."""
+    """Polars hands out Python objects as memory addresses."""
     if type(frame).__module__.partition(".")[0] != "polars":
         return
     for name, type_ in dict(getattr(frame, "schema", {})).items():
@@ -109,7 +109,7 @@ def _refuse_objects(frame: Any) -> None:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """NaN is null there: most columns of pandas have no other way to say it."""
+    """NaN becomes null, as in most pandas columns."""
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -127,7 +127,7 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What to say when a library cannot read something; it says it in words of its own."""
+    """The message for data that a library cannot read, instead of its own."""
 
     text: str
     file: str
@@ -138,7 +138,7 @@ class _Problem:
         except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
             raise InputError(self.text, details={"file": self.file}) from None
 
-    def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def guard_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rest = iter(batches)
         while (batch := self.guard(lambda: next(rest, None))) is not None:
             yield batch
@@ -151,24 +151,24 @@ class _Rows:
         self._kind = kind
         self._intake = intake
         self._file = file
-        self._known = frozenset(kind.arrow_schema().names)
+        self._names = frozenset(kind.arrow_schema().names)
         self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
         refuse_wide(kind)
-        # Vectors that the rows do not have take memory as well.
+        # Null vectors take memory as well.
         self._width = vector_bytes(kind.arrow_schema())
 
     def take_all(self, batches: Iterable[pa.RecordBatch], start: int = 1) -> None:
         for batch in batches:
-            for offset, part in _parts(batch, self._width):
-                self._take(self._columns(part), start + offset)
+            for offset, piece in _slices(batch, self._width):
+                self._take(self._columns(piece), start + offset)
             start += batch.num_rows
 
     def _columns(self, batch: pa.RecordBatch) -> pa.Table:
-        """The columns that the schema has, under its names."""
+        """The columns of the schema, under its names."""
         table = pa.Table.from_batches([batch])
         if isinstance(self._kind, EdgeType):
             table = table.rename_columns([_ENDS.get(name, name) for name in table.column_names])
-        unknown = [name for name in table.column_names if name not in self._known]
+        unknown = [name for name in table.column_names if name not in self._names]
         for name in unknown:
             shown = show(name)
             if self._intake.strict_properties:
@@ -189,14 +189,14 @@ class _Rows:
         rows, error = self._conformed(table)
         if rows is None or error is not None:
             if table.num_rows > 1:
-                # Something in here does not fit: look closer until it is one row.
+                # Some row is invalid: halve until it is found.
                 half = table.num_rows // 2
                 self._take(table.slice(0, half), start)
                 self._take(table.slice(half), start + half)
             elif error is not None:
                 self._reject(table, start, error)
             return
-        # Not before there is a row: an empty table does not replace another by nothing.
+        # Only for a table with rows: an empty one does not overwrite.
         gatherer = self._intake.gatherer(self._kind)
         if not self._is_keyed:
             given = pa.nulls(table.num_rows, pa.string())
@@ -204,10 +204,10 @@ class _Rows:
                 given = table[KEY].cast(pa.string()).combine_chunks()
             gatherer.has_given_ids |= given.null_count < len(given)
             self._intake.digest_ids(self._kind, given)
-        first = place(self._file, start)
-        places = np.arange(first, first + rows.num_rows, dtype=np.int64)
-        placed = rows.append_column(PLACE, pa.array(places)).combine_chunks()
-        for batch in placed.to_batches():
+        first = source_line(self._file, start)
+        lines = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+        with_lines = rows.append_column(SOURCE_LINE, lines).combine_chunks()
+        for batch in with_lines.to_batches():
             gatherer.take(batch)
         self._intake.count_records(rows.num_rows)
 
@@ -226,7 +226,7 @@ class _Rows:
         self._intake.reject(self._file, line, error.message, field=field, value=value)
 
     def _refused(self, line: int, reason: str, field: str) -> OmniGraphError:
-        """What is wrong with a column is wrong in every row: nothing can be set aside."""
+        """An invalid column is an error, since every row would be rejected."""
         return Reject(self._intake.files[self._file], line, reason, field).error()
 
 
@@ -234,12 +234,12 @@ def _python(column: pa.ChunkedArray) -> Any:
     try:
         return column[0].as_py()
     except (ValueError, OverflowError):
-        # A day that Python's calendar does not have.
+        # A date outside of Python's calendar.
         return f"a {type_name(column.type)}"
 
 
-def _parts(batch: pa.RecordBatch, width: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Pieces of a batch that are not too large."""
+def _slices(batch: pa.RecordBatch, width: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Slices of a batch of limited size."""
     per_row = max(1, width, batch.nbytes // max(batch.num_rows, 1))
     rows = max(1, min(_ROWS, _BYTES // per_row))
     for start in range(0, batch.num_rows, rows):

@@ -1,8 +1,8 @@
-"""The one validator: every writer hands it deltas, and nothing is published that it refuses.
+"""The validator of all writers: nothing is published that it refuses.
 
-Checks run in a fixed order: values, uniqueness, endpoints, cardinality; inside each, tables by
-their keys. It works on columns, never row by row unless something is wrong, and looks at the rows
-that are there only where a delta gives reason to.
+Rules run in a fixed order: values, uniqueness, endpoints, cardinality; inside each, tables by
+their keys. It works on columns, and row by row only to report violations. It reads committed rows
+only where a delta requires it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["InMemoryKeys", "Judgement", "Keys", "Validator", "Violation", "key_c
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found, and which tables the verdict rests on beside those that are written."""
+    """The violations, and the versions of tables that were read but are not written."""
 
     violations: tuple[Violation, ...]
     consulted: dict[str, int]
 
 
 class Validator:
-    """Judges the deltas of one write against a snapshot."""
+    """Validates the deltas of one write against a snapshot."""
 
     def __init__(
         self,
@@ -56,30 +56,30 @@ class Validator:
         """The first violations, or all of them when there is no limit."""
         committed = Committed(self._store, snapshot, self._deltas)
         finder = self._keys.finder(committed, self._deltas)
-        found = tuple(islice(self._found(finder, limit), limit))
-        return Judgement(found, committed.consulted)
+        violations = tuple(islice(self._violations(finder, limit), limit))
+        return Judgement(violations, committed.consulted)
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
-        """Raise the first violation; else give what was consulted, for the publish to assert."""
+        """Raise the first violation, or return the consulted versions for the publish to assert."""
         judgement = self.judge(snapshot)
         if judgement.violations:
             raise judgement.violations[0].error()
         return judgement.consulted
 
-    def _found(self, finder: Finder, limit: int | None) -> Iterator[Violation]:
+    def _violations(self, finder: Finder, limit: int | None) -> Iterator[Violation]:
         rules = list(self._rules(finder))
         if not any(
             delta.rows is not None and delta.rows.is_large for delta in self._deltas.values()
         ):
             yield from chain.from_iterable(rules)
             return
-        # Arrow and Lance work outside the interpreter's lock, so that rules do not wait in turn.
+        # Arrow and Lance release the interpreter lock, so rules run in parallel.
         with ThreadPoolExecutor(finder.at_once) as pool:
-            for found in pool.map(lambda rule: list(islice(rule, limit)), rules):
-                yield from found
+            for violations in pool.map(lambda rule: list(islice(rule, limit)), rules):
+                yield from violations
 
     def _rules(self, finder: Finder) -> Iterator[Iterator[Violation]]:
-        """Every rule with what it finds, in their order."""
+        """The violations of every rule, in order."""
         deltas = self._deltas.values()
         yield from (value_violations(delta) for delta in deltas)
         yield from (unique_violations(delta, finder) for delta in deltas)
@@ -90,6 +90,6 @@ class Validator:
 
 
 def key_columns(kind: Kind) -> tuple[str, ...]:
-    """The columns that some rule about sets of rows looks at."""
+    """The columns that rules about sets of rows need."""
     ends = ("src", "dst") if isinstance(kind, EdgeType) else ()
     return tuple(dict.fromkeys((KEY, *ends, *chain.from_iterable(kind.unique))))

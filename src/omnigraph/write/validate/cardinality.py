@@ -1,4 +1,4 @@
-"""How many edges of a type leave a node, counted as it will be after the write."""
+"""The number of edges of a type per source after the write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from omnigraph.write.validate.violations import Violation
 
 
 def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
-    """Sources whose edges change and end up too many or too few.
+    """Sources whose edges change and are then too many or too few.
 
-    Only sources that gain, move or lose an edge are looked at, so a node that never had one does
-    not break a minimum; a source that is deleted itself needs no edges.
+    Only sources that gain, move or lose an edge are checked, so a node that never had one does
+    not violate a minimum, nor does a deleted source.
     """
     kind = delta.kind
     if not isinstance(kind, EdgeType) or delta.effect is Effect.UPDATE:
@@ -23,19 +23,19 @@ def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violat
     low, high = kind.cardinality.min, kind.cardinality.max
     if not low and high is None:
         return
-    for crowd in finder.cardinality_breaches(delta, kind):
-        bound = f"max {high}" if high is not None and crowd.count > high else f"min {low}"
+    for breach in finder.cardinality_breaches(delta, kind):
+        bound = f"max {high}" if high is not None and breach.count > high else f"min {low}"
         text = (
-            f"@card violation on edge {kind.name}: source '{crowd.source}' has {crowd.count} "
+            f"@card violation on edge {kind.name}: source '{breach.source}' has {breach.count} "
             f"edges ({bound})"
         )
-        details = {"source": crowd.source, "count": crowd.count}
+        details = {"source": breach.source, "count": breach.count}
         yield Violation(
             CardinalityViolation,
             delta.table_key,
-            crowd.source,
+            breach.source,
             text,
-            crowd.row,
+            breach.row,
             None,
             details,
         )

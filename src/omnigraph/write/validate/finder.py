@@ -1,7 +1,7 @@
-"""What the rules about sets of rows ask, and the form of the answers.
+"""How rules about sets of rows find violations.
 
-A rule says what is wrong; a finder finds it. Finders differ in how many keys they can take: one
-holds them, another has them joined elsewhere. All give the same answers in the same order.
+A rule words a violation; a finder finds it. One finder keeps keys in memory, another joins them by
+Spark. Both return the same results in the same order.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from omnigraph.write.validate.committed import Committed
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A row whose values another row has."""
+class DuplicateValue:
+    """A row with the unique values of another row."""
 
     row: int
     values: tuple[Any, ...]
     first: str
-    """The id of the row that has them rightly."""
+    """The id of the first row with the values."""
     second: str
     """The id of this row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dangling:
-    """An edge with an end that is not there; it has a row if the write brings it."""
+    """An edge with a missing end; ``row`` is set if the edge is in the write."""
 
     edge_id: str
     value: str
@@ -39,7 +39,7 @@ class Dangling:
 
 @dataclass(frozen=True, slots=True)
 class CardinalityBreach:
-    """A source that will have too many or too few edges, and the last row with one of them."""
+    """A source with too many or too few edges after the write, and the last row with one."""
 
     source: str
     count: int
@@ -47,43 +47,47 @@ class CardinalityBreach:
 
 
 class Finder(Protocol):
-    """Looks at the rows of one write and at those that are there."""
+    """Finds violations among the rows of one write and the committed rows."""
 
     at_once: int
-    """How many questions it takes at the same time, from several threads."""
+    """How many rules may run at the same time, in several threads."""
 
     def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
-        """Rows that have the id of an earlier row of the delta."""
+        """Rows with the id of an earlier row of the delta."""
 
     def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
-        """Rows that have the id of a row that is there and stays."""
+        """Rows with the id of a committed row that stays."""
 
-    def repeated_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
-        """Rows that have the values of an earlier row of the delta; nulls are free."""
+    def repeated_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
+        """Rows with the values of an earlier row of the delta; nulls are not compared."""
 
-    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
-        """Rows that have the values of a row that is there and is not replaced."""
+    def existing_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
+        """Rows with the values of a committed row that is not replaced."""
 
     def missing_ends(self, delta: TableDelta, end: str, node_key: str) -> Iterator[Dangling]:
-        """Edges of a delta whose end is neither there nor in the same write."""
+        """Edges of a delta whose end is neither committed nor in the same write."""
 
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
-        """Edges that stay although the delta takes the node at one end away."""
+        """Committed edges that stay although the delta removes one of their nodes."""
 
     def cardinality_breaches(
         self, delta: TableDelta, kind: EdgeType
     ) -> Iterator[CardinalityBreach]:
-        """Sources whose edges change and end up beyond the bounds of their type."""
+        """Sources whose edges change and violate the bounds of the edge type."""
 
 
 class Keys(Protocol):
-    """Whoever answers questions about many keys."""
+    """Answers queries about many keys."""
 
     def finder(self, committed: Committed, deltas: Deltas) -> Finder:
-        """For the rules, over one snapshot."""
+        """The finder of the rules over one snapshot."""
 
     def superseded(self, rows: RowSource) -> Sequence[int]:
-        """The positions of rows whose id a later row has too."""
+        """The positions of rows whose id a later row repeats."""
 
     def meets(self, table: Table, rows: RowSource) -> bool:
-        """Whether some row has an id that is in a table."""
+        """Whether some row has the id of a row of the table."""

@@ -1,4 +1,4 @@
-"""Finding what breaks rules among keys that are held in memory."""
+"""Finds violations of rules about sets of rows, with all keys in memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
 from omnigraph.write.validate.committed import Committed, any_present
-from omnigraph.write.validate.finder import CardinalityBreach, Dangling, Finder, Held
+from omnigraph.write.validate.finder import CardinalityBreach, Dangling, DuplicateValue, Finder
 
 _ROW, _OTHER = "row~", "other~"
 
 
 class InMemoryKeys:
-    """Takes as many keys as memory does."""
+    """``Keys`` in memory."""
 
     def finder(self, committed: Committed, deltas: Deltas) -> Finder:
         return InMemoryFinder(committed, deltas)
@@ -39,7 +39,7 @@ class InMemoryKeys:
 
 
 class InMemoryFinder:
-    """Works on columns, never row by row unless something is wrong."""
+    """Works on columns, and row by row only to report violations."""
 
     at_once = 2
 
@@ -63,27 +63,31 @@ class InMemoryFinder:
 
     def existing_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         ids = delta.column(KEY).combine_chunks()
-        known = self._committed.present(delta.table_key, ids)
-        if len(known):
-            mask = pc.is_in(ids, value_set=known)
+        existing = self._committed.present(delta.table_key, ids)
+        if len(existing):
+            mask = pc.is_in(ids, value_set=existing)
             for position in pc.indices_nonzero(mask).to_pylist():
                 yield position, ids[position].as_py()
 
-    def repeated_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def repeated_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
         rows = self._valued(delta, columns)
         groups = rows.group_by(list(columns)).aggregate([(_ROW, "count"), (_ROW, "min")])
         if groups.num_rows == rows.num_rows:
             return
-        crowded = groups.filter(pc.greater(groups[f"{_ROW}_count"], 1))
-        shared = rows.join(crowded, list(columns), join_type="inner").sort_by(_ROW)
+        repeated = groups.filter(pc.greater(groups[f"{_ROW}_count"], 1))
+        shared = rows.join(repeated, list(columns), join_type="inner").sort_by(_ROW)
         ids = dict(zip(rows[_ROW].to_pylist(), rows[KEY].to_pylist(), strict=True))
-        for record in told(shared).to_pylist():
+        for record in displayable(shared).to_pylist():
             first = record[f"{_ROW}_min"]
             if record[_ROW] != first:
                 values = tuple(record[column] for column in columns)
-                yield Held(record[_ROW], values, ids[first], record[KEY])
+                yield DuplicateValue(record[_ROW], values, ids[first], record[KEY])
 
-    def existing_values(self, delta: TableDelta, columns: tuple[str, ...]) -> Iterator[Held]:
+    def existing_values(
+        self, delta: TableDelta, columns: tuple[str, ...]
+    ) -> Iterator[DuplicateValue]:
         rows = self._valued(delta, columns)
         if not rows.num_rows:
             return
@@ -91,23 +95,23 @@ class InMemoryFinder:
         there = self._committed.matching(delta.table_key, columns[0], lead, [KEY, *columns])
         if not there.num_rows:
             return
-        # A row that this write replaces frees what it held.
+        # A row that this write replaces frees its values.
         there = one_zero(_without(there, delta)).rename_columns([_OTHER, *columns])
         both = rows.join(there, list(columns), join_type="inner").sort_by(_ROW)
-        for record in told(both).to_pylist():
+        for record in displayable(both).to_pylist():
             values = tuple(record[column] for column in columns)
-            yield Held(record[_ROW], values, record[_OTHER], record[KEY])
+            yield DuplicateValue(record[_ROW], values, record[_OTHER], record[KEY])
 
     def _valued(self, delta: TableDelta, columns: tuple[str, ...]) -> pa.Table:
-        """The rows of a delta that have a value in every column, with their positions."""
-        asked = (delta.table_key, columns)
-        if self._last is None or self._last[0] != asked:
+        """The rows of a delta without nulls in the columns, with their positions."""
+        wanted = (delta.table_key, columns)
+        if self._last is None or self._last[0] != wanted:
             assert delta.rows is not None
             rows = delta.rows.select([KEY, *columns])
             rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
             for column in columns:
                 rows = rows.filter(pc.is_valid(rows[column]))
-            self._last = (asked, one_zero(rows))
+            self._last = (wanted, one_zero(rows))
         return self._last[1]
 
     # -- endpoints -----------------------------------------------------------------------
@@ -130,8 +134,8 @@ class InMemoryFinder:
             wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=new)))
         if not len(wanted):
             return NO_IDS
-        known = self._committed.present(node_key, wanted)
-        return wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
+        existing = self._committed.present(node_key, wanted)
+        return wanted.filter(pc.invert(pc.is_in(wanted, value_set=existing)))
 
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
         gone = self._gone(delta)
@@ -145,7 +149,7 @@ class InMemoryFinder:
             yield Dangling(edge_id, value)
 
     def _gone(self, delta: TableDelta) -> pa.Array:
-        """The nodes that exist now and will not."""
+        """The ids of nodes that the delta removes."""
         if not delta.replaces:
             return delta.deleted
         if delta.table_key not in self._lost:
@@ -231,8 +235,8 @@ def one_zero(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def told(rows: pa.Table) -> pa.Table:
-    """The same for messages, which show moments with their time of day."""
+def displayable(rows: pa.Table) -> pa.Table:
+    """Rows for messages, which show moments with their time of day."""
     for position, field in enumerate(rows.schema):
         if pa.types.is_date64(field.type):
             moments = to_timestamp(rows[field.name].combine_chunks())

@@ -1,4 +1,4 @@
-"""No two rows with one id, nor with one value of what must be unique."""
+"""Ids and the values of unique properties are unique."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from omnigraph.errors import KeyConflict, UniqueViolation
 from omnigraph.lang.schema.catalog import NodeType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
-from omnigraph.write.validate.finder import Finder, Held
+from omnigraph.write.validate.finder import DuplicateValue, Finder
 from omnigraph.write.validate.violations import Violation, named, shown
 
 
 def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
-    """Repeated ids first; when there are some, nothing else about uniqueness can be said."""
+    """Repeated ids first; if there are any, other uniqueness rules are not checked."""
     if delta.rows is None or delta.effect is Effect.DELETE:
         return
     repeated = False
@@ -24,21 +24,21 @@ def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
         return
     if delta.effect is Effect.APPEND and not delta.new_ids:
         for row, value in finder.existing_ids(delta):
-            yield _known(delta, row, value)
+            yield _existing(delta, row, value)
     for columns in delta.kind.unique:
         if set(columns) <= set(delta.rows.names):
             yield from _values(delta, columns, finder)
 
 
 def _values(delta: TableDelta, columns: tuple[str, ...], finder: Finder) -> Iterator[Violation]:
-    """Rows with null in one of the columns are free; all others must differ."""
+    """Rows with a null in one of the columns are not compared; all others must differ."""
     inside = False
-    for held in finder.repeated_values(delta, columns):
+    for duplicate in finder.repeated_values(delta, columns):
         inside = True
-        yield _held(delta, columns, held)
+        yield _duplicate(delta, columns, duplicate)
     if not inside:
-        for held in finder.existing_values(delta, columns):
-            yield _held(delta, columns, held)
+        for duplicate in finder.existing_values(delta, columns):
+            yield _duplicate(delta, columns, duplicate)
 
 
 def _repeated(delta: TableDelta, row: int, value: str) -> Violation:
@@ -52,22 +52,30 @@ def _repeated(delta: TableDelta, row: int, value: str) -> Violation:
     return Violation(UniqueViolation, delta.table_key, value, text, row, hint, details)
 
 
-def _known(delta: TableDelta, row: int, value: str) -> Violation:
+def _existing(delta: TableDelta, row: int, value: str) -> Violation:
     text = f"{delta.table_key}: there is a row with id '{value}' already"
     hint = "append adds new rows only; use merge to replace"
     details = {"property": ", ".join(_key_columns(delta.kind)), "value": value}
     return Violation(KeyConflict, delta.table_key, value, text, row, hint, details)
 
 
-def _held(delta: TableDelta, columns: tuple[str, ...], held: Held) -> Violation:
-    values = [shown(value) for value in held.values]
+def _duplicate(delta: TableDelta, columns: tuple[str, ...], duplicate: DuplicateValue) -> Violation:
+    values = [shown(value) for value in duplicate.values]
     value = values[0] if len(values) == 1 else f"({', '.join(values)})"
     text = (
         f"@unique violation on {delta.kind.name}.{named(columns)}: value '{value}' "
-        f"held by '{held.first}' and '{held.second}'"
+        f"held by '{duplicate.first}' and '{duplicate.second}'"
     )
     details = {"property": ", ".join(columns), "value": value}
-    return Violation(UniqueViolation, delta.table_key, held.second, text, held.row, None, details)
+    return Violation(
+        UniqueViolation,
+        delta.table_key,
+        duplicate.second,
+        text,
+        duplicate.row,
+        None,
+        details,
+    )
 
 
 def _key_columns(kind: Kind) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def _empty_ids(kind: Kind, table: pa.Table) -> Iterator[Violation]:
     name = kind.key[0] if isinstance(kind, NodeType) and kind.key else KEY
     for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
         text = f"{kind.name}.{name}: the id of a row is empty"
-        yield _found(kind, table, position, text, name, value)
+        yield _violation(kind, table, position, text, name, value)
 
 
 def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
@@ -64,15 +64,15 @@ def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Viol
     if pa.types.is_floating(column.type):
         for position, value in _hits(column, pc.is_nan(column)):
             text = f"@range violation on {where}: value {value}"
-            yield _found(kind, table, position, text, rule.property, value)
+            yield _violation(kind, table, position, text, rule.property, value)
     if rule.min is not None:
         for position, value in _hits(column, _outside(column, rule.min, pc.less)):
             text = f"@range violation on {where}: value {value} < min {rule.min}"
-            yield _found(kind, table, position, text, rule.property, value)
+            yield _violation(kind, table, position, text, rule.property, value)
     if rule.max is not None:
         for position, value in _hits(column, _outside(column, rule.max, pc.greater)):
             text = f"@range violation on {where}: value {value} > max {rule.max}"
-            yield _found(kind, table, position, text, rule.property, value)
+            yield _violation(kind, table, position, text, rule.property, value)
 
 
 def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
@@ -92,20 +92,20 @@ def _checks(kind: Kind, rule: CheckConstraint, table: pa.Table) -> Iterator[Viol
     if column.null_count == len(column):
         return
     try:
-        found = matches(column, rule.pattern)
+        matching = matches(column, rule.pattern)
     except BadPattern:
         raise InputError(
             f"the pattern '{rule.pattern}' of @check on {kind.name}.{rule.property} "
-            "is no regular expression",
+            "is not a valid regular expression",
             hint="change the schema; look-around and back references are not known",
             details={"table_key": kind.table_key, "property": rule.property},
         ) from None
-    for position, value in _hits(column, pc.invert(found)):
+    for position, value in _hits(column, pc.invert(matching)):
         text = (
             f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
             f"pattern '{rule.pattern}'"
         )
-        yield _found(kind, table, position, text, rule.property, value)
+        yield _violation(kind, table, position, text, rule.property, value)
 
 
 def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
@@ -124,7 +124,7 @@ def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
     expected = ", ".join(prop.type.enum_values or ())
     for position, value in hits:
         text = f"invalid enum value '{value}' for {kind.name}.{prop.name} (expected: {expected})"
-        yield _found(kind, table, position, text, prop.name, value)
+        yield _violation(kind, table, position, text, prop.name, value)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
@@ -140,7 +140,7 @@ def _hits(column: pa.ChunkedArray, mask: Any) -> Iterator[tuple[int, str]]:
         yield position, shown(column[position].as_py())
 
 
-def _found(
+def _violation(
     kind: Kind, table: pa.Table, position: int, text: str, name: str, value: str
 ) -> Violation:
     row_id = table[KEY][position].as_py()

@@ -1,4 +1,4 @@
-"""What the validator finds, and how it is said."""
+"""Violations of schema rules, and their wording."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from omnigraph.lang.schema.keys import key_text
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule that the data would break, and the row that would break it.
+    """A violated rule, and the row that violates it.
 
-    ``row`` is its position among the rows of the delta, none when a row that is there already is
-    to blame.
+    ``row`` is its position among the rows of the delta; none for a committed row.
     """
 
     error_class: type[OmniGraphError]
@@ -29,7 +28,7 @@ class Violation:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def error(self) -> OmniGraphError:
-        """The violation as the error of a write that stops at it."""
+        """The violation as an error."""
         details = {"table_key": self.table_key, "id": self.row_id, **self.details}
         return self.error_class(self.message, hint=self.hint, details=details)
 
