@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
-    from omnigraph.embed.job.pace import RateLimit
+    from omnigraph.embed.job.rate_limit import RateLimit
     from omnigraph.embed.job.requests import Batching, Refusal
     from omnigraph.embed.job.run import EmbeddingReport, EmbeddingStatus
     from omnigraph.errors import (
@@ -161,7 +161,7 @@ _MODULES = {
     "EmbeddingReport": "embed.job.run",
     "Refusal": "embed.job.requests",
     "EmbeddingStatus": "embed.job.run",
-    "RateLimit": "embed.job.pace",
+    "RateLimit": "embed.job.rate_limit",
     "Batching": "embed.job.requests",
     "compile_schema": "lang.schema",
     "compile_query": "plan",

@@ -107,7 +107,7 @@ def test_a_type_without_embed_is_named(graph):
     with pytest.raises(InputError, match="'Plain' has no property with @embed") as caught:
         graph.embeddings.fill(types=["Plain"])
     assert "Doc.vec" in caught.value.hint
-    with pytest.raises(InputError, match=r"'Doc\.title' is no property with @embed"):
+    with pytest.raises(InputError, match=r"'Doc\.title' is not an @embed property"):
         graph.embeddings.fill(properties=["Doc.title"])
 
 
@@ -263,12 +263,9 @@ def test_progress_is_told_and_ends_with_all_of_it(graph):
     graph.embeddings.fill(on_progress=told.append, threads=1, batching=Batching(texts=50))
     assert [at.detail["embedded"] for at in told] == sorted(at.detail["embedded"] for at in told)
     assert len(told) > 3
-    assert (told[-1].phase, told[-1].detail["rows"], told[-1].detail["filled"]) == (
-        "writing",
-        301,
-        300,
-    )
-    assert told[-1].done == told[-1].total
+    last = told[-1]
+    assert (last.phase, last.detail["rows"], last.detail["filled"]) == ("writing", 301, 300)
+    assert last.done == last.total
 
 
 def test_a_cancelled_job_commits_nothing_and_loses_nothing(graph, tmp_path):
@@ -356,7 +353,7 @@ def test_limits_and_batches_have_a_size(make):
 
 def test_resume_must_be_a_directory(graph, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="resume must name a directory"):
+    with pytest.raises(InputError, match="resume must be a directory"):
         graph.embeddings.fill(resume=tmp_path / "file")
 
 

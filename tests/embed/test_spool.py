@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, Spool, key_of, opened_folder
+from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, VectorSpool, open_spool, vector_key
 from omnigraph.errors import StorageCorrupt
 
 
 def key(text: str, dimension: int = 3) -> bytes:
-    return key_of("mock", "m", dimension, text)
+    return vector_key("mock", "m", dimension, text)
 
 
 def keys(*texts: str | None) -> pa.Array:
@@ -31,10 +31,10 @@ def files(folder):
 
 
 def test_what_was_kept_is_found_by_another_process(tmp_path):
-    first, vectors = Spool(tmp_path), some(3)
-    first.keep([key("a"), key("b")], vectors[:2])
-    first.keep([key("c")], vectors[2:])
-    for spool in (first, Spool(tmp_path)):
+    first, vectors = VectorSpool(tmp_path), some(3)
+    first.add([key("a"), key("b")], vectors[:2])
+    first.add([key("c")], vectors[2:])
+    for spool in (first, VectorSpool(tmp_path)):
         spool.refresh()
         places = spool.find(keys("c", "nobody", "a", None, "c", "b"))
         assert (places == UNKNOWN).tolist() == [False, True, False, True, False, False]
@@ -43,17 +43,17 @@ def test_what_was_kept_is_found_by_another_process(tmp_path):
 
 
 def test_what_was_found_stays_when_more_comes(tmp_path):
-    spool, vectors = Spool(tmp_path), some(2)
-    spool.keep([key("a")], vectors[:1])
+    spool, vectors = VectorSpool(tmp_path), some(2)
+    spool.add([key("a")], vectors[:1])
     place = spool.find(keys("a"))
-    Spool(tmp_path).keep([key("b")], vectors[1:])
+    VectorSpool(tmp_path).add([key("b")], vectors[1:])
     spool.refresh()
     assert np.array_equal(spool.read(place, 3), vectors[:1])
 
 
 def test_providers_models_and_sizes_are_kept_apart():
     names = {
-        key_of(provider, model, size, text)
+        vector_key(provider, model, size, text)
         for provider in ("a", "b")
         for model in ("", "m")
         for size in (3, 4)
@@ -63,19 +63,19 @@ def test_providers_models_and_sizes_are_kept_apart():
 
 
 def test_nothing_in_a_spool_shows_a_text(tmp_path):
-    Spool(tmp_path).keep([key("confidential")], some(1))
+    VectorSpool(tmp_path).add([key("confidential")], some(1))
     (name,) = files(tmp_path)
     assert b"confidential" not in (tmp_path / name).read_bytes()
 
 
 def test_a_file_that_was_damaged_is_never_used(tmp_path):
-    Spool(tmp_path).keep([key("a")], some(1))
+    VectorSpool(tmp_path).add([key("a")], some(1))
     (name,) = files(tmp_path)
     content = bytearray((tmp_path / name).read_bytes())
     at = content.find(some(1).tobytes())
     content[at] ^= 1
     (tmp_path / name).write_bytes(content)
-    spool = Spool(tmp_path)
+    spool = VectorSpool(tmp_path)
     spool.refresh()
     with pytest.raises(StorageCorrupt, match="damaged") as caught:
         spool.read(spool.find(keys("a")), 3)
@@ -83,17 +83,17 @@ def test_a_file_that_was_damaged_is_never_used(tmp_path):
 
 
 def test_a_file_that_was_cut_off_is_a_typed_error(tmp_path):
-    Spool(tmp_path).keep([key("a")], some(1))
+    VectorSpool(tmp_path).add([key("a")], some(1))
     (name,) = files(tmp_path)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(StorageCorrupt):
-        Spool(tmp_path).refresh()
+        VectorSpool(tmp_path).refresh()
 
 
 def test_half_a_file_of_a_process_that_died_is_not_looked_at(tmp_path):
     (tmp_path / ".01ABC.half").write_bytes(b"ARROW1")
-    spool = Spool(tmp_path)
+    spool = VectorSpool(tmp_path)
     spool.refresh()
     assert spool.find(keys("a")).tolist() == [UNKNOWN]
 
@@ -102,23 +102,23 @@ def test_our_own_folder_is_emptied_when_all_went_well(tmp_path):
     folder = tmp_path / "ours"
 
     def fail():
-        with opened_folder(folder, is_ours=True):
-            Spool(folder).keep([key("a")], some(1))
+        with open_spool(folder, is_ours=True):
+            VectorSpool(folder).add([key("a")], some(1))
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert len(files(folder)) == 1
-    with opened_folder(folder, is_ours=True):
-        with opened_folder(folder, is_ours=True):
+    with open_spool(folder, is_ours=True):
+        with open_spool(folder, is_ours=True):
             pass
         assert len(files(folder)) == 1, "another job still uses it"
     assert files(folder) == []
 
 
 def test_a_folder_of_the_caller_is_left_as_it_is(tmp_path):
-    with opened_folder(tmp_path / "kept", is_ours=False) as folder:
-        Spool(folder).keep([key("a")], some(1))
+    with open_spool(tmp_path / "kept", is_ours=False) as folder:
+        VectorSpool(folder).add([key("a")], some(1))
     assert len(files(folder)) == 1
     assert folder.stat().st_mode & 0o077 == 0
 
@@ -129,9 +129,9 @@ def test_any_number_of_answers_is_found_again(tmp_path_factory, answers):
     expected = {}
     for number, texts in enumerate(answers):
         vectors = some(len(texts), seed=number)
-        Spool(folder).keep([key(text) for text in texts], vectors)
+        VectorSpool(folder).add([key(text) for text in texts], vectors)
         expected.update({text: vectors[position] for position, text in enumerate(texts)})
-    spool = Spool(folder)
+    spool = VectorSpool(folder)
     spool.refresh()
     wanted = sorted(expected)
     places = spool.find(pa.array([key(text) for text in wanted], KEY_TYPE))

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph import Batching, Graph, RateLimit
 from omnigraph.embed.job.splits import Embedded, Setup, Share, embed_remote
-from omnigraph.embed.job.spool import opened_folder
+from omnigraph.embed.job.spool import open_spool
 from omnigraph.embed.job.targets import all_targets
 from omnigraph.errors import Cancelled, EmbeddingError, InputError
 from omnigraph.read.limits import Cancel
@@ -214,7 +214,7 @@ def test_a_task_that_died_is_done_again_and_pays_nothing(spark: SparkEngine, tmp
     with (
         provider(openai(letters)) as server,
         new_graph(tmp_path / "g.omni", docs(6), remote(server.url)) as graph,
-        opened_folder(tmp_path / "kept", is_ours=False) as kept,
+        open_spool(tmp_path / "kept", is_ours=False) as kept,
     ):
         share = share_of(graph, str(kept), server.url)
         (found,) = spark.tasks(embed_and_die, [(share, str(tmp_path / "died"))], "embedding")

@@ -14,20 +14,25 @@ from omnigraph.api.arguments import Actor, Location, Natural, Positive, public
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle
 from omnigraph.commit.refs import SnapshotRef
-from omnigraph.embed.job.pace import RateLimit
+from omnigraph.embed.job.rate_limit import RateLimit
 from omnigraph.embed.job.requests import Batching
 from omnigraph.embed.job.run import (
-    Crew,
     EmbeddingReport,
     EmbeddingStatus,
+    EmbedExecutor,
     Fill,
-    Goal,
-    LocalCrew,
-    status_of,
+    FillDestination,
+    LocalEmbedExecutor,
+    embedding_status,
 )
-from omnigraph.embed.job.splits import Setup, Tools
-from omnigraph.embed.job.spool import opened_folder
-from omnigraph.embed.job.targets import Target, all_targets, chosen_targets, refuse_other_models
+from omnigraph.embed.job.splits import EmbedWorker, Setup
+from omnigraph.embed.job.spool import open_spool
+from omnigraph.embed.job.targets import (
+    EmbedTarget,
+    all_targets,
+    refuse_other_models,
+    select_targets,
+)
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import Cancel
@@ -50,7 +55,7 @@ class GraphEmbeddings:
         []
         """
         context = self._handle.read(SnapshotRef(branch))
-        return status_of(self._handle.store, all_targets(context.catalog), context.snapshot)
+        return embedding_status(self._handle.store, all_targets(context.catalog), context.snapshot)
 
     @public
     def fill(
@@ -104,22 +109,22 @@ class GraphEmbeddings:
         """
         check = _checking(timeout, cancel)
         contract = self._handle.write()
-        targets = chosen_targets(contract.catalog, types, properties)
+        targets = select_targets(contract.catalog, types, properties)
         embedder = self._handle.embedders.get()
         refuse_other_models(targets, embedder)
         config = replace(self._handle.embedders.config.completed(), model=embedder.model)
         writer = self._handle.writer(actor)
-        goal = Goal(branch, writer, commit_rows, max_rows, contract.schema_hash)
-        with opened_folder(self._folder(resume), is_ours=resume is None) as folder:
+        dest = FillDestination(branch, writer, commit_rows, max_rows, contract.schema_hash)
+        with open_spool(self._folder(resume), is_ours=resume is None) as folder:
             setup = Setup(config, str(folder), again, rate, batching, threads, max_failures)
 
-            def job(setup: Setup, crew: Crew) -> Fill:
+            def job(setup: Setup, executor: EmbedExecutor) -> Fill:
                 return Fill(
                     self._handle.store,
                     targets,
                     setup,
-                    crew,
-                    goal,
+                    executor,
+                    dest,
                     check=check,
                     before_commit=lambda: self._refuse_other_schema(targets),
                     on_progress=on_progress,
@@ -129,16 +134,16 @@ class GraphEmbeddings:
                 from omnigraph.spark.embedding import SparkEmbedExecutor
 
                 with self._handle.spark.start(spark) as running:
-                    crew = SparkEmbedExecutor(running, check)
-                    spread = job(replace(setup, rate=rate.shared(crew.width)), crew)
-                    crew.report = spread.worked
+                    executor = SparkEmbedExecutor(running, check)
+                    spread = job(replace(setup, rate=rate.split(executor.width)), executor)
+                    executor.report = spread.on_splits
                     return spread.run()
-            tools = Tools(setup, embedder, check)
-            alone = job(setup, LocalCrew(tools))
-            tools.tell = alone.answered
-            return alone.run()
+            worker = EmbedWorker(setup, embedder, check)
+            local = job(setup, LocalEmbedExecutor(worker))
+            worker.on_usage = local.on_usage
+            return local.run()
 
-    def _refuse_other_schema(self, targets: Sequence[Target]) -> None:
+    def _refuse_other_schema(self, targets: Sequence[EmbedTarget]) -> None:
         """A job takes long: its properties may have been changed or dropped meanwhile."""
         existing = all_targets(self._handle.write().catalog)
         for target in targets:

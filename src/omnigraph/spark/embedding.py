@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph.embed.job.splits import Embedded, Share, Staging, embed_remote, stage_remote
+from omnigraph.embed.job.splits import (
+    EmbedResult,
+    EmbedSplit,
+    StagingSplit,
+    embed_remote,
+    stage_remote,
+)
 from omnigraph.storage.tables.columns import ColumnUpdate
 
 if TYPE_CHECKING:
@@ -26,10 +32,10 @@ class SparkEmbedExecutor:
     def width(self) -> int:
         return self._engine.slots
 
-    def embed(self, splits: Sequence[Share]) -> list[Embedded]:
+    def embed(self, splits: Sequence[EmbedSplit]) -> list[EmbedResult]:
         return self._engine.tasks(
             embed_remote, splits, "embedding", check=self._check, report=self.report
         )
 
-    def stage(self, splits: Sequence[Staging]) -> list[list[ColumnUpdate]]:
+    def stage(self, splits: Sequence[StagingSplit]) -> list[list[ColumnUpdate]]:
         return self._engine.tasks(stage_remote, splits, "writing vectors", check=self._check)

@@ -1,9 +1,9 @@
-"""The embedding job: gives a vector to every row that has a text and no vector yet.
+"""The embedding job: gives a vector to every row that has a text and no vector.
 
-Texts are read from one snapshot, share by share. Vectors go to a spool on disk as they come, and
-from there into the graph by the one commit protocol: in one commit at the end, or in several. A
-commit that finds its table moved is staged again on what is there then. Who does the shares is a
-``Crew``: this process, or tasks of Spark.
+Texts are read from one snapshot, split by split. Vectors are stored in a spool on disk as they
+arrive, and from there written to the graph by the commit protocol: in one commit at the end, or in
+several. If a table was written meanwhile, its commit is staged again. An ``EmbedExecutor`` works on
+the splits: this process, or tasks of Spark.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
-from omnigraph.embed.job.pace import nothing
-from omnigraph.embed.job.requests import Refusal, Spent, too_many
+from omnigraph.embed.job.rate_limit import no_check
+from omnigraph.embed.job.requests import ProviderUsage, Refusal, too_many_refusals
 from omnigraph.embed.job.splits import (
-    Embedded,
+    EmbedResult,
+    EmbedSplit,
+    EmbedWorker,
     Setup,
-    Share,
-    Staging,
-    Tools,
-    embed_share,
-    groups_of,
-    stage_share,
+    StagingSplit,
+    embed_split,
+    group_fragments,
+    stage_split,
 )
-from omnigraph.embed.job.targets import Target, by_table
+from omnigraph.embed.job.targets import EmbedTarget, by_table
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.storage.tables.columns import (
     ColumnUpdate,
@@ -43,15 +43,15 @@ from omnigraph.storage.tables.columns import (
 from omnigraph.storage.tables.fragments import fragment_sizes, locate_table
 from omnigraph.storage.tables.types import StagedTable
 
-_ROWS_IN_SHARE = 50_000
+_ROWS_IN_SPLIT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReport:
-    """What a job did.
+    """The result of a job.
 
-    ``rows`` are all it looked at, once for each property: those it has vectors for (``embedded``
-    and ``reused``), those without a text (``skipped``), and those whose text got no vector.
+    ``rows`` are all rows read, once for each property: those with vectors (``embedded`` and
+    ``reused``), those without a text (``skipped``), and those whose text got no vector.
     """
 
     branch: str
@@ -59,22 +59,22 @@ class EmbeddingReport:
     embedded: int = 0
     """Texts that the provider embedded in this run, each once."""
     reused: int = 0
-    """Rows whose vector was there already: from an earlier run, or from the same text."""
+    """Rows whose vector existed: from an earlier run, or from the same text."""
     skipped: int = 0
     """Rows without a text to embed."""
     changed: int = 0
-    """Rows that were changed or deleted meanwhile and got no vector."""
+    """Rows without a vector because they were changed or deleted meanwhile."""
     filled: int = 0
-    """Vectors that are new in the graph."""
+    """New vectors in the graph."""
     requests: int = 0
-    """Every attempt counted."""
+    """All attempts."""
     tokens: int | None = None
-    """What the provider said that it counted, if it did."""
+    """The tokens charged, if the provider reports them."""
     failures: tuple[Refusal, ...] = ()
-    """Texts that got no vector, each once, with the first row that has it."""
+    """Refused texts, each once, with the first row that has it."""
     commits: tuple[str, ...] = ()
     complete: bool = True
-    """Whether all rows were looked at; not when ``max_rows`` ended the job early."""
+    """Whether all rows were read; False if ``max_rows`` ended the job early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,47 +93,47 @@ class EmbeddingStatus:
     """Rows without a vector and without a text."""
 
 
-class Crew(Protocol):
-    """Whoever works on shares; the answers come in their order."""
+class EmbedExecutor(Protocol):
+    """Works on splits; returns the results in their order."""
 
     @property
     def width(self) -> int:
-        """How many shares are worked on at the same time."""
+        """The number of splits processed at the same time."""
 
-    def embed(self, shares: Sequence[Share]) -> list[Embedded]: ...
+    def embed(self, splits: Sequence[EmbedSplit]) -> list[EmbedResult]: ...
 
-    def stage(self, shares: Sequence[Staging]) -> list[list[ColumnUpdate]]: ...
+    def stage(self, splits: Sequence[StagingSplit]) -> list[list[ColumnUpdate]]: ...
 
 
-class LocalCrew:
-    """This process, one share after the other; a few threads talk to the provider."""
+class LocalEmbedExecutor:
+    """This process, one split after the other; several threads call the provider."""
 
     width = 1
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, worker: EmbedWorker) -> None:
+        self._worker = worker
 
-    def embed(self, shares: Sequence[Share]) -> list[Embedded]:
-        return [embed_share(share, self._tools) for share in shares]
+    def embed(self, splits: Sequence[EmbedSplit]) -> list[EmbedResult]:
+        return [embed_split(split, self._worker) for split in splits]
 
-    def stage(self, shares: Sequence[Staging]) -> list[list[ColumnUpdate]]:
-        return [stage_share(share, self._tools) for share in shares]
+    def stage(self, splits: Sequence[StagingSplit]) -> list[list[ColumnUpdate]]:
+        return [stage_split(split, self._worker) for split in splits]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """Where the vectors go, and in how many commits."""
+class FillDestination:
+    """The branch to fill, and the size of the commits."""
 
     branch: str
     actor: str | None = None
     commit_rows: int | None = None
     max_rows: int | None = None
     schema_hash: str | None = None
-    """The schema that the targets were found in."""
+    """The schema of the targets."""
 
 
 @dataclass(slots=True)
-class _Counts:
+class _FillCounts:
     rows: int = 0
     ready: int = 0
     embedded: int = 0
@@ -152,25 +152,25 @@ class Fill:
     def __init__(
         self,
         store: GraphStore,
-        targets: Sequence[Target],
+        targets: Sequence[EmbedTarget],
         setup: Setup,
-        crew: Crew,
-        goal: Goal,
+        executor: EmbedExecutor,
+        dest: FillDestination,
         *,
-        check: Callable[[], None] = nothing,
-        before_commit: Callable[[], None] = nothing,
+        check: Callable[[], None] = no_check,
+        before_commit: Callable[[], None] = no_check,
         on_progress: OnProgress | None = None,
     ) -> None:
         self._store = store
         self._tables = by_table(targets)
         self._setup = setup
-        self._crew = crew
-        self._goal = goal
-        self._branch = normal_branch(goal.branch)
+        self._executor = executor
+        self._dest = dest
+        self._branch = normal_branch(dest.branch)
         self._check = check
         self._before_commit = before_commit
         self._on_progress = on_progress
-        self._counts = _Counts()
+        self._counts = _FillCounts()
         self._since_commit = 0
         self._staged = 0
         self._shares = 0
@@ -187,7 +187,7 @@ class Fill:
             self._commit()
         counts = self._counts
         return EmbeddingReport(
-            self._goal.branch,
+            self._dest.branch,
             counts.rows,
             counts.embedded,
             counts.reused,
@@ -201,58 +201,58 @@ class Fill:
             complete,
         )
 
-    def _plan(self, base: Snapshot) -> deque[Share]:
-        waiting: deque[Share] = deque()
+    def _plan(self, base: Snapshot) -> deque[EmbedSplit]:
+        waiting: deque[EmbedSplit] = deque()
         for key, targets in self._tables.items():
             pin = base.pin(key)
             if pin is None or not pin.row_count:
                 continue
             table = self._store.table(pin)
-            place = locate_table(self._store.datasets, table)
+            locator = locate_table(self._store.datasets, table)
             fragments = fragment_sizes(table)
             self._planned[key] = {number for number, _ in fragments}
             self._versions[key] = table.version
-            for group in groups_of(fragments, _ROWS_IN_SHARE):
-                waiting += [Share(self._setup, place, target, group) for target in targets]
+            for group in group_fragments(fragments, _ROWS_IN_SPLIT):
+                waiting += [EmbedSplit(self._setup, locator, target, group) for target in targets]
         self._shares = len(waiting)
         return waiting
 
     # -- embedding -----------------------------------------------------------------------
 
-    def _work(self, waiting: deque[Share]) -> bool:
-        """Embed what waits; gives whether that was all of it."""
+    def _work(self, waiting: deque[EmbedSplit]) -> bool:
+        """Embed the waiting splits; returns whether all are done."""
         while waiting:
             self._check()
             room = self._room()
             if room == 0:
                 return False
             wave = self._wave(waiting, room)
-            for share, found in zip(wave, self._crew.embed(wave), strict=True):
-                self._count(share, found)
-                if found.next is None:
+            for split, result in zip(wave, self._executor.embed(wave), strict=True):
+                self._count(split, result)
+                if result.next is None:
                     self._done += 1
                 else:
-                    waiting.appendleft(replace(share, start=found.next, most=None))
+                    waiting.appendleft(replace(split, start=result.next, most=None))
             if len(self._counts.failures) > self._setup.max_refusals:
-                raise too_many(self._counts.failures, self._setup.max_refusals)
-            self._tell("embedding")
-            limit = self._goal.commit_rows
+                raise too_many_refusals(self._counts.failures, self._setup.max_refusals)
+            self._report("embedding")
+            limit = self._dest.commit_rows
             if limit is not None and self._since_commit >= limit:
                 self._commit()
         return True
 
     def _room(self) -> int | None:
-        """How many more rows may be looked at before something has to happen."""
+        """The number of rows before the next commit or the end of the job."""
         rooms = []
-        if self._goal.commit_rows is not None:
-            rooms.append(self._goal.commit_rows - self._since_commit)
-        if self._goal.max_rows is not None:
-            rooms.append(self._goal.max_rows - (self._counts.rows - self._counts.skipped))
+        if self._dest.commit_rows is not None:
+            rooms.append(self._dest.commit_rows - self._since_commit)
+        if self._dest.max_rows is not None:
+            rooms.append(self._dest.max_rows - (self._counts.rows - self._counts.skipped))
         return min(rooms, default=None)
 
-    def _wave(self, waiting: deque[Share], room: int | None) -> list[Share]:
-        """What is worked on next: all of it where the crew is large and nothing limits it."""
-        width = self._crew.width
+    def _wave(self, waiting: deque[EmbedSplit], room: int | None) -> list[EmbedSplit]:
+        """The next splits: all of them if the executor is parallel and no limit applies."""
+        width = self._executor.width
         if room is None:
             count = len(waiting) if width > 1 else 1
             return [waiting.popleft() for _ in range(count)]
@@ -262,22 +262,22 @@ class Fill:
             replace(waiting.popleft(), most=even + (position < more)) for position in range(count)
         ]
 
-    def _count(self, share: Share, found: Embedded) -> None:
+    def _count(self, split: EmbedSplit, result: EmbedResult) -> None:
         counts = self._counts
-        counts.rows += found.ready + found.skipped + found.refused
-        counts.ready += found.ready
-        counts.embedded += found.embedded
-        counts.reused += max(0, found.ready - found.embedded)
-        counts.skipped += found.skipped
-        counts.requests += found.requests
-        if found.tokens is not None:
-            counts.tokens = (counts.tokens or 0) + found.tokens
-        counts.failures += found.refusals
-        self._since_commit += found.ready
-        if found.ready:
-            self._touched.setdefault(share.target.table_key, set()).update(share.fragments)
+        counts.rows += result.ready + result.skipped + result.refused
+        counts.ready += result.ready
+        counts.embedded += result.embedded
+        counts.reused += max(0, result.ready - result.embedded)
+        counts.skipped += result.skipped
+        counts.requests += result.requests
+        if result.tokens is not None:
+            counts.tokens = (counts.tokens or 0) + result.tokens
+        counts.failures += result.refusals
+        self._since_commit += result.ready
+        if result.ready:
+            self._touched.setdefault(split.target.table_key, set()).update(split.fragments)
 
-    def _tell(self, step: str, texts: int = 0, shares: int = 0) -> None:
+    def _report(self, step: str, texts: int = 0, splits: int = 0) -> None:
         if self._on_progress is not None:
             counts = self._counts
             detail = {
@@ -285,22 +285,22 @@ class Fill:
                 "embedded": counts.embedded + texts,
                 "filled": counts.filled,
             }
-            done, total = self._done + shares, self._shares
+            done, total = self._done + splits, self._shares
             self._on_progress(Progress(step, done, total, "splits", detail))
 
-    def answered(self, spent: Spent) -> None:
-        """An answer of the provider has come, in the middle of a share."""
-        self._tell("embedding", texts=spent.texts)
+    def on_usage(self, usage: ProviderUsage) -> None:
+        """The provider answered, in the middle of a split."""
+        self._report("embedding", texts=usage.texts)
 
-    def worked(self, shares: int, _: int) -> None:
-        """So many shares of those that are worked on are done."""
-        if self._goal.commit_rows is None and self._goal.max_rows is None:
-            self._tell("embedding", shares=shares)
+    def on_splits(self, splits: int, _: int) -> None:
+        """The executor finished some of its splits."""
+        if self._dest.commit_rows is None and self._dest.max_rows is None:
+            self._report("embedding", splits=splits)
 
     # -- writing -------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Give the rows of the shares that are done their vectors."""
+        """Write the vectors of the finished splits."""
         touched, self._touched = self._touched, {}
         self._since_commit = 0
         if not touched:
@@ -312,33 +312,33 @@ class Fill:
             self._branch,
             frozenset(touched),
             lambda view: self._prepare(view, touched),
-            actor=self._goal.actor,
-            schema_hash=self._goal.schema_hash,
+            actor=self._dest.actor,
+            schema_hash=self._dest.schema_hash,
         )
         receipt = commit_write(self._store, request)
         if receipt.commit_id is not None:
             self._counts.filled += self._staged
             self._counts.commits.append(receipt.commit_id)
-        self._tell("writing")
+        self._report("writing")
 
     def _prepare(self, view: WriteView, touched: Mapping[str, set[int]]) -> PreparedWrite:
         staged: dict[str, Sequence[StagedTable]] = {}
         self._staged = 0
         for key in sorted(touched):
             table = view.table(key)
-            # Rows that others wrote meanwhile are in fragments that nobody planned.
+            # Rows written by others meanwhile are in fragments that were not planned.
             fragments = [
                 (number, rows)
                 for number, rows in fragment_sizes(table)
                 if number in touched[key] or number not in self._planned[key]
             ]
             until = self._versions[key] if self._setup.again else None
-            place = view.locate_table(table)
-            shares = [
-                Staging(self._setup, place, self._tables[key], group, until)
-                for group in groups_of(fragments, _ROWS_IN_SHARE)
+            locator = view.locate_table(table)
+            splits = [
+                StagingSplit(self._setup, locator, self._tables[key], group, until)
+                for group in group_fragments(fragments, _ROWS_IN_SPLIT)
             ]
-            updates = [update for found in self._crew.stage(shares) for update in found]
+            updates = [update for result in self._executor.stage(splits) for update in result]
             self._staged += sum(update.values for update in updates)
             step = stage_columns(table, updates)
             if step is not None:
@@ -346,18 +346,18 @@ class Fill:
         return PreparedWrite(staged)
 
 
-def status_of(
-    store: GraphStore, targets: Sequence[Target], snapshot: Snapshot
+def embedding_status(
+    store: GraphStore, targets: Sequence[EmbedTarget], snapshot: Snapshot
 ) -> list[EmbeddingStatus]:
-    """How many rows have a vector, property by property."""
-    found = []
+    """The rows with and without a vector, by property."""
+    statuses = []
     for target in targets:
         pin = snapshot.pin(target.table_key)
         table = None if pin is None or not pin.row_count else store.table(pin)
         rows = 0 if table is None else table.count()
         empty = 0 if table is None else count_unfilled(table, target.name)
         blank = 0 if table is None else count_blank(table, target.name, target.source)
-        found.append(
+        statuses.append(
             EmbeddingStatus(
                 target.type_name,
                 target.name,
@@ -369,4 +369,4 @@ def status_of(
                 blank,
             )
         )
-    return found
+    return statuses

@@ -1,9 +1,9 @@
-"""The two steps of the embedding job on a share of a table, in whatever process.
+"""The two steps of the embedding job on a split of a table, in any process.
 
-**Embedding** reads texts of one version and makes sure that the spool has their vectors. It changes
-nothing in the graph, so it can be repeated, and left at any point. **Staging** looks at the version
-that the graph has by then, and gives a vector to every row that still wants one and whose text is
-in the spool: a text that was changed meanwhile is not, and its row is left as it is.
+**Embedding** reads the texts of one version and puts their vectors into the spool. It changes
+nothing in the graph, so it can be interrupted and repeated. **Staging** reads the current version
+of the graph and gives a vector to every row that still has none and whose text is in the spool: a
+text changed meanwhile is not, and its row stays as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed.job.pace import Pace, RateLimit, nothing
-from omnigraph.embed.job.requests import Asking, Batching, Refusal, Spent, Wanted
-from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, Spool, is_seen, key_of
-from omnigraph.embed.job.targets import Target
+from omnigraph.embed.job.rate_limit import RateLimit, RateLimiter, no_check
+from omnigraph.embed.job.requests import (
+    Batching,
+    EmbeddingRequests,
+    PendingText,
+    ProviderUsage,
+    Refusal,
+)
+from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, VectorSpool, is_visible, vector_key
+from omnigraph.embed.job.targets import EmbedTarget
 from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import EmbeddingConfig
 from omnigraph.embed.providers.embedder import Embedder
@@ -37,208 +43,210 @@ from omnigraph.storage.tables.table import Table
 
 _READ_ROWS = 4096
 _READ_BYTES = 4 << 20
-"""Of vectors in one batch: Lance reads many batches ahead."""
+"""The vectors of one batch: Lance reads many batches ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every share needs. The key of the provider is in it, and never shown."""
+    """The settings of a job. They contain the key of the provider, which is never shown."""
 
     config: EmbeddingConfig
     folder: str
     again: bool = False
     rate: RateLimit = RateLimit()
-    """What one process may ask for."""
+    """The limit of one process."""
     batching: Batching = Batching()
     threads: int = 4
     max_refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Some fragments of a version, and which of their rows are meant. Made to be sent."""
+class EmbedSplit:
+    """Fragments of a version whose texts are embedded. Can be sent to other processes."""
 
     setup: Setup
-    place: TableLocator
-    target: Target
+    locator: TableLocator
+    target: EmbedTarget
     fragments: tuple[int, ...]
     start: int = 0
-    """So many of the rows were dealt with already."""
+    """How many of the rows are done already."""
     most: int | None = None
-    """No more texts than this are looked at."""
+    """The most texts to read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """What became of a share."""
+class EmbedResult:
+    """The result of a split."""
 
     ready: int
-    """Rows whose vectors are in the spool now."""
+    """Rows whose vectors are in the spool."""
     embedded: int
-    """Texts that the provider was asked for, with success."""
+    """Texts that the provider embedded."""
     skipped: int
     """Rows without a text."""
     requests: int
     tokens: int | None
     refusals: tuple[Refusal, ...]
     refused: int
-    """Rows whose text got no vector."""
+    """Rows whose text was refused."""
     next: int | None
-    """Where the share goes on, if it was left early."""
+    """The row to resume at, if the split is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class StagingSplit:
     """Fragments of a version that get vectors for several properties."""
 
     setup: Setup
-    place: TableLocator
-    targets: tuple[Target, ...]
+    locator: TableLocator
+    targets: tuple[EmbedTarget, ...]
     fragments: tuple[int, ...]
     until: int | None
-    """When vectors are replaced: only in rows that no later version has changed."""
+    """Vectors are replaced only in rows that no later version changed."""
 
 
-class Tools:
-    """What a process needs for shares: made once, used for many."""
+class EmbedWorker:
+    """The resources of a process, shared by its splits."""
 
     def __init__(
         self,
         setup: Setup,
         embedder: Embedder | None = None,
-        check: Callable[[], None] = nothing,
-        tell: Callable[[Spent], None] = lambda _: None,
+        check: Callable[[], None] = no_check,
+        on_usage: Callable[[ProviderUsage], None] = lambda _: None,
     ) -> None:
         self.setup = setup
         self.embedder = embedder or make_embedder(setup.config)
-        self.spool = Spool(Path(setup.folder))
-        self.pace = Pace(setup.rate, check)
+        self.spool = VectorSpool(Path(setup.folder))
+        self.pace = RateLimiter(setup.rate, check)
         self.check = check
-        self.tell = tell
+        self.on_usage = on_usage
 
 
-_tools: Tools | None = None
-"""Those of the last job: a worker process does many shares of one."""
+_worker: EmbedWorker | None = None
+"""That of the last job: a process works on many splits of one job."""
 
 
-def _remote_tools(setup: Setup) -> Tools:
-    global _tools
-    if not is_seen(Path(setup.folder)):
+def _remote_worker(setup: Setup) -> EmbedWorker:
+    global _worker
+    if not is_visible(Path(setup.folder)):
         raise InputError(
-            "a worker does not see the directory where embeddings are kept",
-            hint="pass as resume a directory that all workers share, or use engine='local'",
+            "a worker does not see the directory of kept embeddings",
+            hint="pass as resume a directory that all workers split, or use engine='local'",
         )
-    if _tools is None or _tools.setup != setup:
-        _tools = Tools(setup)
-    return _tools
+    if _worker is None or _worker.setup != setup:
+        _worker = EmbedWorker(setup)
+    return _worker
 
 
-def embed_remote(share: Share) -> Embedded:
-    """``embed_share`` in a process of its own."""
-    return embed_share(share, _remote_tools(share.setup))
+def embed_remote(split: EmbedSplit) -> EmbedResult:
+    """``embed_split`` in a process of its own."""
+    return embed_split(split, _remote_worker(split.setup))
 
 
-def stage_remote(share: Staging) -> list[ColumnUpdate]:
-    """``stage_share`` in a process of its own."""
-    return stage_share(share, _remote_tools(share.setup))
+def stage_remote(split: StagingSplit) -> list[ColumnUpdate]:
+    """``stage_split`` in a process of its own."""
+    return stage_split(split, _remote_worker(split.setup))
 
 
 # -- embedding ------------------------------------------------------------------------------------
 
 
-def embed_share(share: Share, tools: Tools) -> Embedded:
-    """Have the texts of a share embedded that are not in the spool yet."""
-    tools.spool.refresh()
-    setup, target = share.setup, share.target
-    ready = skipped = repeated_refusals = looked_at = 0
-    seen: set[bytes] = set()
-    waiting: list[bytes] = []
-    following: int | None = None
-    with Asking(
-        tools.embedder,
+def embed_split(split: EmbedSplit, worker: EmbedWorker) -> EmbedResult:
+    """Embed the texts of a split that are not in the spool."""
+    worker.spool.refresh()
+    setup, target = split.setup, split.target
+    ready = skipped = refused = texts_read = 0
+    submitted: set[bytes] = set()
+    missing: list[bytes] = []
+    resume_at: int | None = None
+    with EmbeddingRequests(
+        worker.embedder,
         target.dimension,
         (target.type_name, target.name),
-        tools.spool,
-        tools.pace,
+        worker.spool,
+        worker.pace,
         setup.batching,
         threads=setup.threads,
         max_refusals=setup.max_refusals,
-        check=tools.check,
-        tell=tools.tell,
-    ) as asking:
-        for rows, passed in _rows(share):
-            tools.check()
+        check=worker.check,
+        on_usage=worker.on_usage,
+    ) as requests:
+        for rows, passed in _rows(split):
+            worker.check()
             texts = rows[target.source]
             with_text = texts.filter(pc.greater(pc.fill_null(pc.binary_length(texts), 0), 0))
-            if share.most is not None and looked_at + len(with_text) > share.most:
-                rows = _first(rows, target.source, share.most - looked_at)
-                following = passed + rows.num_rows
+            if split.most is not None and texts_read + len(with_text) > split.most:
+                rows = _first(rows, target.source, split.most - texts_read)
+                resume_at = passed + rows.num_rows
                 texts = rows[target.source]
             keys = _keys(setup.config, target, texts)
             skipped += keys.null_count
-            looked_at += len(keys) - keys.null_count
-            known = tools.spool.find(keys)
+            texts_read += len(keys) - keys.null_count
+            found_at = worker.spool.find(keys)
             for position, key in enumerate(keys.to_pylist()):
                 if key is None:
                     continue
-                if known[position] != UNKNOWN:
+                if found_at[position] != UNKNOWN:
                     ready += 1
                     continue
-                waiting.append(key)
-                if key not in seen:
-                    seen.add(key)
-                    asking.want(Wanted(key, texts[position].as_py(), rows[KEY][position].as_py()))
-            if following is not None:
+                missing.append(key)
+                if key not in submitted:
+                    submitted.add(key)
+                    requests.submit(
+                        PendingText(key, texts[position].as_py(), rows[KEY][position].as_py())
+                    )
+            if resume_at is not None:
                 break
-        asking.finish()
-    if waiting:
-        there = tools.spool.find(pa.array(waiting, KEY_TYPE)) != UNKNOWN
-        ready += int(there.sum())
-        repeated_refusals = int((~there).sum())
-    return Embedded(
+        requests.finish()
+    if missing:
+        is_stored = worker.spool.find(pa.array(missing, KEY_TYPE)) != UNKNOWN
+        ready += int(is_stored.sum())
+        refused = int((~is_stored).sum())
+    return EmbedResult(
         ready,
-        asking.spent.texts,
+        requests.usage.texts,
         skipped,
-        asking.spent.requests,
-        asking.spent.tokens,
-        tuple(asking.refusals),
-        repeated_refusals,
-        following,
+        requests.usage.requests,
+        requests.usage.tokens,
+        tuple(requests.refusals),
+        refused,
+        resume_at,
     )
 
 
-def _rows(share: Share) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The rows of a share that want a vector, and how many came before."""
-    table = open_version(share.place)
-    wanted = None if share.setup.again else Unfilled((share.target.name,))
+def _rows(split: EmbedSplit) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows of a split without a vector, and the number of rows before them."""
+    table = open_version(split.locator)
+    wanted = None if split.setup.again else Unfilled((split.target.name,))
     passed = 0
     for batch in unfilled_rows(
-        table, wanted, [KEY, share.target.source], share.fragments, _read_rows(share.target)
+        table, wanted, [KEY, split.target.source], split.fragments, _read_rows(split.target)
     ):
-        skip = max(0, min(batch.num_rows, share.start - passed))
+        skip = max(0, min(batch.num_rows, split.start - passed))
         if skip < batch.num_rows:
             yield batch.slice(skip), passed + skip
         passed += batch.num_rows
 
 
-def _read_rows(*targets: Target) -> int:
-    """How many rows are read at once, since whether they have a vector is seen by reading it."""
+def _read_rows(*targets: EmbedTarget) -> int:
+    """The rows of one batch: to know whether a row has a vector, the vector is read."""
     size = sum(4 * target.dimension for target in targets)
     return max(64, min(_READ_ROWS, _READ_BYTES // size))
 
 
 def _first(rows: pa.RecordBatch, source: str, texts: int) -> pa.RecordBatch:
-    """The rows up to the one that has so many texts before it."""
+    """The rows before the one with text number ``texts``."""
     lengths = pc.fill_null(pc.binary_length(rows[source]), 0).to_numpy(zero_copy_only=False)
     return rows.slice(0, int(np.flatnonzero(lengths > 0)[texts]))
 
 
-def _keys(config: EmbeddingConfig, target: Target, texts: pa.Array) -> pa.Array:
+def _keys(config: EmbeddingConfig, target: EmbedTarget, texts: pa.Array) -> pa.Array:
     """The key of every text; null where there is none."""
     provider, model = config.provider, config.model
     return pa.array(
         [
-            key_of(provider, model, target.dimension, text) if text else None
+            vector_key(provider, model, target.dimension, text) if text else None
             for text in texts.to_pylist()
         ],
         KEY_TYPE,
@@ -248,93 +256,92 @@ def _keys(config: EmbeddingConfig, target: Target, texts: pa.Array) -> pa.Array:
 # -- staging --------------------------------------------------------------------------------------
 
 
-def stage_share(share: Staging, tools: Tools) -> list[ColumnUpdate]:
-    """Write the vectors of rows that want one beside their table."""
-    tools.spool.refresh()
-    table = open_version(share.place)
-    found = []
-    for fragment in share.fragments:
-        tools.check()
-        rows, values = _filled(share, tools, table, fragment)
+def stage_split(split: StagingSplit, worker: EmbedWorker) -> list[ColumnUpdate]:
+    """Write the vectors of rows without one, as column files beside their table."""
+    worker.spool.refresh()
+    table = open_version(split.locator)
+    updates = []
+    for fragment in split.fragments:
+        worker.check()
+        rows, values = _fill_fragment(split, worker, table, fragment)
         if rows is not None:
-            found.append(update_columns(table, fragment, rows, values))
-    return found
+            updates.append(update_columns(table, fragment, rows, values))
+    return updates
 
 
-def _filled(
-    share: Staging, tools: Tools, table: Table, fragment: int
+def _fill_fragment(
+    split: StagingSplit, worker: EmbedWorker, table: Table, fragment: int
 ) -> tuple[pa.Table | None, int]:
-    """The rows of a fragment that get some vector, and how many vectors they get."""
-    names = [target.name for target in share.targets]
-    sources = sorted({target.source for target in share.targets})
-    # With several vectors a row may want one and keep another, which has to be written again too.
+    """The rows of a fragment that get a vector, and the number of their vectors."""
+    names = [target.name for target in split.targets]
+    sources = sorted({target.source for target in split.targets})
+    # With several vectors a row may need one and have another, which is written again too.
     kept = names if len(names) > 1 else []
-    updated = ["_row_last_updated_at_version"] if share.until is not None else []
-    wanted = Unfilled(tuple(names), share.until)
-    pieces: list[pa.Table] = []
+    updated = ["_row_last_updated_at_version"] if split.until is not None else []
+    wanted = Unfilled(tuple(names), split.until)
+    tables: list[pa.Table] = []
     values = 0
     for batch in unfilled_rows(
         table,
         wanted,
         [*sources, *kept, *updated],
         [fragment],
-        _read_rows(*share.targets),
+        _read_rows(*split.targets),
     ):
         columns, is_new = {ADDRESS: batch[ADDRESS]}, np.zeros(batch.num_rows, bool)
-        for target in share.targets:
-            column, gets = _column(share, tools, target, batch)
+        for target in split.targets:
+            column, gets = _column(split, worker, target, batch)
             columns[target.name] = column
             is_new |= gets
             values += int(gets.sum())
         if is_new.any():
-            pieces.append(pa.table(columns).filter(pa.array(is_new)))
-    return (pa.concat_tables(pieces) if pieces else None), values
+            tables.append(pa.table(columns).filter(pa.array(is_new)))
+    return (pa.concat_tables(tables) if tables else None), values
 
 
 def _column(
-    share: Staging, tools: Tools, target: Target, batch: pa.RecordBatch
+    split: StagingSplit, worker: EmbedWorker, target: EmbedTarget, batch: pa.RecordBatch
 ) -> tuple[pa.Array, np.ndarray]:
-    """One vector of every row, and which of them are new."""
+    """The vector of every row, and which of them are new."""
     texts = batch[target.source]
-    keys = _keys(share.setup.config, target, texts)
-    places = np.where(keys.is_valid().to_numpy(zero_copy_only=False), tools.spool.find(keys), -1)
-    gets = places != UNKNOWN
-    several = len(share.targets) > 1
+    keys = _keys(split.setup.config, target, texts)
+    indexes = np.where(keys.is_valid().to_numpy(zero_copy_only=False), worker.spool.find(keys), -1)
+    gets = indexes != UNKNOWN
+    several = len(split.targets) > 1
     if several:
         is_null = batch[target.name].is_null().to_numpy(zero_copy_only=False)
-        may = is_null
-        if share.until is not None:
-            old = pc.less_equal(batch["_row_last_updated_at_version"], share.until)
-            may = is_null | old.to_numpy(zero_copy_only=False)
-        gets = gets & may
-    return _vectors(tools, target, batch, places, gets, several), gets
+        writable = is_null
+        if split.until is not None:
+            old = pc.less_equal(batch["_row_last_updated_at_version"], split.until)
+            writable = is_null | old.to_numpy(zero_copy_only=False)
+        gets = gets & writable
+    return _vectors(worker, target, batch, indexes, gets, several), gets
 
 
 def _vectors(
-    tools: Tools,
-    target: Target,
+    worker: EmbedWorker,
+    target: EmbedTarget,
     batch: pa.RecordBatch,
-    places: np.ndarray,
+    indexes: np.ndarray,
     gets: np.ndarray,
     several: bool,
 ) -> pa.Array:
-    made = tools.spool.read(places[gets], target.dimension)
     values = np.zeros((batch.num_rows, target.dimension), np.float32)
     valid = gets.copy()
     if several:
         old = batch[target.name]
-        there = old.is_valid().to_numpy(zero_copy_only=False)
-        values[there] = old.drop_null().flatten().to_numpy().reshape(-1, target.dimension)
-        valid |= there
-    values[gets] = made
+        has_old = old.is_valid().to_numpy(zero_copy_only=False)
+        values[has_old] = old.drop_null().flatten().to_numpy().reshape(-1, target.dimension)
+        valid |= has_old
+    values[gets] = worker.spool.read(indexes[gets], target.dimension)
     flat = pa.array(values.reshape(-1), pa.float32())
     return pa.FixedSizeListArray.from_arrays(flat, target.dimension, mask=pa.array(~valid))
 
 
-def groups_of(fragments: Sequence[tuple[int, int]], rows: int) -> Iterator[tuple[int, ...]]:
-    """Fragments in groups of about so many rows.
+def group_fragments(fragments: Sequence[tuple[int, int]], rows: int) -> Iterator[tuple[int, ...]]:
+    """Fragments in groups of about ``rows`` rows.
 
-    >>> list(groups_of([(0, 5), (1, 5), (2, 9), (3, 1)], 10))
+    >>> list(group_fragments([(0, 5), (1, 5), (2, 9), (3, 1)], 10))
     [(0, 1), (2, 3)]
     """
     group: list[int] = []

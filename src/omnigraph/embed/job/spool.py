@@ -1,9 +1,9 @@
-"""Vectors that a provider was paid for, in a directory, until a commit has them.
+"""A directory of vectors that a provider was paid for, until they are committed.
 
-Every answer becomes one Arrow file at once: written beside, synced, and renamed to the SHA-256 of
-its bytes. Nothing is ever changed, so any number of processes may write into one directory and a
-process that is killed leaves whole files only. A vector is found by its key: the hash of provider,
-model, dimension and text. No text and no key of a provider is kept.
+Every response becomes one Arrow file at once: written under a temporary name, synced, and renamed
+to the SHA-256 of its bytes. Files never change, so any number of processes may write into one
+directory, and a killed process leaves complete files only. A vector is found by its key: the hash
+of provider, model, dimension and text. Neither texts nor provider keys are stored.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ KEY_TYPE = pa.binary(32)
 _ENDING, _HALF, _LOCK = ".vectors.arrow", ".half", ".lock"
 
 
-def key_of(provider: str, model: str, dimension: int, text: str) -> bytes:
-    """What a vector is found by.
+def vector_key(provider: str, model: str, dimension: int, text: str) -> bytes:
+    """The key of a vector.
 
-    >>> key_of("mock", "", 4, "a") == key_of("mock", "", 8, "a")
+    >>> vector_key("mock", "", 4, "a") == vector_key("mock", "", 8, "a")
     False
     """
-    said = f"{provider}\0{model}\0{dimension}\0".encode()
-    return hashlib.sha256(said + text.encode("utf-8")).digest()
+    prefix = f"{provider}\0{model}\0{dimension}\0".encode()
+    return hashlib.sha256(prefix + text.encode("utf-8")).digest()
 
 
-class Spool:
-    """One directory of vectors. Safe to share between threads and processes."""
+class VectorSpool:
+    """A directory of vectors. Safe to share between threads and processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._names: list[str] = []
         self._keys: list[pa.Array] = []
-        self._known: set[str] = set()
-        self._whole: set[str] = set()
+        self._indexed: set[str] = set()
+        self._verified: set[str] = set()
         self._lock = threading.Lock()
 
     # -- writing -------------------------------------------------------------------------
 
-    def keep(self, keys: Sequence[bytes], vectors: npt.NDArray[np.float32]) -> None:
-        """Put vectors on the disk; when this returns they stay there."""
+    def add(self, keys: Sequence[bytes], vectors: npt.NDArray[np.float32]) -> None:
+        """Store vectors; they are durable when this returns."""
         if not len(keys):
             return
         dimension = vectors.shape[1]
@@ -83,75 +83,74 @@ class Spool:
             half.unlink(missing_ok=True)
             raise translate(error, "keep embeddings in", str(self.folder)) from error
         with self._lock:
-            self._whole.add(name)
+            self._verified.add(name)
             self._add(name, batch["key"])
 
     # -- reading -------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Learn what other processes have put here."""
+        """Index the files of other processes."""
         try:
             names = sorted(name for name in os.listdir(self.folder) if name.endswith(_ENDING))
         except OSError as error:
             raise translate(error, "read embeddings of", str(self.folder)) from error
         for name in names:
             with self._lock:
-                if name in self._known:
+                if name in self._indexed:
                     continue
-            with self._opened(name) as rows:
-                # A copy: the file is not kept open for its keys.
+            with self._open(name) as rows:
+                # A copy, so that the file is not kept open.
                 keys = pa.concat_arrays([rows["key"], pa.array([], KEY_TYPE)])
             with self._lock:
                 self._add(name, keys)
 
     def _add(self, name: str, keys: pa.Array) -> None:
-        if name not in self._known:
-            self._known.add(name)
+        if name not in self._indexed:
+            self._indexed.add(name)
             self._names.append(name)
             self._keys.append(keys)
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """For each key a number to read its vector by, or ``UNKNOWN``. Keys may repeat."""
-        found = np.full(len(keys), UNKNOWN, np.int64)
+        """For each key the number to read its vector by, or ``UNKNOWN``. Keys may repeat."""
+        numbers = np.full(len(keys), UNKNOWN, np.int64)
         with self._lock:
             stored = list(self._keys)
         if not stored or not len(keys):
-            return found
+            return numbers
         distinct = keys.unique()
-        places = np.full(len(distinct), UNKNOWN, np.int64)
+        by_key = np.full(len(distinct), UNKNOWN, np.int64)
         hits = pc.index_in(pa.chunked_array(stored, KEY_TYPE), value_set=distinct)
-        there = np.flatnonzero(hits.is_valid().to_numpy())
-        places[hits.drop_null().to_numpy()] = there
-        found[:] = places[pc.index_in(keys, value_set=distinct).to_numpy()]
-        return found
+        by_key[hits.drop_null().to_numpy()] = np.flatnonzero(hits.is_valid().to_numpy())
+        numbers[:] = by_key[pc.index_in(keys, value_set=distinct).to_numpy()]
+        return numbers
 
-    def read(self, places: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
-        """The vectors of numbers that ``find`` gave, in their order."""
-        found = np.empty((len(places), dimension), np.float32)
+    def read(self, numbers: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
+        """The vectors of numbers from ``find``, in their order."""
+        vectors = np.empty((len(numbers), dimension), np.float32)
         with self._lock:
             ends = np.cumsum([len(keys) for keys in self._keys], dtype=np.int64)
-        files = np.searchsorted(ends, places, side="right")
-        for number in np.unique(files).tolist():
-            mine = files == number
-            rows = places[mine] - (ends[number - 1] if number else 0)
-            with self._opened(self._names[number], whole=True) as batch:
+        files = np.searchsorted(ends, numbers, side="right")
+        for file in np.unique(files).tolist():
+            is_here = files == file
+            rows = numbers[is_here] - (ends[file - 1] if file else 0)
+            with self._open(self._names[file], verify=True) as batch:
                 column = batch["vector"]
                 if column.type != pa.list_(pa.float32(), dimension):
-                    raise self._damaged(self._names[number])
-                found[mine] = column.flatten().to_numpy().reshape(-1, dimension)[rows]
-        return found
+                    raise self._damaged(self._names[file])
+                vectors[is_here] = column.flatten().to_numpy().reshape(-1, dimension)[rows]
+        return vectors
 
     @contextmanager
-    def _opened(self, name: str, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
+    def _open(self, name: str, *, verify: bool = False) -> Iterator[pa.RecordBatch]:
         path = self.folder / name
         try:
             with pa.memory_map(str(path)) as source:
-                if whole and name not in self._whole:
+                if verify and name not in self._verified:
                     digest = hashlib.sha256(source.read_buffer()).hexdigest()
                     if not name.startswith(digest):
                         raise self._damaged(name)
                     with self._lock:
-                        self._whole.add(name)
+                        self._verified.add(name)
                     source.seek(0)
                 yield pa.ipc.open_file(source).get_batch(0)
         except FileNotFoundError as error:
@@ -162,19 +161,19 @@ class Spool:
     def _damaged(self, name: str) -> StorageCorrupt:
         return StorageCorrupt(
             f"'{name}' in the directory of kept embeddings is damaged",
-            hint="remove that file and repeat; what it held is embedded again",
+            hint="remove that file and repeat; its texts are embedded again",
             details={"folder": str(self.folder), "file": name},
         )
 
 
 @contextmanager
-def opened_folder(folder: Path, *, is_ours: bool) -> Iterator[Path]:
-    """The directory of a spool while a job uses it; what is ours is emptied when all went well."""
+def open_spool(folder: Path, *, is_ours: bool) -> Iterator[Path]:
+    """The directory of a spool during a job; our own directory is emptied after a success."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"resume must name a directory, and '{folder}' is none") from None
+        raise InputError(f"resume must be a directory, but '{folder}' is not") from None
     except OSError as error:
         raise translate(error, "keep embeddings in", str(folder)) from error
     try:
@@ -186,8 +185,8 @@ def opened_folder(folder: Path, *, is_ours: bool) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def is_seen(folder: Path) -> bool:
-    """Whether this process sees a directory that another one opened."""
+def is_visible(folder: Path) -> bool:
+    """Whether this process sees a spool that another process opened."""
     return (folder / _LOCK).exists()
 
 

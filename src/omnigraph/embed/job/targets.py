@@ -1,4 +1,4 @@
-"""Which vectors of a schema are made from texts, and which of them are meant."""
+"""The ``@embed`` properties of a schema, and the selection of some."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from omnigraph.lang.schema.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A vector property and the text that it is made from. Made to be sent to other processes."""
+class EmbedTarget:
+    """A vector property and its text property. Can be sent to other processes."""
 
     type_name: str
     table_key: str
@@ -27,51 +27,51 @@ class Target:
         return f"{self.type_name}.{self.name}"
 
 
-def all_targets(catalog: Catalog) -> list[Target]:
-    """Every property with ``@embed``, in the order of their names."""
+def all_targets(catalog: Catalog) -> list[EmbedTarget]:
+    """Every ``@embed`` property, by name."""
     return [
-        Target(
-            kind.name,
-            kind.table_key,
+        EmbedTarget(
+            node_type.name,
+            node_type.table_key,
             name,
             embed.source,
-            kind.properties[name].type.dimension or 0,
+            node_type.properties[name].type.dimension or 0,
             embed.model,
         )
-        for _, kind in sorted(catalog.node_types.items())
-        for name, embed in sorted(kind.embeds.items())
+        for _, node_type in sorted(catalog.node_types.items())
+        for name, embed in sorted(node_type.embeds.items())
     ]
 
 
-def chosen_targets(
+def select_targets(
     catalog: Catalog, types: Iterable[str] | None, properties: Iterable[str] | None
-) -> list[Target]:
-    """Those of some types, or of some properties named as ``Type.property``; else all."""
-    known = all_targets(catalog)
+) -> list[EmbedTarget]:
+    """The targets of some types, or of some properties as ``Type.property``; by default all."""
+    targets = all_targets(catalog)
     if types is None and properties is None:
-        return known
-    wanted_types, wanted = set(types or ()), set(properties or ())
-    for name in sorted(wanted_types - {each.type_name for each in known}):
-        raise InputError(f"the type '{name}' has no property with @embed", hint=_hint(known))
-    for name in sorted(wanted - {each.label for each in known}):
-        raise InputError(f"'{name}' is no property with @embed", hint=_hint(known))
-    return [each for each in known if each.type_name in wanted_types or each.label in wanted]
+        return targets
+    type_names, labels = set(types or ()), set(properties or ())
+    for name in sorted(type_names - {target.type_name for target in targets}):
+        raise InputError(f"the type '{name}' has no property with @embed", hint=_hint(targets))
+    for name in sorted(labels - {target.label for target in targets}):
+        raise InputError(f"'{name}' is not an @embed property", hint=_hint(targets))
+    return [t for t in targets if t.type_name in type_names or t.label in labels]
 
 
-def _hint(known: Sequence[Target]) -> str:
-    if not known:
+def _hint(targets: Sequence[EmbedTarget]) -> str:
+    if not targets:
         return "the schema has no @embed"
-    return f"there are {', '.join(each.label for each in known)}"
+    return f"the @embed properties are {', '.join(target.label for target in targets)}"
 
 
-def refuse_other_models(targets: Iterable[Target], embedder: Embedder) -> None:
+def refuse_other_models(targets: Iterable[EmbedTarget], embedder: Embedder) -> None:
     for target in targets:
         refuse_other_model(target.label, target.model, embedder)
 
 
-def by_table(targets: Iterable[Target]) -> Mapping[str, tuple[Target, ...]]:
-    """The properties of each table together, in the order of the tables."""
-    found: dict[str, tuple[Target, ...]] = {}
+def by_table(targets: Iterable[EmbedTarget]) -> Mapping[str, tuple[EmbedTarget, ...]]:
+    """The targets by table key, sorted."""
+    tables: dict[str, tuple[EmbedTarget, ...]] = {}
     for target in targets:
-        found[target.table_key] = (*found.get(target.table_key, ()), target)
-    return dict(sorted(found.items()))
+        tables[target.table_key] = (*tables.get(target.table_key, ()), target)
+    return dict(sorted(tables.items()))

@@ -1,4 +1,4 @@
-"""The provider of a graph, and the vector of a query that is a text."""
+"""The provider of a graph, and the vector of a text in a query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 
 
 def make_embedder(config: EmbeddingConfig) -> Embedder:
-    """The provider that a configuration names; an error names the variables of a missing key."""
+    """The configured provider; for a missing key, the error names its environment variables."""
     full = config.completed()
     if full.provider == MOCK:
         from omnigraph.embed.providers.mock import MockEmbedder
@@ -27,8 +27,8 @@ def make_embedder(config: EmbeddingConfig) -> Embedder:
     if not full.api_key:
         variables = KEY_VARIABLES[full.provider]
         raise EmbeddingError(
-            f"an embedding is needed, and the provider '{full.provider}' has no key",
-            hint=f"set {' or '.join(variables)}, or give the vector itself",
+            f"no key for the embedding provider '{full.provider}'",
+            hint=f"set {' or '.join(variables)}, or pass the vector itself",
             details={"provider": full.provider, "variables": list(variables)},
         )
     from omnigraph.embed.providers.remote import GeminiEmbedder, OpenAIEmbedder
@@ -37,18 +37,18 @@ def make_embedder(config: EmbeddingConfig) -> Embedder:
 
 
 class Embedders:
-    """The one provider of a handle, made when the first text needs it."""
+    """The provider of a handle, created when the first text needs it."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self.config = config
-        self._made: Embedder | None = None
-        self._making = threading.Lock()
+        self._embedder: Embedder | None = None
+        self._lock = threading.Lock()
 
     def get(self) -> Embedder:
-        with self._making:
-            if self._made is None:
-                self._made = make_embedder(self.config)
-            return self._made
+        with self._lock:
+            if self._embedder is None:
+                self._embedder = make_embedder(self.config)
+            return self._embedder
 
 
 def resolve_query_vector(
@@ -58,10 +58,9 @@ def resolve_query_vector(
     embedder: Embedder,
     deadline: float | None = None,
 ) -> npt.NDArray[np.float32]:
-    """The vector that a text stands for in ``nearest`` on a property.
+    """The vector of a text in ``nearest`` on a property.
 
-    Refused when the property records another model than the provider has: vectors of two models
-    cannot be compared.
+    Refused if the property records another model than that of the provider.
     """
     embed = kind.embeds.get(prop) if isinstance(kind, NodeType) else None
     refuse_other_model(f"{kind.name}.{prop}", None if embed is None else embed.model, embedder)
@@ -72,12 +71,12 @@ def resolve_query_vector(
 
 
 def refuse_other_model(prop: str, recorded: str | None, embedder: Embedder) -> None:
-    """Vectors of two models cannot be compared, nor stand in one property."""
+    """Vectors of two models cannot be compared, nor mixed in one property."""
     if recorded is None or recorded == embedder.model:
         return
     own = f"'{embedder.model}'" if embedder.model else "none"
     raise EmbeddingError(
         f"{prop} was embedded with the model '{recorded}', the provider has {own}",
-        hint=f"set OMNIGRAPH_EMBED_MODEL to '{recorded}', or give the vector itself",
+        hint=f"set OMNIGRAPH_EMBED_MODEL to '{recorded}', or pass the vector itself",
         details={"recorded": recorded, "configured": embedder.model},
     )

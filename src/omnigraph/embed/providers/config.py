@@ -1,4 +1,4 @@
-"""Which provider is used, with which model, address, key and patience."""
+"""The configuration of a provider: model, address, key, deadlines and retries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY_VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """One way to get embeddings. What is left empty is the default of the provider.
+    """The settings of a provider. Empty ones have its defaults.
 
     >>> EmbeddingConfig("openai").completed().model
     'text-embedding-3-large'
@@ -43,16 +43,16 @@ class EmbeddingConfig:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
     deadline_ms: int = 60_000
-    """For one call with all its attempts; 0 is none."""
+    """For one call with all its attempts; 0 is unlimited."""
     timeout_ms: int = 30_000
     """For one request."""
     attempts: int = 4
     backoff_ms: int = 200
-    """The wait after the first failure; it doubles with each."""
+    """The delay after the first failure; it doubles with every further one."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> EmbeddingConfig:
-        """What the environment says, see ``Settings.embedding_options``.
+        """The configuration of the environment, see ``Settings.embedding_options``.
 
         >>> EmbeddingConfig.from_options({"provider": "mock", "timeout_ms": "soon"}).timeout_ms
         30000
@@ -72,7 +72,7 @@ class EmbeddingConfig:
         )
 
     def completed(self) -> EmbeddingConfig:
-        """The same with the defaults of its provider, which has to be a known one."""
+        """With the defaults of its provider filled in; an unknown provider is refused."""
         if self.provider not in PROVIDERS:
             raise EmbeddingError(
                 f"unknown embedding provider '{self.provider}'",
@@ -86,7 +86,7 @@ class EmbeddingConfig:
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
-    """A whole number; what is none, or too small, is the default."""
+    """A number; the default for anything else, and for one that is too small."""
     try:
         value = int(options.get(name, ""))
     except ValueError:

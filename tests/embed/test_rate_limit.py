@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.embed.job.pace import Pace, RateLimit, guessed_tokens
+from omnigraph.embed.job.rate_limit import RateLimit, RateLimiter, estimate_tokens
 from omnigraph.errors import Cancelled, InputError
 
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 def pace(clock, check=lambda: None, **limit):
-    return Pace(RateLimit(**limit), check, clock=clock, sleep=clock.sleep)
+    return RateLimiter(RateLimit(**limit), check, clock=clock, sleep=clock.sleep)
 
 
 def most_in_a_minute(moments, weights=None):
@@ -39,7 +39,7 @@ def test_no_minute_has_more_requests_than_allowed_and_what_one_second_brings(all
     clock, moments = Clock(), []
     turns = pace(clock, requests_per_minute=allowed)
     for _ in range(3 * allowed + 5):
-        turns.turn(10)
+        turns.acquire(10)
         moments.append(clock.now)
     assert most_in_a_minute(moments) <= allowed + max(1, allowed / 60)
     assert moments[-1] - moments[0] == pytest.approx(60 * 3, rel=0.1, abs=60 * 5 / allowed)
@@ -50,7 +50,7 @@ def test_no_minute_has_more_tokens_than_allowed_and_what_one_second_brings():
     turns = pace(clock, tokens_per_minute=6000)
     for number in range(300):
         cost = 1 + number % 97
-        turns.turn(cost)
+        turns.acquire(cost)
         moments.append(clock.now)
         weights.append(cost)
     assert most_in_a_minute(moments, weights) <= 6000 + 100
@@ -60,18 +60,18 @@ def test_no_minute_has_more_tokens_than_allowed_and_what_one_second_brings():
 def test_a_request_that_is_larger_than_a_minute_waits_and_makes_the_next_wait():
     clock = Clock()
     turns = pace(clock, tokens_per_minute=600)
-    turns.turn(1200)
+    turns.acquire(1200)
     assert clock.now == pytest.approx(1000 + (1200 - 10) / 10)
-    turns.turn(10)
+    turns.acquire(10)
     assert clock.now == pytest.approx(1000 + 1200 / 10)
 
 
 def test_what_was_guessed_wrong_is_made_good():
     clock = Clock()
     turns = pace(clock, tokens_per_minute=600)
-    turns.turn(10)
-    turns.make_good(90)
-    turns.turn(10)
+    turns.acquire(10)
+    turns.correct(90)
+    turns.acquire(10)
     assert clock.now == pytest.approx(1000 + 10)
 
 
@@ -79,7 +79,7 @@ def test_without_limits_nobody_waits():
     clock = Clock()
     turns = pace(clock)
     for _ in range(1000):
-        turns.turn(10**6)
+        turns.acquire(10**6)
     assert clock.now == 1000
 
 
@@ -92,10 +92,10 @@ def test_a_pause_that_the_provider_asked_for_keeps_all_from_asking(everyone, ask
         if not asked:
             asked.append(None)
             # Somebody else asks while the first one sleeps.
-            turns.turn(1)
+            turns.acquire(1)
             asked.append(clock.now)
 
-    turns = Pace(RateLimit(), clock=clock, sleep=sleep)
+    turns = RateLimiter(RateLimit(), clock=clock, sleep=sleep)
     turns.pause(9, everyone=everyone)
     assert asked[1] == pytest.approx(asked_at)
     assert clock.now == pytest.approx(1009)
@@ -109,15 +109,15 @@ def test_somebody_who_waits_can_be_cancelled():
             raise Cancelled("enough")
 
     turns = pace(clock, check, requests_per_minute=1)
-    turns.turn(1)
+    turns.acquire(1)
     with pytest.raises(Cancelled):
-        turns.turn(1)
+        turns.acquire(1)
     assert clock.now < 1004
 
 
 def test_a_limit_is_shared_evenly():
-    assert RateLimit(100, 900).shared(3) == RateLimit(100 / 3, 300)
-    assert RateLimit().shared(3) == RateLimit()
+    assert RateLimit(100, 900).split(3) == RateLimit(100 / 3, 300)
+    assert RateLimit().split(3) == RateLimit()
 
 
 @pytest.mark.parametrize("wrong", [{"requests_per_minute": 0}, {"tokens_per_minute": -1.0}])
@@ -127,5 +127,5 @@ def test_a_limit_of_nothing_is_refused(wrong):
 
 
 def test_tokens_are_guessed_from_letters():
-    assert guessed_tokens(0) == 1
-    assert guessed_tokens(4000) == 1001
+    assert estimate_tokens(0) == 1
+    assert estimate_tokens(4000) == 1001

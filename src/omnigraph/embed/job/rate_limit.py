@@ -1,7 +1,7 @@
-"""How fast a provider may be asked: so many requests, and so many tokens, in a minute.
+"""The rate limit of a provider: requests and tokens per minute.
 
-A token bucket for each of the two. A request takes its turn when it is made, so that those who wait
-go one after another; one that is larger than a bucket makes the next wait longer.
+A token bucket for each of the two. A request is charged when it is made, so waiting requests are
+sent one after another; one larger than a bucket delays the next.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from omnigraph.errors import InputError
 
 _MINUTE = 60.0
 _NAP_SECONDS = 0.1
-_LETTERS_PER_TOKEN = 4
+_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """What a provider allows in a minute; none is no limit.
+    """The requests and tokens that a provider allows per minute; None is unlimited.
 
-    >>> RateLimit(60, 100_000).shared(4)
+    >>> RateLimit(60, 100_000).split(4)
     RateLimit(requests_per_minute=15.0, tokens_per_minute=25000.0)
     """
 
@@ -39,26 +39,28 @@ class RateLimit:
             if not value > 0:
                 raise InputError(f"{name} must be above 0")
 
-    def shared(self, by: int) -> RateLimit:
-        """The part of one of several who ask at the same time."""
-        return RateLimit(_part(self.requests_per_minute, by), _part(self.tokens_per_minute, by))
+    def split(self, by: int) -> RateLimit:
+        """The limit of each of several processes."""
+        return RateLimit(
+            _fraction(self.requests_per_minute, by), _fraction(self.tokens_per_minute, by)
+        )
 
 
-def _part(value: float | None, by: int) -> float | None:
+def _fraction(value: float | None, by: int) -> float | None:
     return None if value is None else value / max(1, by)
 
 
-def guessed_tokens(letters: int) -> int:
-    """About how many tokens a text has; what it really took is made good afterwards."""
-    return letters // _LETTERS_PER_TOKEN + 1
+def estimate_tokens(characters: int) -> int:
+    """The approximate tokens of a text; corrected when the provider reports the real number."""
+    return characters // _CHARACTERS_PER_TOKEN + 1
 
 
-def nothing() -> None:
-    """The check of somebody whom nobody stops."""
+def no_check() -> None:
+    """The check of a job that nobody cancels."""
 
 
 class _Bucket:
-    """Fills with time, holds what one second brings, and may be owed."""
+    """Fills with time, up to what one second brings, and may become negative."""
 
     def __init__(self, per_minute: float, least: float, now: float) -> None:
         self._per_second = per_minute / _MINUTE
@@ -67,19 +69,19 @@ class _Bucket:
         self._at = now
 
     def take(self, cost: float, now: float) -> float:
-        """Take so much; gives the seconds until that is paid."""
+        """Charge ``cost``; returns the seconds until the level is zero again."""
         self._level = min(self._most, self._level + (now - self._at) * self._per_second) - cost
         self._at = now
         return max(0.0, -self._level / self._per_second)
 
 
-class Pace:
-    """The turns of all who ask one provider in one process. Safe to share between threads."""
+class RateLimiter:
+    """Limits all requests of a process to one provider. Safe to share between threads."""
 
     def __init__(
         self,
         limit: RateLimit,
-        check: Callable[[], None] = nothing,
+        check: Callable[[], None] = no_check,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -94,10 +96,10 @@ class Pace:
         self._closed_until = now
         self._lock = threading.Lock()
 
-    def turn(self, tokens: int, stop: Callable[[], None] = nothing) -> None:
-        """Wait until one more request of about so many tokens may be made.
+    def acquire(self, tokens: int, stop: Callable[[], None] = no_check) -> None:
+        """Wait until one more request of about ``tokens`` tokens may be sent.
 
-        What ``stop`` raises ends the wait, as what the check of all raises does.
+        An exception of ``stop``, or of the common check, ends the wait.
         """
         with self._lock:
             now = self._clock()
@@ -107,27 +109,27 @@ class Pace:
             if self._tokens is not None:
                 waits.append(self._tokens.take(float(tokens), now))
             until = now + max(waits)
-        self._rest(until, stop)
-        # Meanwhile the provider may have asked everybody to wait.
+        self._wait(until, stop)
+        # Meanwhile the provider may have asked all requests to wait.
         while (closed := self._closed_until) > self._clock():
-            self._rest(closed, stop)
+            self._wait(closed, stop)
 
-    def make_good(self, tokens: int) -> None:
-        """A request took so many more tokens than was guessed, or fewer."""
+    def correct(self, tokens: int) -> None:
+        """Charge the difference between the real and the estimated tokens of a request."""
         with self._lock:
             if self._tokens is not None:
                 self._tokens.take(float(tokens), self._clock())
 
-    def pause(self, seconds: float, stop: Callable[[], None] = nothing, *, everyone: bool) -> None:
-        """Wait after a failure, and let all others wait too."""
+    def pause(self, seconds: float, stop: Callable[[], None] = no_check, *, everyone: bool) -> None:
+        """Wait after a failure; with ``everyone`` all other requests wait too."""
         until = self._clock() + seconds
         if everyone:
             with self._lock:
                 self._closed_until = max(self._closed_until, until)
-        self._rest(until, stop)
+        self._wait(until, stop)
 
-    def _rest(self, until: float, stop: Callable[[], None]) -> None:
-        """Wait in short naps, so that whoever cancels need not."""
+    def _wait(self, until: float, stop: Callable[[], None]) -> None:
+        """Wait in short steps, so that a cancel takes effect soon."""
         while True:
             self._check()
             stop()
