@@ -36,7 +36,7 @@ def keep(desk, text: str, mode: int = 0o600) -> None:
     desk.write("home/credentials", text).chmod(mode)
 
 
-# -- the file (cli.md 4.1) ------------------------------------------------------------------------
+# -- the file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,6 @@ def keep(desk, text: str, mode: int = 0o600) -> None:
     ],
 )
 def test_a_token_is_found(desk, text, token):
-    """cli.md 4.1"""
     keep(desk, text)
     assert read_token("lab") == token
 
@@ -72,7 +71,6 @@ def test_without_a_file_there_is_no_token(desk):
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o622, 0o644, 0o666])
 def test_a_file_that_others_can_reach_is_refused_on_every_use(desk, mode):
-    """cli.md 4.1"""
     keep(desk, TWO, mode)
     for use in (
         lambda: read_token("lab"),
@@ -86,7 +84,6 @@ def test_a_file_that_others_can_reach_is_refused_on_every_use(desk, mode):
 
 
 def test_a_token_is_stored_in_a_new_private_file(desk):
-    """cli.md 4.1"""
     old = os.umask(0)
     try:
         path = store_token("lab", "abc")
@@ -99,7 +96,6 @@ def test_a_token_is_stored_in_a_new_private_file(desk):
 
 
 def test_storing_keeps_all_other_lines(desk):
-    """cli.md 4.1"""
     keep(desk, TWO)
     store_token("lab", "new")
     kept = "# about prod\n[prod]\nother = 1\ntoken = xyz\n"
@@ -160,7 +156,7 @@ def test_what_cannot_be_written_is_one_line(desk):
     desk.run("login", "lab", "--token", "abc").fails("could not")
 
 
-# -- which token goes with a request (cli.md 4.2) -------------------------------------------------
+# -- which token goes with a request --------------------------------------------------------------
 
 SERVERS = OperatorConfig(
     servers={
@@ -192,12 +188,10 @@ SERVERS = OperatorConfig(
     ],
 )
 def test_an_address_belongs_to_the_longest_server_that_fits(base, name):
-    """cli.md 4.2, 10.6"""
     assert match_server(base, SERVERS) == name
 
 
 def test_the_variable_of_a_server_goes_before_the_file_and_that_before_the_common_one(desk):
-    """cli.md 4.2"""
     kb = "http://lab.example/graphs/kb"
     assert find_token(kb, SERVERS) == ""
     desk.environ(OMNIGRAPH_BEARER_TOKEN=" common ")
@@ -212,11 +206,10 @@ def test_the_variable_of_a_server_goes_before_the_file_and_that_before_the_commo
     assert find_token("http://elsewhere", SERVERS) == "common"
 
 
-# -- login and logout (cli.md 9.1, 9.2) -----------------------------------------------------------
+# -- login and logout -----------------------------------------------------------------------------
 
 
 def test_login_stores_and_says_where(desk):
-    """cli.md 9.1"""
     desk.config("servers: { lab: { url: 'http://127.0.0.1:1' } }")
     done = desk.run("login", "lab", "--token", " abc ")
     assert done.works() == f"stored credential for 'lab' in {desk.credentials}\n"
@@ -225,7 +218,6 @@ def test_login_stores_and_says_where(desk):
 
 
 def test_login_as_json(desk):
-    """cli.md 9.1"""
     done = desk.run("login", "lab", "--token", "s3cret", "--json")
     told = json.loads(done.works())
     assert told == {
@@ -239,14 +231,12 @@ def test_login_as_json(desk):
 
 
 def test_login_takes_the_first_line_of_stdin(desk):
-    """cli.md 9.1"""
     assert desk.run("login", "lab", stdin=" abc \nmore\n").code == 0
     assert read_token("lab") == "abc"
 
 
 @pytest.mark.parametrize("stdin", ["", "\n", "  \nabc\n"])
 def test_login_without_a_token_fails(desk, stdin):
-    """cli.md 9.1"""
     desk.run("login", "lab", stdin=stdin).fails("no token provided")
     desk.run("login", "lab", "--token", " ").fails("no token provided")
     assert not desk.credentials.exists()
@@ -266,7 +256,6 @@ def test_a_token_that_cannot_be_sent_is_refused_unseen(desk):
 
 
 def test_logout_forgets_and_is_content_when_there_is_nothing(desk):
-    """cli.md 9.2"""
     said = f"removed credential for 'lab' from {desk.credentials}\n"
     assert desk.run("logout", "lab").works() == said
     assert not desk.home.exists()
@@ -285,7 +274,6 @@ def test_wrong_usage_of_login_exits_2(desk, command):
 
 
 def test_a_home_can_start_with_a_tilde(desk, monkeypatch):
-    """cli.md 4"""
     monkeypatch.setenv("HOME", str(desk.directory))
     monkeypatch.setenv("OMNIGRAPH_HOME", "~/own")
     store_token("lab", "abc")
@@ -296,7 +284,6 @@ def test_a_home_can_start_with_a_tilde(desk, monkeypatch):
 
 
 def test_a_token_that_is_typed_is_not_shown(tmp_path):
-    """cli.md 9.1"""
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "omnigraph.cli", "login", "lab"],
@@ -320,7 +307,6 @@ def test_a_token_that_is_typed_is_not_shown(tmp_path):
 
 
 def test_login_as_a_process(tmp_path):
-    """cli.md 9.1, 10.5"""
     place = Place(tmp_path)
     done = place.process("login", "lab", stdin=b"abc\n")
     path = tmp_path / ".operator" / "credentials"

@@ -97,7 +97,7 @@ def asked(place, *arguments: str, name: str = "people"):
 
 
 def test_rows_are_shown_as_a_table(kept):
-    """cli.md 5.2: the head line, padded cells, a line end shown as two characters."""
+    """The head line, padded cells, a line end shown as two characters."""
     assert asked(kept).stdout.splitlines() == [
         "3 rows from branch main via people",
         "p.name          | p.age | p.tags   ",
@@ -109,7 +109,6 @@ def test_rows_are_shown_as_a_table(kept):
 
 
 def test_rows_are_shown_in_every_text_format(kept):
-    """cli.md 5.2, 10.8"""
     told = as_json(asked(kept, "--json"))
     assert list(told) == ["query_name", "target", "row_count", "columns", "rows"]
     assert told["target"] == {"branch": "main", "snapshot": None}
@@ -150,7 +149,6 @@ def test_rows_are_written_as_arrow_and_parquet(kept, tmp_path):
 
 
 def test_no_rows_in_every_format(kept):
-    """cli.md 10.8"""
     none = ("--params", '{"name": "nobody"}')
     assert asked(kept, *none, name="one").stdout == (
         "0 rows from branch main via one\np.age\n-----\n"
@@ -212,7 +210,6 @@ def test_a_closed_stdin_is_told(monkeypatch):
     ],
 )
 def test_a_query_that_cannot_be_asked_says_why(kept, arguments, text):
-    """cli.md 5.1"""
     assert_fails(kept.run("query", "--store", "g.omni", *arguments), text)
 
 
@@ -249,7 +246,6 @@ def test_a_mistake_in_a_query_is_shown_with_a_caret(kept):
     ],
 )
 def test_wrong_usage_exits_2_and_prints_no_result(kept, arguments):
-    """cli.md 1"""
     done = kept.run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
 
@@ -258,7 +254,6 @@ def test_wrong_usage_exits_2_and_prints_no_result(kept, arguments):
 
 
 def test_a_mutation_says_what_it_changed(place):
-    """cli.md 6.1"""
     done = place.run(
         "mutate",
         "birthday",
@@ -318,7 +313,6 @@ def test_a_mutation_says_what_it_changed(place):
 
 
 def test_a_load_can_go_to_a_new_branch(place):
-    """cli.md 6.2"""
     told = as_json(
         place.run(
             "load",
@@ -398,7 +392,6 @@ def test_local_files_are_read_by_a_flag(place):
 
 
 def test_the_old_form_of_load_still_works(place):
-    """cli.md 6.3"""
     done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--json")
     assert "`omnigraph ingest` is deprecated; use `omnigraph load` instead" in done.stderr
     told = json.loads(done.stdout)
@@ -421,7 +414,6 @@ def test_the_old_form_of_load_still_works(place):
 
 
 def test_a_snapshot_lists_the_tables(kept):
-    """cli.md 5.4"""
     lines = kept.run("snapshot", "g.omni").stdout.splitlines()
     assert lines[0] == "branch: main"
     assert lines[2] == "internal_schema_version: 4"
@@ -440,7 +432,6 @@ def test_a_snapshot_lists_the_tables(kept):
 
 
 def test_an_export_can_be_loaded_again(kept, tmp_path):
-    """cli.md 5.5, 10.9"""
     exported = kept.run("export", "g.omni").stdout
     assert [list(json.loads(line)) for line in exported.splitlines()] == [
         *[["type", "data"]] * 3,
@@ -466,7 +457,7 @@ def test_an_export_can_be_loaded_again(kept, tmp_path):
 
 
 def test_commits_are_listed_filtered_and_shown(kept):
-    """cli.md 5.6, 5.7; and the filter of the issue"""
+    """And the filter of the issue"""
     listed = kept.run("commit", "list", "g.omni").stdout.splitlines()
     assert listed[-2].endswith("actor=ana")
     told = as_json(kept.run("commit", "list", "g.omni", "--json", "--filter", "actor=ana"))
@@ -494,7 +485,6 @@ def test_commits_are_listed_filtered_and_shown(kept):
 
 
 def test_the_schema_is_printed_as_it_was_given(kept):
-    """cli.md 5.8"""
     assert kept.run("schema", "show", "g.omni").stdout == f"{SCHEMA}\n"
     assert as_json(kept.run("schema", "get", "g.omni", "--json")) == {"schema_source": SCHEMA}
 
@@ -503,7 +493,6 @@ def test_the_schema_is_printed_as_it_was_given(kept):
 
 
 def test_branches_are_made_merged_and_deleted(place):
-    """cli.md 6.4"""
     uri = ("--uri", "g.omni")
     done = place.run("branch", "create", *uri, "x", "--json", "--as", "ana")
     assert json.loads(done.stdout) == {
@@ -543,7 +532,6 @@ def test_branches_are_made_merged_and_deleted(place):
 
 
 def test_a_schema_is_planned_and_applied(place):
-    """cli.md 6.5, 6.6, 6.7"""
     place.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  born: Date?"))
     step = "add property 'Person.born' (Date?) on node 'Person'"
     done = place.run("schema", "plan", "g.omni", "--schema", "new.pg")
@@ -576,7 +564,6 @@ def test_a_schema_is_planned_and_applied(place):
 
 
 def test_a_graph_is_made_once(place):
-    """cli.md 7.1"""
     again = place.run("init", "--schema", "s.pg", "g.omni")
     assert_fails(again, "graph already initialized at 'g.omni'")
     assert "; --force starts over" in again.stderr
@@ -590,7 +577,6 @@ def test_a_graph_is_made_once(place):
 
 
 def test_optimize_and_repair_report_every_table(place):
-    """cli.md 7.2, 7.3"""
     done = place.run("optimize", "g.omni")
     assert done.stdout.splitlines()[0] == "optimize g.omni — 3 tables"
     told = as_json(place.run("optimize", "g.omni", "--json", "--quiet"))
@@ -614,7 +600,6 @@ def test_optimize_and_repair_report_every_table(place):
 
 
 def test_queries_are_linted_against_a_graph(kept):
-    """cli.md 7.5"""
     told = as_json(kept.run("lint", "g.omni", "--query", "q.gq", "--json"))
     assert told["schema_source"] == {"kind": "graph", "uri": "g.omni"}
     assert told["queries_processed"] == 4

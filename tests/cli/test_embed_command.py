@@ -1,4 +1,4 @@
-"""``omnigraph embed``: vectors for seed files (cli.md 9.4)."""
+"""``omnigraph embed``: vectors for seed files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ def is_close(found: list[float], wanted: list[float]) -> bool:
 
 
 def test_missing_vectors_are_filled_and_the_rest_stays(desk):
-    """cli.md 9.4"""
     done = desk.run("embed", *FILES)
     assert done.works() == (
         "embedded 3 rows (selected 4, cleaned 0) from in.jsonl -> out.jsonl [fill_missing 4d]\n"
@@ -110,7 +109,6 @@ def test_missing_vectors_are_filled_and_the_rest_stays(desk):
 
 
 def test_lines_that_are_not_touched_stay_as_they_are_and_blank_ones_vanish(desk):
-    """cli.md 9.4"""
     odd = '{ "type" : "Other", "data": {"n": 1.10, "t": "\\u00e9"} }'
     desk.write("in.jsonl", f'\n{odd}\r\n   \n{{"edge":"E", "from": "a"}}')
     desk.run("embed", *FILES).works()
@@ -169,7 +167,6 @@ def test_a_file_may_be_filled_in_place_and_again(desk):
     ],
 )
 def test_rows_are_chosen(desk, options, mode, selected, embedded, cleaned):
-    """cli.md 9.4"""
     told = json.loads(desk.run("embed", *FILES, *options, "--json").works())
     assert list(told) == SUMMARY
     assert told == {
@@ -186,7 +183,6 @@ def test_rows_are_chosen(desk, options, mode, selected, embedded, cleaned):
 
 
 def test_cleaned_rows_have_no_vector(desk):
-    """cli.md 9.4"""
     desk.environ(OMNIGRAPH_EMBEDDINGS_MOCK="", OMNIGRAPH_EMBED_MODEL="m")
     done = desk.run("embed", *FILES, "--clean")
     assert done.works().endswith("[clean 4d]\n")
@@ -196,7 +192,6 @@ def test_cleaned_rows_have_no_vector(desk):
 
 
 def test_a_selected_row_gets_its_vector_anew(desk):
-    """cli.md 9.4"""
     desk.run("embed", *FILES, "--select", "Doc:title=Zoë").works()
     found = result(desk)
     assert is_close(found[1]["data"]["vector"], mock("type: Doc\ntitle: Zoë"))
@@ -218,7 +213,6 @@ def test_a_selected_row_gets_its_vector_anew(desk):
     ],
 )
 def test_a_manifest_names_everything_relative_to_itself(desk, text, output):
-    """cli.md 9.4"""
     desk.write("m/seed.yaml", f"{text}\nembeddings: {json.dumps(SPEC)}\n")
     told = json.loads(desk.run("embed", "--seed", "m/seed.yaml", "--json").works())
     assert (told["input"], told["output"]) == ("m/../in.jsonl", output)
@@ -275,7 +269,6 @@ def test_a_specification_that_is_wrong_is_one_line(desk, spec, part):
     ],
 )
 def test_a_wrong_row_is_named_by_its_line_and_nothing_is_left(desk, line, part):
-    """cli.md 9.4"""
     desk.write("in.jsonl", b'{"type":"Tag","data":{"name":"x"}}\n' + line + b"\n")
     desk.write("out.jsonl", "old\n")
     desk.run("embed", *FILES).fails(part, "bad_record")
@@ -300,7 +293,6 @@ def test_a_wrong_row_is_named_by_its_line_and_nothing_is_left(desk, line, part):
     ],
 )
 def test_wrong_usage_of_embed_exits_2(desk, arguments):
-    """cli.md 9.4"""
     done = desk.run("embed", *arguments)
     assert (done.code, done.out) == (2, "")
     assert not (desk.directory / "out.jsonl").exists()
@@ -320,7 +312,6 @@ def test_files_that_cannot_be_used_are_one_line(desk):
 
 
 def test_a_key_is_only_missed_when_something_needs_it(desk):
-    """cli.md 9.4, 11"""
     desk.environ(OMNIGRAPH_EMBEDDINGS_MOCK="")
     desk.run("embed", *FILES).fails("OPENROUTER_API_KEY or OPENAI_API_KEY")
     seed(desk, ROWS[1])
@@ -331,7 +322,6 @@ def test_a_key_is_only_missed_when_something_needs_it(desk):
 
 
 def test_a_provider_over_http_gets_the_texts_as_documents(desk):
-    """cli.md 9.4, 11"""
     with provider(openai(lambda text, size: [float(len(text))] + [0.0] * (size - 1))) as asked:
         desk.environ(
             OMNIGRAPH_EMBEDDINGS_MOCK="",
@@ -363,7 +353,7 @@ def test_a_refusal_of_the_provider_names_the_lines(desk):
 
 
 def test_a_bar_shows_how_far_it_is_to_somebody_who_looks(tmp_path):
-    """cli.md 9.4; the bar is ours"""
+    """The bar is ours"""
     place = Place(tmp_path)
     place.write("spec.json", json.dumps(SPEC))
     place.write("in.jsonl", "".join(f"{json.dumps(row)}\n" for row in ROWS))
@@ -386,7 +376,6 @@ def test_a_bar_shows_how_far_it_is_to_somebody_who_looks(tmp_path):
 
 
 def test_embed_as_a_process(tmp_path):
-    """cli.md 9.4"""
     place = Place(tmp_path)
     place.write("spec.json", json.dumps(SPEC))
     rows = "".join(f"{json.dumps(row)}\n" for row in ROWS)

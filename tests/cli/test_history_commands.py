@@ -157,7 +157,6 @@ def test_what_fails_says_why(place, arguments, text):
     ),
 )
 def test_a_process_says_the_same(place, command):
-    """cli.md 1"""
     arguments = command.split()
     done, same = place.process(*arguments), place.run(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, same.stdout, "")
@@ -218,7 +217,6 @@ def test_long_values_are_only_begun(place):
 
 
 def test_what_one_commit_changed_page_by_page(place):
-    """cli.md 7.6"""
     commit = place.ids[2]
     assert ask(place, "commit", "changes", commit) == (
         "~ node Person 'bo'  age: 33 → 34\n+ node Person 'dee' {\"name\": \"dee\"}\n"
@@ -255,7 +253,6 @@ def test_a_page_token_belongs_to_its_commit(place):
 
 
 def test_a_feed_is_read_page_by_page(place):
-    """cli.md 7.6"""
     start = ("--start", f"after:{place.ids[0]}")
     page = ask_json(place, "changes", "poll", "--limit", "3", *start)
     assert list(page) == ["blocks", "cursor", "caught_up"]
@@ -329,7 +326,6 @@ def test_the_schema_is_shown_before_the_rows(own):
 
 
 def test_a_baseline_holds_the_cursor_for_what_follows(place, tmp_path):
-    """cli.md 7.6"""
     out = tmp_path / "base.jsonl"
     told = ask_json(place, "changes", "baseline", "--branch", "work", "--out", str(out))
     assert list(told) == ["uri", "branch", "out", "records", "snapshot_commit_id", "resume_cursor"]
@@ -468,7 +464,6 @@ BLOB = ("node", "Person", "ana", "photo")
 
 
 def test_a_blob_goes_to_a_pipe_or_a_file_whole_or_in_part(place, tmp_path):
-    """cli.md 7.6"""
     out = tmp_path / "photo.gz"
     done = place.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(out))
     assert (done.returncode, done.stdout) == (0, "")
@@ -513,7 +508,6 @@ def test_a_blob_that_cannot_be_written_names_the_file(place):
 
 
 def test_what_is_known_of_a_blob(place):
-    """cli.md 7.6"""
     assert ask(place, "blob", "stat", *BLOB) == "size: 1024\nmanaged: yes\n"
     assert ask_json(place, "blob", "stat", *BLOB) == {
         "entity": "node",

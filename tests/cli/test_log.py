@@ -529,7 +529,7 @@ def test_the_pager_is_waited_for_when_the_work_fails(seated, capfd):
 
 
 def test_the_command_as_a_process(place):
-    """cli.md 1: results on stdout, nothing else."""
+    """Results on stdout, nothing else."""
     done = place.process("log", "g.omni", "--oneline", PAGER="false")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == place.run("log", "g.omni", "--oneline").stdout

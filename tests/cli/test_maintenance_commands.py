@@ -30,7 +30,6 @@ def as_json(done):
 
 
 def test_cleanup_needs_a_policy_that_can_be_read(place):
-    """cli.md 7.4"""
     done = place.run("cleanup", "g.omni", "--confirm")
     assert_fails(done, "--keep")
     assert "--older-than" in done.stderr
@@ -49,7 +48,6 @@ def test_cleanup_refuses_wrong_limits_before_it_is_confirmed(place):
 
 
 def test_cleanup_is_a_notice_until_it_is_confirmed(place):
-    """cli.md 7.4"""
     for more in ((), ("--json",)):
         done = place.run("cleanup", "g.omni", "--keep", "2", "--older-than", "7d", *more)
         assert (done.returncode, done.stdout) == (0, "")
@@ -58,7 +56,6 @@ def test_cleanup_is_a_notice_until_it_is_confirmed(place):
 
 
 def test_cleanup_removes_what_its_dry_run_said(place):
-    """cli.md 7.4"""
     policy = ("cleanup", "g.omni", "--keep", "1", "--min-age", "0", "--json", "--quiet")
     told = as_json(place.run(*policy, "--dry-run"))
     assert list(told)[:4] == ["uri", "keep_versions", "older_than_secs", "tables"]
@@ -80,7 +77,6 @@ def test_cleanup_removes_what_its_dry_run_said(place):
 
 
 def test_cleanup_of_a_distant_graph_asks_before_it_touches_it(place):
-    """cli.md 3.5"""
     done = place.run("cleanup", "s3://nowhere/g", "--keep", "1", "--confirm")
     assert_fails(done, "refusing destructive")
     assert "--yes" in done.stderr
@@ -178,7 +174,6 @@ def test_a_clone_goes_its_own_way(place):
 
 
 def test_repair_refuses_what_changed_rows(place):
-    """cli.md 7.3"""
     import lance
 
     table = next((place.directory / "g.omni" / "nodes").iterdir())

@@ -40,11 +40,10 @@ def desk(tmp_path, monkeypatch, capsys):
     return Desk(tmp_path, monkeypatch, capsys)
 
 
-# -- config.yaml (cli.md 4) -----------------------------------------------------------------------
+# -- config.yaml ----------------------------------------------------------------------------------
 
 
 def test_every_key_has_its_place():
-    """cli.md 4"""
     assert parse_operator_config(FULL, "c") == OperatorConfig(
         actor="ana",
         defaults=Defaults("kv", 20, "truncate", "lab", None, "kb"),
@@ -102,7 +101,6 @@ def test_an_empty_configuration_is_one(text):
     ],
 )
 def test_a_malformed_configuration_says_what_is_wrong(text, reason):
-    """cli.md 4"""
     with pytest.raises(InputError) as caught:
         parse_operator_config(text, "home/config.yaml")
     assert caught.value.message.startswith("could not parse operator config 'home/config.yaml': ")
@@ -117,7 +115,6 @@ def test_a_malformed_configuration_says_what_is_wrong(text, reason):
     ],
 )
 def test_defaults_that_contradict_each_other_are_refused_at_once(desk, text, part):
-    """cli.md 4"""
     desk.config(text)
     desk.run("branch", "list", "--store", "g.omni").fails(part)
 
@@ -148,7 +145,6 @@ ALL_COMMANDS = [
 
 @pytest.mark.parametrize("arguments", ALL_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
 def test_a_malformed_configuration_stops_a_command_before_it_does_anything(desk, arguments):
-    """cli.md 1, 4"""
     desk.config("defaults: [")
     desk.run(*arguments).fails("could not parse operator config")
     assert [path.name for path in desk.directory.iterdir()] == ["home"]
@@ -156,7 +152,6 @@ def test_a_malformed_configuration_stops_a_command_before_it_does_anything(desk,
 
 
 def test_a_configuration_that_cannot_be_read_is_one_line(desk):
-    """cli.md 4"""
     (desk.home / "config.yaml").mkdir(parents=True)
     desk.run("profile", "list").fails("could not read operator config", "is a directory")
     (desk.home / "config.yaml").rmdir()
@@ -173,7 +168,6 @@ def test_commands_that_need_no_configuration_do_not_look_at_it(desk):
 
 
 def test_every_unknown_key_is_one_warning_and_nothing_more(desk):
-    """cli.md 4"""
     desk.config(
         "colour: red\noperator: { actr: x }\ndefaults: { outputs: kv }\n"
         "servers: { lab: { url: 'http://h', token: t } }\n"
@@ -199,20 +193,18 @@ def test_every_unknown_key_is_one_warning_and_nothing_more(desk):
 
 
 def test_the_old_project_file_is_not_read(desk):
-    """cli.md 4"""
     desk.write("omnigraph.yaml", "defaults: [")
     assert desk.run("profile", "list").works() == "no profiles are defined\n"
 
 
 def test_without_a_home_directory_the_configuration_is_empty(desk, monkeypatch):
-    """cli.md 4"""
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     monkeypatch.setenv("OMNIGRAPH_HOME", "")
     assert desk.run("profile", "list").works() == "no profiles are defined\n"
     desk.run("login", "lab", "--token", "t").fails("no home directory", "OMNIGRAPH_HOME")
 
 
-# -- profiles (cli.md 9.3) ------------------------------------------------------------------------
+# -- profiles -------------------------------------------------------------------------------------
 
 PROFILES = """\
 servers: { lab: { url: "http://h:8080/" } }
@@ -231,7 +223,6 @@ profiles:
 
 
 def test_profiles_are_listed_as_people_read_them(desk):
-    """cli.md 9.3"""
     desk.config(PROFILES)
     desk.environ(OMNIGRAPH_PROFILE="ops")
     assert desk.run("profile", "list").works().splitlines() == [
@@ -247,7 +238,6 @@ def test_profiles_are_listed_as_people_read_them(desk):
 
 
 def test_profiles_are_listed_as_json(desk):
-    """cli.md 9.3"""
     desk.config(PROFILES)
     told = json.loads(desk.run("profile", "list", "--json").works())
     assert isinstance(told, list)
@@ -286,7 +276,6 @@ def test_profiles_are_listed_as_json(desk):
     ],
 )
 def test_a_profile_is_shown_resolved(desk, name, kind, target, endpoint, graph):
-    """cli.md 9.3"""
     desk.config(PROFILES)
     given = () if name == "(defaults)" else (name,)
     told = json.loads(desk.run("profile", "show", *given, "--json").works())
@@ -301,7 +290,6 @@ def test_a_profile_is_shown_resolved(desk, name, kind, target, endpoint, graph):
 
 
 def test_a_profile_is_shown_as_people_read_it(desk):
-    """cli.md 9.3"""
     desk.config(PROFILES)
     assert desk.run("profile", "show", "served").works().splitlines() == [
         "profile: served",
@@ -316,7 +304,6 @@ def test_a_profile_is_shown_as_people_read_it(desk):
 
 
 def test_nothing_addressed_is_shown_too(desk):
-    """cli.md 9.3"""
     told = json.loads(desk.run("profile", "show", "--json").works())
     assert (told["name"], told["scope_kind"], told["target"]) == ("(defaults)", "none", None)
     assert desk.run("profile", "show").works().splitlines()[1] == "  scope:   none"
@@ -325,7 +312,6 @@ def test_nothing_addressed_is_shown_too(desk):
 
 
 def test_a_profile_that_cannot_be_shown(desk):
-    """cli.md 4, 9.3"""
     desk.config(PROFILES)
     desk.run("profile", "show", "nobody").fails("unknown profile 'nobody'", "served, direct")
     desk.run("profile", "show", "none").fails("profile 'none' binds no scope")
@@ -334,7 +320,7 @@ def test_a_profile_that_cannot_be_shown(desk):
     assert desk.run("profile", "drop").code == 2
 
 
-# -- aliases (cli.md 5.3) -------------------------------------------------------------------------
+# -- aliases --------------------------------------------------------------------------------------
 
 ROWS = {
     "query_name": "due_tasks",
@@ -382,14 +368,12 @@ def aliases(desk, server):
     ],
 )
 def test_parameters_merge_and_arguments_are_json(aliases, server, arguments, params):
-    """cli.md 5.3, 10.10"""
     aliases.run("alias", "due", *arguments).works()
     assert server.asked == ["POST /graphs/kb/queries/due_tasks"]
     assert server.requests[0].body == {"params": params, "expect_mutation": False}
 
 
 def test_no_parameters_are_not_sent(aliases, server):
-    """cli.md 4.4, 5.3"""
     server.answers["POST /queries/a%2Fb"] = {**ROWS, "columns": []}
     assert aliases.run("alias", "bare").works() == "t.n,t.name\n1,a\nnull,b\n"
     assert server.asked == ["POST /queries/a%2Fb"]
@@ -406,7 +390,6 @@ def test_no_parameters_are_not_sent(aliases, server):
     ],
 )
 def test_rows_of_an_alias_have_every_text_format(aliases, arguments, first):
-    """cli.md 5.2, 5.3"""
     out = aliases.run("alias", "due", *arguments).works()
     assert out.splitlines()[0].startswith(first)
     if "--json" in arguments:
@@ -419,7 +402,6 @@ def test_rows_of_an_alias_go_to_a_file(aliases):
 
 
 def test_an_alias_refuses_what_it_cannot_use(aliases, server):
-    """cli.md 5.3"""
     aliases.run("alias", "nope").fails("unknown alias 'nope'", "due, bare, lost")
     aliases.run("alias", "due", "1", "2", "3").fails("takes 2 arguments (since, limit), not 3")
     aliases.run("alias", "bare", "1").fails("takes 0 arguments, not 1")
@@ -431,7 +413,6 @@ def test_an_alias_refuses_what_it_cannot_use(aliases, server):
 
 
 def test_an_alias_rejects_every_flag_that_it_brings_itself(aliases, server):
-    """cli.md 3.2"""
     done = aliases.run(
         "alias", "due", "--server", "s", "--graph", "g", "--store", "x", "--as", "a",
         "--cluster", "c", "--profile", "p",
@@ -445,14 +426,12 @@ def test_an_alias_rejects_every_flag_that_it_brings_itself(aliases, server):
 
 
 def test_what_the_server_says_about_an_alias_is_shown(aliases, server):
-    """cli.md 4.4, 5.3"""
     text = "'due_tasks' is a mutation — use omnigraph mutate due_tasks"
     server.answers["POST /graphs/kb/queries/due_tasks"] = (400, {"error": text, "code": "x"})
     aliases.run("alias", "due", "--json").fails(f"Error: {text}\n")
 
 
 def test_an_alias_as_a_process(server, tmp_path):
-    """cli.md 5.3"""
     place = Place(tmp_path)
     home = tmp_path / ".operator"
     home.mkdir()

@@ -44,7 +44,7 @@ def desk(tmp_path, monkeypatch, capsys, server):
     return desk
 
 
-# -- query NAME (cli.md 5.1) ----------------------------------------------------------------------
+# -- query NAME -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,6 @@ def desk(tmp_path, monkeypatch, capsys, server):
     ],
 )
 def test_a_stored_query_is_asked_by_name(desk, server, arguments, body):
-    """cli.md 4.4, 5.1"""
     desk.write("p.json", '{"n": 1}')
     desk.run("query", "due", *KB, *arguments).works()
     assert server.asked == ["POST /graphs/kb/queries/due"]
@@ -66,7 +65,6 @@ def test_a_stored_query_is_asked_by_name(desk, server, arguments, body):
 
 
 def test_rows_of_a_server_look_like_those_of_a_store(desk):
-    """cli.md 5.2"""
     assert desk.run("query", "due", *KB).works() == (
         "1 rows from branch main via due\nt.name\n------\nZoë, x\n"
     )
@@ -105,21 +103,18 @@ def test_binary_rows_of_a_server_are_refused(desk, server):
     "arguments", [("query",), ("mutate",), ("query", "--params", "{}"), ("mutate", *KB)]
 )
 def test_a_query_needs_a_name_or_a_text(desk, arguments):
-    """cli.md 5.1"""
     desk.run(*arguments).fails("Error: provide a query name")
 
 
 def test_a_name_alone_needs_a_server(desk):
-    """cli.md 5.1"""
     for command in ("query", "mutate"):
         desk.run(command, "due", "--store", "g.omni").fails("by-name invocation needs a server")
 
 
-# -- mutate NAME (cli.md 6.1) ---------------------------------------------------------------------
+# -- mutate NAME ----------------------------------------------------------------------------------
 
 
 def test_a_stored_mutation_is_run_by_name(desk, server):
-    """cli.md 4.4, 6.1"""
     done = desk.run("mutate", "close", *KB, "--params", '{"id": 7}')
     assert done.works() == "changed main via close: 2 nodes, 1 edges\nactor_id: ana\n"
     assert done.err == f"omnigraph mutate → {server.url}/graphs/kb (served)\n"
@@ -150,14 +145,13 @@ def test_a_served_write_reads_no_local_file(desk, server):
 
 
 def test_a_served_write_has_no_other_actor(desk, server):
-    """cli.md 3.4"""
     desk.run("mutate", "close", "--server", "lab", "--as", "bo").fails(
         "`--as` is not allowed on a served write"
     )
     assert server.asked == []
 
 
-# -- failures (cli.md 4.4) ------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,7 +176,6 @@ def test_a_served_write_has_no_other_actor(desk, server):
     ],
 )
 def test_a_failure_of_the_server_is_one_error(desk, server, answer, code, text):
-    """cli.md 4.4"""
     server.answers["POST /graphs/kb/queries/due"] = answer
     done = desk.run("query", "due", *KB, "--json")
     done.fails(text, code=code)
@@ -205,11 +198,10 @@ def test_a_server_that_is_not_there_is_one_error(desk):
     assert "refused" not in done.err.lower()
 
 
-# -- tokens (cli.md 4.2) --------------------------------------------------------------------------
+# -- tokens ---------------------------------------------------------------------------------------
 
 
 def test_each_server_gets_its_own_token_only(desk, server):
-    """cli.md 4.2, 10.6"""
     with stub_server() as other:
         other.answers["POST /queries/due"] = READ
         desk.config(
@@ -231,7 +223,6 @@ def test_each_server_gets_its_own_token_only(desk, server):
 
 
 def test_the_probe_carries_the_token_too(desk, server):
-    """cli.md 3.3, 4.2"""
     desk.environ(OMNIGRAPH_BEARER_TOKEN=" common ")
     server.answers["GET /graphs"] = {"graphs": [{"graph_id": "kb", "uri": "u"}]}
     desk.run("query", "due", "--server", "lab").fails("pass --graph <id>")
@@ -247,7 +238,6 @@ def test_a_token_is_in_no_output(desk, server):
 
 
 def test_credentials_that_others_can_read_stop_every_remote_command(desk, server):
-    """cli.md 4.1, 10.5"""
     desk.run("login", "lab", stdin="abc\n").works()
     desk.run("query", "due", *KB).works()
     assert server.requests[-1].token == "Bearer abc"
@@ -259,7 +249,6 @@ def test_credentials_that_others_can_read_stop_every_remote_command(desk, server
 
 
 def test_warnings_of_the_configuration_come_once(desk, server):
-    """cli.md 4"""
     desk.config(f"servers: {{ lab: {{ url: '{server.url}', colour: red }} }}\n")
     done = desk.run("mutate", "close", *KB, "--quiet")
     assert done.works()
@@ -270,7 +259,6 @@ def test_warnings_of_the_configuration_come_once(desk, server):
 
 
 def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
-    """cli.md 5.1, 6.1, 10.3"""
     place = Place(tmp_path)
     served = ("--server", server.url, "--graph", "kb")
     done = place.process("query", "due", *served, "--json")
@@ -284,7 +272,7 @@ def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
     assert_fails(place.process("query", "due", "--store", server.url), "must be addressed with")
 
 
-# -- graphs list (cli.md 5.9) ---------------------------------------------------------------------
+# -- graphs list ----------------------------------------------------------------------------------
 
 
 def test_the_graphs_of_a_server_are_listed(desk, server):

@@ -48,7 +48,7 @@ def ledger(*graphs: str) -> str:
     return json.dumps({"version": 1, "applied_revision": {"resources": resources}})
 
 
-# -- the flag guard (cli.md 3.2) ------------------------------------------------------------------
+# -- the flag guard -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,6 @@ def ledger(*graphs: str) -> str:
     ],
 )
 def test_a_flag_without_a_use_is_refused_before_anything_else(desk, arguments, text):
-    """cli.md 3.2, 10.2"""
     desk.config("defaults: [")
     desk.run(*arguments).fails(f"Error: {text}")
     flag = next(at for at, word in enumerate(arguments) if word.startswith("--") and at > 0)
@@ -126,7 +125,7 @@ def test_a_flag_without_a_use_is_refused_before_anything_else(desk, arguments, t
 
 
 def expected_flags(leaf: argparse.ArgumentParser) -> set[str]:
-    """What a command takes, by the table of cli.md 3.2 with its later matrix."""
+    """What a command takes, by the table of the specification."""
     capability = leaf.get_default("capability")
     name = leaf.prog.removeprefix("omnigraph ")
     if capability is Capability.LOCAL:
@@ -157,7 +156,6 @@ KNOWN = re.compile(
     "leaf", [leaf for leaf in LEAVES if KNOWN.fullmatch(leaf.prog)], ids=lambda leaf: leaf.prog
 )
 def test_every_command_takes_the_flags_of_its_class(leaf):
-    """cli.md 3.2"""
     taken = set()
     for flag in ("server", "cluster", "graph", "store", "profile", "as"):
         given = argparse.Namespace(**{**leaf._defaults, flag: "x"})
@@ -176,13 +174,12 @@ WRITING = {
 
 
 def test_the_commands_that_write_record_who_did():
-    """cli.md 3.4"""
     known = [leaf for leaf in LEAVES if KNOWN.fullmatch(leaf.prog)]
     writing = {leaf.prog.removeprefix("omnigraph ") for leaf in known if leaf.get_default("writes")}
     assert writing == WRITING
 
 
-# -- one scope (cli.md 3.3) -----------------------------------------------------------------------
+# -- one scope ------------------------------------------------------------------------------------
 
 STORE = ("--store", "g.omni")
 SERVER = ("--server", "http://127.0.0.1:1")
@@ -203,7 +200,6 @@ SERVER = ("--server", "http://127.0.0.1:1")
     ],
 )
 def test_two_scopes_are_mutually_exclusive(desk, arguments):
-    """cli.md 3.3 rule 1, 10.1"""
     desk.run(*arguments).fails("mutually exclusive")
     assert list(desk.directory.iterdir()) == []
 
@@ -212,19 +208,16 @@ def test_two_scopes_are_mutually_exclusive(desk, arguments):
     "arguments", [(*QUERY, *STORE), ("snapshot", "g.omni"), ("optimize", "g.omni")]
 )
 def test_a_store_is_already_a_single_graph(desk, arguments):
-    """cli.md 3.3 rule 3"""
     desk.run(*arguments, "--graph", "kb").fails("already a single graph")
 
 
 @pytest.mark.parametrize("arguments", [QUERY, ("snapshot",), ("optimize",), ("branch", "list")])
 def test_nothing_addressed_says_how_to(desk, arguments):
-    """cli.md 3.3 rule 7"""
     done = desk.run(*arguments)
     done.fails("Error: no graph addressed", "--store", "--profile", "defaults.server")
 
 
 def test_a_store_is_found_by_every_way(desk, graph):
-    """cli.md 3.3"""
     desk.config(
         f"profiles: {{ mine: {{ store: '{graph}' }} }}\ndefaults: {{ store: nowhere.omni }}\n"
     )
@@ -305,7 +298,6 @@ profiles:
     ],
 )
 def test_a_scope_that_a_command_cannot_use_is_refused(desk, arguments, texts):
-    """cli.md 3.3, 3.4, 4, 10.3"""
     desk.config(CONFIG)
     desk.run(*arguments).fails(*texts)
     assert [path.name for path in desk.directory.iterdir()] == ["home"]
@@ -322,12 +314,11 @@ def test_a_scope_that_a_command_cannot_use_is_refused(desk, arguments, texts):
     ],
 )
 def test_defaults_that_a_command_cannot_use_are_refused(desk, defaults, arguments, text):
-    """cli.md 3.3"""
     desk.config(f"servers: {{ lab: {{ url: 'http://h' }} }}\ndefaults: {defaults}\n")
     desk.run(*arguments).fails(text)
 
 
-# -- servers (cli.md 3.3) -------------------------------------------------------------------------
+# -- servers --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -338,7 +329,6 @@ def server():
 
 @pytest.mark.parametrize("ids", [["kb"], ["a", "b c"]])
 def test_a_server_without_a_graph_tells_its_graphs(desk, server, ids):
-    """cli.md 3.3"""
     server.answers["GET /graphs"] = {"graphs": [{"graph_id": i, "uri": "u"} for i in ids]}
     for arguments in (("query", "q"), ("mutate", "q"), ("branch", "list"), (*QUERY,)):
         desk.run(*arguments, "--server", f"{server.url}/").fails(
@@ -362,7 +352,6 @@ def test_a_server_without_a_graph_tells_its_graphs(desk, server, ids):
     ],
 )
 def test_a_server_that_does_not_tell_is_asked_as_it_is(desk, server, answer):
-    """cli.md 3.3"""
     server.answers["GET /graphs"] = answer
     server.answers["POST /queries/q"] = (404, {"error": "stored query not found"})
     desk.run("query", "q", "--server", server.url).fails("Error: stored query not found")
@@ -383,7 +372,7 @@ def test_a_server_that_does_not_tell_is_asked_as_it_is(desk, server, answer):
     ],
 )
 def test_the_graph_of_a_server_is_found(desk, server, arguments, path):
-    """cli.md 3.3: the graph of a profile never comes from the defaults."""
+    """The graph of a profile never comes from the defaults."""
     desk.config(
         f"servers: {{ lab: {{ url: '{server.url}/base/' }} }}\n"
         "defaults: { server: lab, default_graph: kb }\n"
@@ -415,7 +404,7 @@ def test_what_a_server_cannot_do_yet_is_refused_with_a_hint(desk, server, argume
     assert server.asked == []
 
 
-# -- clusters (cli.md 3.3, 3.6) -------------------------------------------------------------------
+# -- clusters -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -451,7 +440,7 @@ LINT = ("lint", "--query", "q.gq", "--json")
     ],
 )
 def test_a_graph_of_a_cluster_is_found_by_its_ledger(cluster, arguments):
-    """cli.md 3.3: by name, by directory, by the storage of a cluster.yaml, and by a profile."""
+    """By name, by directory, by the storage of a cluster.yaml, and by a profile."""
     cluster.config("clusters: { named: { root: c } }\nprofiles: { ops: { cluster: named } }\n")
     cluster.write("elsewhere/cluster.yaml", "storage: ../c\n")
     cluster.write("q.gq", READ)
@@ -470,7 +459,6 @@ def test_a_graph_of_a_cluster_is_found_by_its_ledger(cluster, arguments):
     ],
 )
 def test_a_graph_that_a_cluster_lacks_is_refused(desk, graphs, arguments, texts):
-    """cli.md 3.3"""
     desk.write("c/__cluster/state.json", ledger(*graphs))
     desk.run("optimize", "--cluster", "c", *arguments).fails(*texts)
 
@@ -499,7 +487,6 @@ def test_a_damaged_cluster_file_is_one_line(desk):
     ],
 )
 def test_a_graph_inside_a_cluster_is_changed_by_the_cluster(cluster, arguments):
-    """cli.md 3.6"""
     cluster.write("s.pg", SCHEMA)
     done = cluster.run(*(word.format(here=cluster.directory) for word in arguments))
     done.fails("is inside cluster", "cluster apply")
@@ -507,13 +494,12 @@ def test_a_graph_inside_a_cluster_is_changed_by_the_cluster(cluster, arguments):
 
 
 def test_a_path_that_only_looks_like_a_cluster_is_free(desk):
-    """cli.md 3.6"""
     desk.write("s.pg", SCHEMA)
     uri = "plain/graphs/new.omni"
     assert desk.run("init", uri, "--schema", "s.pg").works() == f"initialized {uri}\n"
 
 
-# -- locality and consent (cli.md 3.5) ------------------------------------------------------------
+# -- locality and consent -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -528,7 +514,6 @@ def test_a_path_that_only_looks_like_a_cluster_is_free(desk):
     ],
 )
 def test_what_is_local(uri, local):
-    """cli.md 3.5"""
     assert is_local(uri) is local
 
 
@@ -541,7 +526,6 @@ def test_what_is_local(uri, local):
     ],
 )
 def test_destruction_elsewhere_needs_consent_before_anything_is_touched(desk, arguments):
-    """cli.md 3.5, 10.4"""
     # An address where nobody answers: whoever asked it would fail in another way.
     desk.environ(AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_ALLOW_HTTP="1")
     desk.run(*arguments).fails("refusing destructive", "--yes")
@@ -552,7 +536,6 @@ def test_destruction_elsewhere_needs_consent_before_anything_is_touched(desk, ar
     [("y", True), (" YES \n", True), ("n\n", False), ("", False), ("yess\n", False)],
 )
 def test_somebody_at_a_terminal_is_asked(monkeypatch, capsys, answer, goes_on):
-    """cli.md 3.5"""
     monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     target = GraphTarget("s3://b/g", OperatorConfig(), None)
@@ -567,7 +550,6 @@ def test_somebody_at_a_terminal_is_asked(monkeypatch, capsys, answer, goes_on):
 
 
 def test_nobody_is_asked_who_agreed_or_works_here(capsys):
-    """cli.md 3.5"""
     for yes, uri in ((True, "s3://b/g"), (False, "g.omni"), (False, "file:///g")):
         given = argparse.Namespace(yes=yes, json=True)
         require_consent(given, GraphTarget(uri, OperatorConfig(), None), "branch delete")
@@ -584,7 +566,6 @@ def test_nobody_is_asked_who_agreed_or_works_here(capsys):
     ],
 )
 def test_a_write_says_where_it_goes(desk, graph, arguments, line):
-    """cli.md 3.5"""
     uri = f"file://{graph}"
     with Graph.open(graph) as open_graph:
         wanted = {"main"} if "create" in arguments else {"main", "b1", "b2"}
@@ -598,7 +579,6 @@ def test_a_write_says_where_it_goes(desk, graph, arguments, line):
 
 
 def test_who_writes_comes_from_the_flag_or_the_configuration(desk, graph):
-    """cli.md 3.4"""
 
     def actor(*flags: str) -> str | None:
         done = desk.run("branch", "create", "who", "--uri", str(graph), "--json", *flags)
@@ -611,7 +591,7 @@ def test_who_writes_comes_from_the_flag_or_the_configuration(desk, graph):
     assert actor("--as", "bo") == "bo"
 
 
-# -- old spellings (cli.md 1.1) -------------------------------------------------------------------
+# -- old spellings --------------------------------------------------------------------------------
 
 
 def warning(old: str, new: str) -> str:
@@ -623,7 +603,6 @@ def warning(old: str, new: str) -> str:
     [("check", "lint"), ("query lint", "lint"), ("query check", "lint")],
 )
 def test_old_spellings_of_lint_work_with_a_warning(desk, old, new):
-    """cli.md 1.1"""
     desk.write("s.pg", SCHEMA)
     desk.write("q.gq", READ)
     files = ("--schema", "s.pg", "--query", "q.gq")
@@ -633,7 +612,6 @@ def test_old_spellings_of_lint_work_with_a_warning(desk, old, new):
 
 
 def test_old_spellings_of_query_and_mutate_work_with_a_warning(desk, graph):
-    """cli.md 1.1"""
     done = desk.run("read", "-e", READ, "--store", str(graph))
     assert done.err == warning("read", "query")
     assert done.out == desk.run(*QUERY, "--store", str(graph)).works()
@@ -644,7 +622,6 @@ def test_old_spellings_of_query_and_mutate_work_with_a_warning(desk, graph):
 
 
 def test_old_forms_of_export_load_and_schema_show(desk, graph):
-    """cli.md 1.1, 6.3"""
     done = desk.run("export", str(graph), "--jsonl")
     assert done.out == desk.run("export", str(graph)).works()
     assert done.err == warning("export --jsonl", "export")
@@ -658,7 +635,6 @@ def test_old_forms_of_export_load_and_schema_show(desk, graph):
 
 @pytest.mark.parametrize("arguments", [("--quiet", "read", "-e", READ), ("--quiet", "check")])
 def test_a_flag_in_front_defeats_the_old_spelling(desk, arguments):
-    """cli.md 1.1"""
     done = desk.run(*arguments)
     assert (done.code, done.out) == (2, "")
     assert "deprecated" not in done.err
@@ -668,7 +644,6 @@ def test_a_flag_in_front_defeats_the_old_spelling(desk, arguments):
 
 
 def test_guards_and_scopes_as_a_process(tmp_path, graph):
-    """cli.md 10.1, 10.2, 10.4"""
     place = Place(tmp_path)
     assert_fails(
         place.process("optimize", "--server", "x"),

@@ -421,7 +421,7 @@ def test_a_log_is_coloured_at_a_terminal_and_the_rows_of_a_query_are_not(place):
 
 
 def test_nothing_is_coloured_in_a_pipe(place):
-    """cli.md 1: what goes to a pipe is plain text."""
+    """What goes to a pipe is plain text."""
     script = f".types\n.nothing\n.diff main dev\n{ADULTS}\n".encode()
     done = place.process("shell", "g.omni", "--keep-going", stdin=script, TERM="xterm")
     assert "node Person" in done.stdout
@@ -448,7 +448,7 @@ def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(place, tm
 
 @pytest.mark.parametrize("answer", ["n", "", "yess"])
 def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(place, answer):
-    """cli.md 3.5: the gate stands before the graph is opened."""
+    """the confirmation comes before the graph is opened."""
     with socket.socket() as storage:
         storage.bind(("127.0.0.1", 0))
         storage.listen()
@@ -467,7 +467,7 @@ def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(p
 
 
 def test_nobody_is_asked_where_nobody_could_answer(place):
-    """cli.md 3.5: with --json, or when stdin is no terminal, consent must be in the command."""
+    """With --json, or when stdin is no terminal, consent must be in the command."""
     delete = ("branch", "delete", "dev", "--store", "s3://bucket/g.omni")
     with Terminal.of(place, *delete, "--json") as refused:
         assert refused.ended() == 1
