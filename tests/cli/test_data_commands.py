@@ -457,7 +457,6 @@ def test_an_export_can_be_loaded_again(kept, tmp_path):
 
 
 def test_commits_are_listed_filtered_and_shown(kept):
-    """And the filter of the issue"""
     listed = kept.run("commit", "list", "g.omni").stdout.splitlines()
     assert listed[-2].endswith("actor=ana")
     told = as_json(kept.run("commit", "list", "g.omni", "--json", "--filter", "actor=ana"))

@@ -353,7 +353,6 @@ def test_a_refusal_of_the_provider_names_the_lines(desk):
 
 
 def test_a_bar_shows_how_far_it_is_to_somebody_who_looks(tmp_path):
-    """The bar is ours"""
     place = Place(tmp_path)
     place.write("spec.json", json.dumps(SPEC))
     place.write("in.jsonl", "".join(f"{json.dumps(row)}\n" for row in ROWS))

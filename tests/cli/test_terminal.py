@@ -448,7 +448,7 @@ def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(place, tm
 
 @pytest.mark.parametrize("answer", ["n", "", "yess"])
 def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(place, answer):
-    """the confirmation comes before the graph is opened."""
+    """The confirmation comes before the graph is opened."""
     with socket.socket() as storage:
         storage.bind(("127.0.0.1", 0))
         storage.listen()
