@@ -125,7 +125,7 @@ def test_wrong_usage_exits_2(place, arguments):
         (("diff", "nowhere"), "there is no branch, tag or commit 'nowhere'"),
         (("diff", "v1", "--type", "Cat"), "Cat"),
         (("changes", "poll", "--cursor", "nonsense"), "invalid cursor of a change feed"),
-        (("changes", "poll", "--start", "later"), "no start of a change feed"),
+        (("changes", "poll", "--start", "later"), "invalid start 'later' of a change feed"),
         (("changes", "baseline", "--out", "no/where/b.jsonl"), "no/where"),
         (("commit", "changes", "01X"), "commit '01X' not found"),
         (("revert", "01X"), "commit '01X' not found"),

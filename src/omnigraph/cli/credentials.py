@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from omnigraph.cli import files
 from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
@@ -162,19 +162,8 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    target = path.resolve()
     try:
-        # mkstemp creates the file readable by its owner only.
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".credentials.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        files.replace_bytes(path.resolve(), text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -57,21 +57,25 @@ def replace_text(path: str, text: str) -> None:
     """
     target = Path(path).resolve()
     try:
-        mode = target.stat().st_mode
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8"))
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, mode & 0o7777)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_bytes(target, text.encode("utf-8"), target.stat().st_mode & 0o7777)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(f"{path}: cannot be written: {reason}") from error
+
+
+def replace_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file durably and atomically; until it has its mode, only its owner can read it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _decode(name: str, data: bytes) -> str:

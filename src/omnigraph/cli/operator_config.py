@@ -6,7 +6,7 @@ touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -158,9 +158,9 @@ class _ConfigReader:
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise _invalid(self._path, "`defaults.table_max_column_width` must be a number above 0")
         defaults = Defaults(
-            self._choice(table, "defaults", "output", TEXT_FORMATS) or "table",
+            self._text(table, "defaults", "output", TEXT_FORMATS) or "table",
             width,
-            self._choice(table, "defaults", "table_cell_layout", LAYOUTS) or "truncate",
+            self._text(table, "defaults", "table_cell_layout", LAYOUTS) or "truncate",
             self._text(table, "defaults", "server"),
             self._text(table, "defaults", "store"),
             self._text(table, "defaults", "default_graph"),
@@ -199,7 +199,7 @@ class _ConfigReader:
             self._text(table, path, "graph"),
             tuple(args),
             params,
-            self._choice(table, path, "format", TEXT_FORMATS),
+            self._text(table, path, "format", TEXT_FORMATS),
         )
 
     def _actor(self, table: Mapping[str, Any]) -> str | None:
@@ -241,26 +241,23 @@ class _ConfigReader:
                 terminal.warn(f"unknown key `{dotted}` (in {self._path}); ignored")
         return {str(key): value for key, value in tree.items()}
 
-    def _text(self, table: Mapping[str, Any], path: str, key: str) -> str | None:
+    def _text(
+        self, table: Mapping[str, Any], path: str, key: str, choices: Sequence[str] = ()
+    ) -> str | None:
         value = table.get(key)
         if value is None:
             return None
         if not isinstance(value, str):
             raise _invalid(self._path, f"`{path}.{key}` must be a string")
-        return value.strip() or None
+        text = value.strip() or None
+        if text and choices and text not in choices:
+            raise _invalid(
+                self._path, f"`{path}.{key}` is '{text}', not one of {', '.join(choices)}"
+            )
+        return text
 
     def _required(self, table: Mapping[str, Any], path: str, key: str) -> str:
         text = self._text(table, path, key)
         if text is None:
             raise _invalid(self._path, f"`{path}.{key}` is missing")
-        return text
-
-    def _choice(
-        self, table: Mapping[str, Any], path: str, key: str, choices: tuple[str, ...]
-    ) -> str | None:
-        text = self._text(table, path, key)
-        if text is not None and text not in choices:
-            raise _invalid(
-                self._path, f"`{path}.{key}` is '{text}', not one of {', '.join(choices)}"
-            )
         return text

@@ -157,14 +157,12 @@ def legend(parser: argparse.ArgumentParser) -> str:
 
 
 def _wrap(names: Sequence[str], width: int = 88) -> list[str]:
-    lines, line = [], ""
-    for name in names:
-        piece = f"{line}, {name}" if line else name
-        if len(piece) > width - 11:
-            lines.append(f"{line},")
-            piece = name
-        line = piece
-    return [f"           {text}" for text in [*lines, line]]
+    from textwrap import wrap
+
+    # A name such as "branch list" is kept on one line.
+    text = ", ".join(name.replace(" ", "\xa0") for name in names)
+    lines = wrap(text, width - 11, break_on_hyphens=False)
+    return [f"           {line}".replace("\xa0", " ") for line in lines]
 
 
 def _add_help(parser: argparse.ArgumentParser, commands: Commands) -> None:

@@ -37,47 +37,20 @@ class Capability(Enum):
         self.phrase = phrase
 
 
-MODULES: dict[str, str] = {
-    "init": "commands.init",
-    "load": "commands.load",
-    "ingest": "commands.ingest",
-    "query": "commands.query",
-    "mutate": "commands.mutate",
-    "alias": "commands.alias",
-    "graphs": "commands.graphs",
-    "snapshot": "commands.snapshot",
-    "export": "commands.export",
-    "branch": "commands.branch",
-    "commit": "commands.commit",
-    "log": "commands.log",
-    "diff": "commands.diff",
-    "changes": "commands.changes",
+_NAMES = (
+    "init load ingest query mutate alias graphs snapshot export branch commit log diff changes "
+    "blame revert cherry-pick tag blob schema lint fmt explain index optimize repair cleanup "
+    "doctor verify backup restore clone embed profile login logout shell completion version"
+)
+_SHARED = {
     "blame": "commands.revert",
-    "revert": "commands.revert",
     "cherry-pick": "commands.revert",
-    "tag": "commands.tag",
-    "blob": "commands.blob",
-    "schema": "commands.schema",
-    "lint": "commands.lint",
-    "fmt": "commands.fmt",
-    "explain": "commands.explain",
-    "index": "commands.index",
-    "optimize": "commands.optimize",
-    "repair": "commands.repair",
-    "cleanup": "commands.cleanup",
-    "doctor": "commands.doctor",
-    "verify": "commands.verify",
-    "backup": "commands.backup",
     "restore": "commands.backup",
     "clone": "commands.backup",
-    "embed": "commands.embed",
-    "profile": "commands.profile",
-    "login": "commands.login",
     "logout": "commands.login",
     "shell": "shell.command",
-    "completion": "commands.completion",
-    "version": "commands.version",
 }
+MODULES = {name: _SHARED.get(name, f"commands.{name}") for name in _NAMES.split()}
 """The module of every command, in the order of the help."""
 
 _VALUES = {

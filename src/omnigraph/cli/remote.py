@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.credentials import find_token
 from omnigraph.cli.operator_config import TEXT_FORMATS, OperatorConfig
-from omnigraph.cli.output.rows import layout_of, resolve_format, show_envelope
+from omnigraph.cli.output.rows import resolve_format
 from omnigraph.cli.scopes import ServerAddress
 from omnigraph.errors import InputError, OmniGraphError
 
@@ -93,13 +93,6 @@ def resolve_text_format(
             hint=f"choose one of {', '.join(TEXT_FORMATS)}",
         )
     return format
-
-
-def show_rows(
-    response: Mapping[str, Any], format: str, operator: OperatorConfig, out: str | None
-) -> None:
-    """Print served rows like those of a local graph."""
-    show_envelope(response, format, layout_of(operator), out)
 
 
 def _check(response: Any, shape: Mapping[str, type], server: ServerAddress) -> None:

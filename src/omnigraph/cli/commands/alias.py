@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator_config
-from omnigraph.cli.output.rows import add_format
+from omnigraph.cli.output.rows import add_format, layout_of, show_envelope
 from omnigraph.cli.queries import add_params, read_params
 from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.errors import InputError
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from omnigraph.cli.remote import invoke_read, resolve_text_format, show_rows
+    from omnigraph.cli.remote import invoke_read, resolve_text_format
     from omnigraph.cli.scopes import resolve_server
 
     operator = load_operator_config()
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     format = resolve_text_format(arguments, operator, alias.format)
     server = resolve_server(alias.server, alias.graph, operator)
     rows = invoke_read(server, operator, alias.query, {"params": params} if params else {})
-    show_rows(rows, format, operator, arguments.out)
+    show_envelope(rows, format, layout_of(operator), arguments.out)
     return 0
 
 

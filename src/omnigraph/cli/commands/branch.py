@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.output import terminal
@@ -15,6 +16,7 @@ from omnigraph.cli.targets import echo, open_graph, require_consent, resolve_tar
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
+    from omnigraph.api.graph import Graph
     from omnigraph.merge.run import MergeReport
 
 
@@ -77,26 +79,40 @@ def run_delete(arguments: argparse.Namespace) -> int:
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
+    options = {"delete_branch": arguments.delete_branch}
+    return merge_by(
+        arguments,
+        "branch merge",
+        "merged",
+        lambda graph: partial(graph.merge, arguments.source, arguments.into),
+        options,
+    )
+
+
+def merge_by(
+    arguments: argparse.Namespace,
+    name: str,
+    verb: str,
+    operation: Callable[[Graph], Callable[..., MergeReport]],
+    options: Mapping[str, Any] | None = None,
+) -> int:
+    """Run or preview an operation that merges, and show its report.
+
+    With ``--conflicts``, a preview writes the conflicts to the file before they fail the commit.
+    """
     with open_graph(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
         if not arguments.dry_run:
-            echo(arguments, target, "branch merge")
-        preview = None
-        if arguments.conflicts is not None:
-            preview = graph.merge(
-                arguments.source, arguments.into, resolve=resolution(arguments), dry_run=True
-            )
-            preview.conflicts.write(arguments.conflicts)
-        with progress_bar("merge") as line:
+            echo(arguments, target, name)
+        merge = partial(operation(graph), resolve=resolution(arguments))
+        with progress_bar(name.removeprefix("branch ")) as line:
             line.show("comparing")
-            report = preview if preview is not None and arguments.dry_run else None
-            report = report or graph.merge(
-                arguments.source,
-                arguments.into,
-                resolve=resolution(arguments),
-                dry_run=arguments.dry_run,
-                delete_branch=arguments.delete_branch,
-            )
-    return show_merge(arguments, report, target.actor)
+            if arguments.dry_run or arguments.conflicts is not None:
+                report = merge(dry_run=True)
+                if arguments.conflicts is not None:
+                    report.conflicts.write(arguments.conflicts)
+            if not arguments.dry_run:
+                report = merge(**(options or {}))
+    return show_merge(arguments, report, target.actor, verb)
 
 
 def resolution(arguments: argparse.Namespace) -> Any:

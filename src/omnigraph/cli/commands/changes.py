@@ -17,7 +17,7 @@ from omnigraph.cli.output.change_lines import (
     check_limit,
     event_text,
     filters,
-    moment_text,
+    format_micros,
 )
 from omnigraph.cli.output.report import show_report
 from omnigraph.cli.registry import Commands, UsageError, family
@@ -118,7 +118,7 @@ def _lines(page: ChangePage) -> Iterator[str]:
         commit = block.commit
         actor = f" by {commit.actor}" if commit.actor else ""
         name = terminal.paint(commit.commit_id, "yellow")
-        yield f"commit {name} {moment_text(commit.created_at)}{actor}"
+        yield f"commit {name} {format_micros(commit.created_at)}{actor}"
         for event in block.schema_events:
             yield f"  {event_text(event)}"
         for change in block.changes:

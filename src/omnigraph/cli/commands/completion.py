@@ -2,6 +2,10 @@
 
 The shell scripts contain no names: they pass the line to this command, which answers from the
 parsers that read command lines. So the completions are always those of the installed program.
+
+``argcomplete`` does not replace this: it does not see ``backup prune`` beside ``backup URI``,
+offers flags that the guard refuses, needs bash to complete file names in fish, and takes three
+times as long for a Tab, because it builds every parser.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.cli.commands.commit import commit_json
 from omnigraph.cli.options import add_json, add_uri, parse_time
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.change_lines import check_limit, counts_json, counts_text, moment_text
+from omnigraph.cli.output.change_lines import check_limit, counts_json, counts_text, format_micros
 from omnigraph.cli.output.commit_graph import (
     CommitNode,
     bridge_hidden,
@@ -241,7 +241,7 @@ def _lines(
     ]
     title = terminal.paint(commit_id, "yellow") + (f" ({', '.join(names)})" if names else "")
     summary = f"{_summary(log, commit)}{f' by {commit.actor}' if commit.actor else ''}"
-    time = terminal.paint(moment_text(commit.created_at), "dim")
+    time = terminal.paint(format_micros(commit.created_at), "dim")
     if arguments.oneline:
         yield f"{title} {time} {summary}"
     else:

@@ -6,7 +6,13 @@ import argparse
 
 from omnigraph.cli.engines import add_engine, spark_config
 from omnigraph.cli.options import add_snapshot, snapshot_arguments
-from omnigraph.cli.output.rows import add_format, layout_of, resolve_format, show_result
+from omnigraph.cli.output.rows import (
+    add_format,
+    layout_of,
+    resolve_format,
+    show_envelope,
+    show_result,
+)
 from omnigraph.cli.queries import (
     add_params,
     add_source,
@@ -65,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _invoke(arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress) -> int:
     """Run a stored query of a server."""
-    from omnigraph.cli.remote import invoke_read, resolve_text_format, show_rows
+    from omnigraph.cli.remote import invoke_read, resolve_text_format
 
     body = stored_query_body(arguments, target, ("tag", "at", "timeout", "max_rows", "master"))
     if arguments.engine != "local":
@@ -75,5 +81,5 @@ def _invoke(arguments: argparse.Namespace, target: GraphTarget, server: ServerAd
         if getattr(arguments, key) is not None:
             body[key] = getattr(arguments, key)
     rows = invoke_read(server, target.operator, arguments.name, body)
-    show_rows(rows, format, target.operator, arguments.out)
+    show_envelope(rows, format, layout_of(target.operator), arguments.out)
     return 0

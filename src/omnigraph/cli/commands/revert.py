@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph.cli.commands.branch import add_resolve, resolution, show_merge
+from omnigraph.cli.commands.branch import add_resolve, merge_by
 from omnigraph.cli.commands.commit import commit_json
 from omnigraph.cli.options import add_branch, add_json, add_uri
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.change_lines import moment_text
-from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.output.change_lines import format_micros
 from omnigraph.cli.output.report import show_report
 from omnigraph.cli.registry import Capability, Commands, command
-from omnigraph.cli.targets import echo, open_graph
+from omnigraph.cli.targets import open_graph
 
 if TYPE_CHECKING:
     from omnigraph.commit.history import Commit
-    from omnigraph.merge.run import MergeReport
 
 
 def add(commands: Commands) -> None:
@@ -68,33 +66,21 @@ def _add_commit(parser: argparse.ArgumentParser, commit: str, branch: str) -> No
 
 
 def run_revert(arguments: argparse.Namespace) -> int:
-    with open_graph(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
-        if not arguments.dry_run:
-            echo(arguments, target)
-        report = _apply(arguments, graph.revert)
-    return show_merge(arguments, report, target.actor, "reverted")
+    return merge_by(
+        arguments,
+        "revert",
+        "reverted",
+        lambda graph: partial(graph.revert, arguments.commit, arguments.branch),
+    )
 
 
 def run_pick(arguments: argparse.Namespace) -> int:
-    with open_graph(arguments, "r" if arguments.dry_run else "rw") as (graph, target):
-        if not arguments.dry_run:
-            echo(arguments, target)
-        report = _apply(arguments, graph.cherry_pick)
-    return show_merge(arguments, report, target.actor, "picked")
-
-
-def _apply(arguments: argparse.Namespace, work: Callable[..., MergeReport]) -> MergeReport:
-    """Apply or preview; conflicts are written to the file before they fail the commit."""
-    resolve = resolution(arguments)
-    with progress_bar(arguments.label) as line:
-        line.show("comparing")
-        if arguments.dry_run or arguments.conflicts is not None:
-            preview = work(arguments.commit, arguments.branch, resolve=resolve, dry_run=True)
-            if arguments.conflicts is not None:
-                preview.conflicts.write(arguments.conflicts)
-            if arguments.dry_run:
-                return preview
-        return work(arguments.commit, arguments.branch, resolve=resolve)
+    return merge_by(
+        arguments,
+        "cherry-pick",
+        "picked",
+        lambda graph: partial(graph.cherry_pick, arguments.commit, arguments.branch),
+    )
 
 
 def run_blame(arguments: argparse.Namespace) -> int:
@@ -117,4 +103,4 @@ def run_blame(arguments: argparse.Namespace) -> int:
 def _commit_text(commit: Commit) -> str:
     actor = f" actor={commit.actor}" if commit.actor else ""
     name = terminal.paint(commit.commit_id, "yellow")
-    return f"{name} branch={commit.branch}{actor} {moment_text(commit.created_at)}"
+    return f"{name} branch={commit.branch}{actor} {format_micros(commit.created_at)}"

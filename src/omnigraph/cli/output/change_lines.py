@@ -110,10 +110,10 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
 
 
-def moment_text(micros: int) -> str:
+def format_micros(micros: int) -> str:
     """A time in microseconds since the epoch as text.
 
-    >>> moment_text(1_794_833_300_257_220)
+    >>> format_micros(1_794_833_300_257_220)
     '2026-11-16 12:48:20 UTC'
     """
     from datetime import UTC, datetime

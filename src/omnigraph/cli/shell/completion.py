@@ -25,29 +25,10 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 
 _WORDS = (
-    "match",
-    "return",
-    "order",
-    "limit",
-    "offset",
-    "distinct",
-    "not",
-    "and",
-    "or",
-    "in",
-    "is",
-    "null",
-    "true",
-    "false",
-    "contains",
-    "starts_with",
-    "as",
-    "asc",
-    "desc",
-    "set",
-    "where",
+    "match return order limit offset distinct not and or in is null "
+    "true false contains starts_with as asc desc set where"
 )
-KEYWORDS = (*HEADS, *(word for word in _WORDS if word not in HEADS))
+KEYWORDS = (*HEADS, *(word for word in _WORDS.split() if word not in HEADS))
 
 
 class Completion:
