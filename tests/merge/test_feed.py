@@ -54,7 +54,7 @@ def test_inserts_updates_and_deletes_have_both_images(graph):
     before = graph.snapshot()
     graph.load([person("ana", age=31, photo="base64:aGk="), person("dee"), knows("dee", "cy")])
     graph.mutate('query q() { delete P where name = "ben" }')
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     changes = {(c.type_name, c.id if c.type_name == "P" else c.op.value): c for c in found.changes}
     assert shown(found.changes)[:3] == [
         ("P", "ana", "update"),
@@ -81,18 +81,18 @@ def test_inserts_updates_and_deletes_have_both_images(graph):
 def test_the_other_way_round_it_is_reversed(graph):
     before = graph.snapshot()
     graph.load([person("dee")])
-    assert shown(graph.snapshot().diff(graph.snapshot(at=before)).changes) == [
-        ("P", "dee", "delete")
-    ]
+    assert shown(graph.snapshot().diff(before).changes) == [("P", "dee", "delete")]
 
 
 def test_filters_and_summaries(graph):
     before = graph.snapshot()
     graph.load([person("ana", age=31), person("dee"), knows("ana", "cy"), {"type": "Q"}])
-    diff = graph.changes.diff
-    assert shown(diff(before, types=["P"], ops=["update"]).changes) == [("P", "ana", "update")]
-    assert {change.kind for change in diff(before, kinds=["edge"]).changes} == {"edge"}
-    summary = diff(before, summary=True, ops=["insert"])
+    after = graph.snapshot()
+    assert shown(before.diff(after, types=["P"], ops=["update"]).changes) == [
+        ("P", "ana", "update")
+    ]
+    assert {change.kind for change in before.diff(after, kinds=["edge"]).changes} == {"edge"}
+    summary = before.diff(after, summary=True, ops=["insert"])
     assert summary.changes == ()
     assert summary.stats["inserts"] == 3
     assert summary.stats["types_affected"] == ["K", "P", "Q"]
@@ -116,10 +116,8 @@ def test_states_are_found_by_branch_tag_and_commit(graph):
     graph.tags.create("v1")
     graph.branches.create("work")
     graph.load([person("ana", age=99)], branch="work")
-    for before in ("main", "v1", first):
-        assert shown(graph.snapshot(at=before).diff(graph.snapshot("work")).changes) == [
-            ("P", "ana", "update")
-        ]
+    for before in (graph.snapshot("main"), graph.snapshot(tag="v1"), graph.snapshot(commit=first)):
+        assert shown(before.diff(graph.snapshot("work")).changes) == [("P", "ana", "update")]
     with pytest.raises(NotFound, match="no branch, tag or commit 'none'"):
         graph.snapshot("none").diff(graph.snapshot())
 
@@ -130,9 +128,7 @@ def test_after_a_merge_only_what_really_changed_is_told(graph):
     graph.load([person("ben", age=1)])
     before = graph.snapshot()
     graph.merge("work")
-    assert shown(graph.snapshot(at=before).diff(graph.snapshot()).changes) == [
-        ("P", "dee", "insert")
-    ]
+    assert shown(before.diff(graph.snapshot()).changes) == [("P", "dee", "insert")]
     assert shown(graph.snapshot().diff(graph.snapshot("work")).changes) == [("P", "ben", "update")]
 
 
@@ -328,7 +324,7 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     before = graph.snapshot()
     graph.schema.apply(RENAMED)
     graph.load([{"type": "Human", "data": {"name": "ana", "years": 31}}])
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     renames = ["rename node type 'P' -> 'Human'"]
     renames += ["rename property 'Human.age' -> 'Human.years' on node 'Human'"]
     assert told(found.schema_events) == renames
@@ -352,13 +348,13 @@ def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
     before = graph.snapshot()
     start = graph.changes.poll(start="now").cursor
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert (told(found.schema_events), found.changes) == (["drop node type 'Q'"], ())
     (block,) = graph.changes.poll(cursor=start).blocks
     assert told(block.schema_events) == ["drop node type 'Q' (soft mode)"]
     assert block.changes == ()
     # The other way round they come back.
-    back = graph.snapshot().diff(graph.snapshot(at=before))
+    back = graph.snapshot().diff(before)
     assert told(back.schema_events) == ["add node type 'Q'"]
     assert shown(back.changes) == [("Q", "q1", "insert")]
 
@@ -366,7 +362,7 @@ def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
 def test_wider_values_are_the_same_values(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?"))
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert found.changes == ()
     assert told(found.schema_events) == ["widen property 'P.age' of node 'P' from I32? to I64?"]
 
@@ -375,7 +371,7 @@ def test_back_to_narrower_values_a_value_that_does_not_fit_is_shown_as_it_is(gra
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: F64?"))
     graph.load([person("ana", age=2.5), person("ben", age=2**40)])
-    found = graph.snapshot().diff(graph.snapshot(at=before))
+    found = graph.snapshot().diff(before)
     assert [event.kind for event in found.schema_events] == ["narrow_property"]
     assert [(c.id, c.before["age"], c.after["age"]) for c in found.changes] == [
         ("ana", 2.5, 30),
@@ -397,7 +393,7 @@ def test_values_for_existing_rows_are_told_by_the_event_and_differ_in_a_diff(gra
         "add_property": "Bern",
         "change_nullability": 7,
     }
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert [event.step.get("value") for event in found.schema_events] == [None, None]
     assert [(c.id, c.op, c.properties) for c in found.changes] == [
         ("ana", "update", ("city",)),
@@ -508,7 +504,7 @@ def test_a_type_that_came_back_is_another_one(graph):
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
     graph.schema.apply(SCHEMA)
     graph.load([{"type": "Q", "data": {"id": "q1", "note": "old"}}, {"type": "Q"}])
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert told(found.schema_events) == ["drop node type 'Q'", "add node type 'Q'"]
     assert [change.op for change in found.changes] == ["insert", "insert"]
     assert graph.changes.blame("Q", "q1").commit.actor is None
@@ -522,10 +518,10 @@ def test_a_property_that_came_back_is_another_one(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?  ", ""))
     graph.schema.apply(SCHEMA)
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert [event.kind for event in found.schema_events] == ["drop_property", "add_property"]
     assert found.changes == ()
-    back = graph.snapshot().diff(graph.snapshot(at=before))
+    back = graph.snapshot().diff(before)
     assert [(c.id, c.before["age"], c.after["age"]) for c in back.changes] == [
         (name, None, 30) for name in ("ana", "ben", "cy")
     ]
@@ -542,7 +538,7 @@ def test_two_properties_that_exchanged_their_names(graph):
             for name in fields
         )
         graph.schema.apply(SCHEMA.replace("w: I32?", body))
-    found = graph.snapshot(at=before).diff(graph.snapshot())
+    found = before.diff(graph.snapshot())
     assert sorted((event.step["from"], event.step["to"]) for event in found.schema_events) == [
         ("v", "w"),
         ("w", "v"),
