@@ -45,7 +45,7 @@ def states(graph: Graph):
         graph._handle.store.manifest(branch).current().pin("node:P") for branch in ("work", None)
     ]
     report = graph.merge("work", dry_run=True)
-    base = graph.snapshot(commit=report.base)._snapshot.pin("node:P")
+    base = graph.snapshot(commit=report.base)._context.snapshot.pin("node:P")
     return base, *pins
 
 
@@ -53,7 +53,7 @@ def before_the_merge(graph: Graph):
     """The same when they were merged: main is what it was one commit ago."""
     base = graph.commits("work")[2].commit_id
     commits = (base, graph.commits("work")[0].commit_id, graph.commits()[1].commit_id)
-    return [graph.snapshot(commit=commit)._snapshot.pin("node:P") for commit in commits]
+    return [graph.snapshot(commit=commit)._context.snapshot.pin("node:P") for commit in commits]
 
 
 def find(root: Path) -> Iterator[None]:

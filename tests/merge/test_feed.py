@@ -118,7 +118,7 @@ def test_states_are_found_by_branch_tag_and_commit(graph):
     graph.load([person("ana", age=99)], branch="work")
     for before in (graph.snapshot("main"), graph.snapshot(tag="v1"), graph.snapshot(commit=first)):
         assert shown(before.diff(graph.snapshot("work")).changes) == [("P", "ana", "update")]
-    with pytest.raises(NotFound, match="no branch, tag or commit 'none'"):
+    with pytest.raises(NotFound, match="branch 'none' not found"):
         graph.snapshot("none").diff(graph.snapshot())
 
 

@@ -100,23 +100,26 @@ class CommitGraph:
     # -- ancestors -----------------------------------------------------------------------
 
     def parents(self, commit: str) -> tuple[str, ...]:
-        if not self.is_complete:
-            return self._read_parents(commit)
-        parents = self._parents.get(commit)
-        if parents is None:
-            parents = self._parents[commit] = self._read_parents(commit)
-        return parents
-
-    def _read_parents(self, commit: str) -> tuple[str, ...]:
-        row = self.commits.get(commit)
+        if commit in self._parents:
+            return self._parents[commit]
+        row, is_complete = self.commits.get(commit), self.is_complete
+        merged: Iterable[str | None]
         if row is None:
-            return self._before_point(commit)
-        merged: Iterable[str | None] = (row.merged_parent,)
-        if row.merged_parent not in self.commits and self.is_complete:
-            lineage = lineage_of(row)
-            if lineage is not None:
-                merged = (self.at(line, version) for line, version in lineage.lines.items())
-        return tuple(filter(None, (row.parent, *merged)))
+            line, version = self.points.get(commit, ("", 0))
+            earlier = [other for other in self._lines.get(line, ()) if other < version]
+            merged = [_point(line, max(earlier))] if earlier else []
+        else:
+            merged = [row.merged_parent]
+            if row.merged_parent not in self.commits and is_complete:
+                lineage = lineage_of(row)
+                if lineage is not None:
+                    merged = [self.at(line, version) for line, version in lineage.lines.items()]
+            merged = [row.parent, *merged]
+        parents = tuple(filter(None, merged))
+        if is_complete:
+            # Before that, a branch that was not read yet may have the merged commit.
+            self._parents[commit] = parents
+        return parents
 
     def at(self, line: str, version: int) -> str:
         """The newest commit of a line up to a version; a point where its branch is gone."""
@@ -127,13 +130,6 @@ class CommitGraph:
         return max(
             (row for row in rows if row.manifest_version <= version), key=lambda row: row.order
         ).commit_id
-
-    def _before_point(self, point: str) -> tuple[str, ...]:
-        if point not in self.points:
-            return ()
-        line, version = self.points[point]
-        earlier = [other for other in self._lines[line] if other < version]
-        return (_point(line, max(earlier)),) if earlier else ()
 
     def distances(self, starts: Collection[str]) -> dict[str, int]:
         """All ancestors of some commits, these included, by how many steps back they are."""
@@ -175,8 +171,12 @@ class CommitGraph:
             lost |= gone
             shared -= gone
             newest = set()
-        nearest = sorted(newest, key=lambda key: (ours[key] + theirs[key], self._age(key)))
-        return CommonAncestors(nearest, lost, theirs, ours)
+
+        def rank(commit: str) -> tuple[int, int, str]:
+            version = self.commits[commit].manifest_version
+            return ours[commit] + theirs[commit], -version, commit
+
+        return CommonAncestors(sorted(newest, key=rank), lost, theirs, ours)
 
     def merge_bases(self, heads: Iterable[str]) -> set[str]:
         """Every commit that a merge of any two of these heads needs."""
@@ -212,10 +212,6 @@ class CommitGraph:
     def _newest(self, commits: Set[str]) -> set[str]:
         before = {parent for commit in commits for parent in self.parents(commit)}
         return {*commits} - before
-
-    def _age(self, commit: str) -> tuple[int, str]:
-        row = self.commits[commit]
-        return -row.manifest_version, row.commit_id
 
 
 def _point(line: str, version: int) -> str:

@@ -99,12 +99,12 @@ class Manifest:
         it, without blocking others.
         """
         try:
-            with self._lock:
+            with self._lock, self._detect_deletion():
                 self._refresh()
                 return work()
         except StorageCorrupt:
             self._await_publisher(self.branch)
-        with self._lock:
+        with self._lock, self._detect_deletion():
             # What was read of the damaged version must not be used.
             self._reader = None
             self._refresh()
@@ -124,7 +124,14 @@ class Manifest:
         newest = self.current()
         if version == newest.manifest_version:
             return newest
-        self._refuse_void(version)
+        void = self.void(version)
+        if void is not None:
+            raise HistoryGone(
+                f"version {version} of branch '{branch_label(self.branch)}' was never "
+                f"acknowledged: it was damaged when it was written and replaced ({void.reason})",
+                hint=f"version {version - 1} is the state before it",
+                details={"version": version, "reason": void.reason},
+            )
         with self._lock:
             snapshot = self._history.get(version)
         if snapshot is None or self._datasets.info(self.ref, version) is None:
@@ -141,16 +148,6 @@ class Manifest:
     def void(self, version: int) -> VoidRow | None:
         """The record of a version that was damaged when it was written, and replaced."""
         return self.with_state(lambda state, _: state.voids.get((self.branch, version)))
-
-    def _refuse_void(self, version: int) -> None:
-        void = self.void(version)
-        if void is not None:
-            raise HistoryGone(
-                f"version {version} of branch '{branch_label(self.branch)}' was never "
-                f"acknowledged: it was damaged when it was written and replaced ({void.reason})",
-                hint=f"version {version - 1} is the state before it",
-                details={"version": version, "reason": void.reason},
-            )
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
@@ -217,10 +214,6 @@ class Manifest:
             raise self._missing() from None
 
     def _refresh(self) -> None:
-        with self._detect_deletion():
-            self._read_newest()
-
-    def _read_newest(self) -> None:
         life = self._probe_life()
         if self._reader is None or life != self._life:
             self._load(life)

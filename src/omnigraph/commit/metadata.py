@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from omnigraph.commit.rows import (
     COMPLETES,
@@ -37,8 +37,6 @@ GROUP = "group"
 """The group of commits that were published together."""
 SCHEMA_EVENTS = "schema_events"
 """What a schema apply did to types and properties."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,104 +144,64 @@ class CommitMetadata:
 
     writer: str | None = None
     """The kind of write that made it, a value of ``WriterKind``."""
-    idempotency_key: str | None = None
-    fingerprint: str | None = None
-    """Distinguishes the write of an idempotency key from another under the same key."""
-    receipt: Mapping[str, Any] | None = None
-    """The receipt of the first call under an idempotency key."""
     load: Mapping[str, Any] | None = None
     load_branch: Mapping[str, Any] | None = None
     merge: Mapping[str, Any] | None = None
     reverts: str | None = None
     picks: str | None = None
+    group: Group | None = None
+    schema_events: tuple[SchemaEvent, ...] = ()
+    idempotency_key: str | None = None
+    fingerprint: str | None = None
+    """Distinguishes the write of an idempotency key from another under the same key."""
+    receipt: Mapping[str, Any] | None = None
+    """The receipt of the first call under an idempotency key."""
     completes: tuple[str, ...] = ()
     """The interrupted commits that this recovery completed."""
     rolled_back: str | None = None
     """The interrupted commit that this recovery rolled back."""
-    group: Group | None = None
-    schema_events: tuple[SchemaEvent, ...] = ()
     other: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The keys of the row that are set, in a fixed order."""
-        events = [event.to_json() for event in self.schema_events]
-        values = {
-            WRITER: self.writer,
-            LOAD: self.load,
-            LOAD_BRANCH: self.load_branch,
-            MERGE: self.merge,
-            REVERTS: self.reverts,
-            PICKS: self.picks,
-            GROUP: None if self.group is None else self.group.to_json(),
-            SCHEMA_EVENTS: events or None,
-            IDEMPOTENCY_KEY: self.idempotency_key,
-            FINGERPRINT: self.fingerprint,
-            RECEIPT: self.receipt,
-            # One is a text, as it was before there were groups.
-            COMPLETES: list(self.completes) if len(self.completes) > 1 else _only(self.completes),
-            ROLLED_BACK: self.rolled_back,
-        }
-        return {**{key: value for key, value in values.items() if value is not None}, **self.other}
+        content: dict[str, Any] = {}
+        for key in _READERS:
+            value = getattr(self, key)
+            if value is None or value == ():
+                continue
+            if key == GROUP:
+                value = value.to_json()
+            elif key == SCHEMA_EVENTS:
+                value = [event.to_json() for event in value]
+            elif key == COMPLETES:
+                # One is a text, as it was before there were groups.
+                value = list(value) if len(value) > 1 else value[0]
+            content[key] = value
+        return {**content, **self.other}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> CommitMetadata:
         """The inverse of ``to_json``; ``StorageCorrupt`` when a key of ours is something else."""
-
-        def read(key: str, of: Callable[[Any], _T]) -> _T | None:
-            raw = value.get(key)
-            try:
-                return None if raw is None else of(raw)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise StorageCorrupt(
-                    f"the key '{key}' in the metadata of a commit cannot be read",
-                    hint="restore the graph from a backup, or export what another branch still has",
-                    details={"key": key},
-                ) from error
-
-        return CommitMetadata(
-            writer=read(WRITER, _text),
-            idempotency_key=read(IDEMPOTENCY_KEY, _text),
-            fingerprint=read(FINGERPRINT, _text),
-            receipt=read(RECEIPT, _object),
-            load=read(LOAD, _object),
-            load_branch=read(LOAD_BRANCH, _object),
-            merge=read(MERGE, _object),
-            reverts=read(REVERTS, _text),
-            picks=read(PICKS, _text),
-            completes=read(COMPLETES, completed_ids) or (),
-            rolled_back=read(ROLLED_BACK, _text),
-            group=read(GROUP, Group.from_json),
-            schema_events=read(SCHEMA_EVENTS, _events) or (),
-            other={key: value[key] for key in value if key not in _KEYS},
-        )
+        content: dict[str, Any] = {"other": {}}
+        for key, raw in value.items():
+            if key not in _READERS:
+                content["other"][key] = raw
+            elif raw is not None:
+                try:
+                    content[key] = _READERS[key](raw)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise StorageCorrupt(
+                        f"the key '{key}' in the metadata of a commit cannot be read",
+                        hint="restore the graph from a backup, "
+                        "or export what another branch still has",
+                        details={"key": key},
+                    ) from error
+        return CommitMetadata(**content)
 
     @staticmethod
     def of(row: CommitRow) -> CommitMetadata:
         """The metadata of a row of the manifest."""
         return CommitMetadata.from_json(row.extra)
-
-
-_KEYS = frozenset(
-    {
-        WRITER,
-        LOAD,
-        LOAD_BRANCH,
-        MERGE,
-        REVERTS,
-        PICKS,
-        GROUP,
-        SCHEMA_EVENTS,
-        IDEMPOTENCY_KEY,
-        FINGERPRINT,
-        RECEIPT,
-        COMPLETES,
-        ROLLED_BACK,
-    }
-)
-
-
-def _only(ids: tuple[str, ...]) -> str | None:
-    return ids[0] if ids else None
 
 
 def _events(value: Any) -> tuple[SchemaEvent, ...]:
@@ -267,3 +225,21 @@ def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError("not a whole number")
     return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    WRITER: _text,
+    LOAD: _object,
+    LOAD_BRANCH: _object,
+    MERGE: _object,
+    REVERTS: _text,
+    PICKS: _text,
+    GROUP: Group.from_json,
+    SCHEMA_EVENTS: _events,
+    IDEMPOTENCY_KEY: _text,
+    FINGERPRINT: _text,
+    RECEIPT: _object,
+    COMPLETES: completed_ids,
+    ROLLED_BACK: _text,
+}
+"""Every key in the order of the row, named as its field, and how its value is read."""

@@ -44,7 +44,7 @@ from omnigraph.commit.sidecar import (
     SidecarPin,
     Tombstone,
 )
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -65,7 +65,7 @@ from omnigraph.errors import (
 )
 from omnigraph.logs import logger
 from omnigraph.storage.leases.local import LeaseGuard
-from omnigraph.storage.tables.types import CommittedTable, StagedTable
+from omnigraph.storage.tables.types import CommittedTable
 
 _LOG = logger(__name__)
 _HEAL_ATTEMPTS = 3
@@ -202,11 +202,12 @@ class _Write:
         if self._request.strict:
             # Tables that were only consulted may move: they are validated again.
             for key in moved:
-                before, after = seen.pin(key), now.pin(key)
                 if key not in self._request.touches:
                     continue
-                if seen.e_tag != now.e_tag or not is_same_content(self._store, before, after):
-                    raise stale(key, _version(before), _version(after))
+                if seen.e_tag != now.e_tag or not is_same_content(
+                    self._store, seen.pin(key), now.pin(key)
+                ):
+                    raise stale(key, seen.version(key), now.version(key))
         return bool(moved)
 
     def _refuse_drift(self, snapshot: Snapshot, keys: Sequence[str] | Any) -> None:
@@ -329,16 +330,27 @@ class _Write:
 
     def _sidecar(self, prepared: PreparedWrite, snapshot: Snapshot) -> Sidecar:
         request = self._request
+        pins = []
+        for key in sorted(prepared.tables):
+            steps, expected = prepared.tables[key], snapshot.version(key)
+            pins.append(
+                SidecarPin(
+                    key,
+                    self._store.root.path(steps[0].ref.location),
+                    expected,
+                    expected + len(steps),
+                    None,
+                    request.branch,
+                    tuple(step.transaction_id for step in steps),
+                )
+            )
         return Sidecar(
             self._intent.commit_id,
             str(self._intent.created_at),
             request.branch,
             request.actor,
             request.kind,
-            tuple(
-                self._sidecar_pin(key, snapshot, prepared.tables[key])
-                for key in sorted(prepared.tables)
-            ),
+            tuple(pins),
             request.merged_parent,
             tuple(
                 Registration(row.table_key, row.location, request.branch)
@@ -352,20 +364,6 @@ class _Write:
             branch_identity=self._manifest.identity(),
             schemas=tuple(row.to_json() for row in prepared.schema.rows) if prepared.schema else (),
             hard_drops=tuple(prepared.hard_drops),
-        )
-
-    def _sidecar_pin(
-        self, key: str, snapshot: Snapshot, steps: Sequence[StagedTable]
-    ) -> SidecarPin:
-        expected = _version(snapshot.pin(key))
-        return SidecarPin(
-            key,
-            self._store.root.path(steps[0].ref.location),
-            expected,
-            expected + len(steps),
-            None,
-            self._request.branch,
-            tuple(step.transaction_id for step in steps),
         )
 
     def _commit_tables(
@@ -393,7 +391,7 @@ class _Write:
     def _publish(
         self, prepared: PreparedWrite, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
     ) -> Published:
-        written = {key: _version(snapshot.pin(key)) for key in committed}
+        written = {key: snapshot.version(key) for key in committed}
         renames = prepared.renames
         pins = [VersionRow.of(renames.get(key, key), table) for key, table in committed.items()]
         for key, new_key in renames.items():
@@ -423,7 +421,3 @@ class _Write:
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
         reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)
-
-
-def _version(pin: Pin | None) -> int:
-    return 0 if pin is None else pin.version

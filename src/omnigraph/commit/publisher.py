@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -318,7 +319,10 @@ class _Attempts:
         check_head(state.head, publication.if_commit)
         if publication.commit is not None:
             _refuse_repeat(state, publication.commit)
-        _check_expectations(state, publication.expected)
+        for table_key, expected in sorted(publication.expected.items()):
+            actual = state.visible_version(table_key)
+            if actual != expected:
+                raise stale(table_key, expected, actual)
         rows = [
             replace(row, manifest_version=version + 1)
             if isinstance(row, SchemaRow) and not row.manifest_version
@@ -365,7 +369,10 @@ class _Attempts:
             *publication.tombstones,
             *publication.others,
         ]
-        _refuse_repeats(rows)
+        # Lance would store both of two rows with one key.
+        for object_id, count in Counter(row.object_id for row in rows).items():
+            if count > 1:
+                raise InternalError(f"'{object_id}' is published twice in one request")
         return rows
 
     def _check_new(self, state: ManifestState, row: VersionRow) -> None:
@@ -387,22 +394,6 @@ class _Attempts:
                 "actual": published.version,
             },
         )
-
-
-def _check_expectations(state: ManifestState, expected: Mapping[str, int]) -> None:
-    for table_key in sorted(expected):
-        actual = state.visible_version(table_key)
-        if actual != expected[table_key]:
-            raise stale(table_key, expected[table_key], actual)
-
-
-def _refuse_repeats(rows: Sequence[Row]) -> None:
-    """Refuse duplicate keys: Lance would store both."""
-    seen: set[str] = set()
-    for row in rows:
-        if row.object_id in seen:
-            raise InternalError(f"'{row.object_id}' is published twice in one request")
-        seen.add(row.object_id)
 
 
 def check_head(head: CommitRow | None, if_commit: str | None) -> None:

@@ -224,7 +224,7 @@ class Recovery:
     def _roll_forward(self, sidecar: Sidecar, heads: Mapping[str, int]) -> Recovered | None:
         snapshot = self._store.manifest(sidecar.branch).current()
         rows = [
-            self._pinned(entry, pin, heads[entry.table_key])
+            self._row(entry.table_key, landing_ref(entry, pin), heads[entry.table_key])
             for entry in sidecar.tables
             if (pin := snapshot.pin(entry.table_key)) is not None
             # A renamed table is registered under its new name.
@@ -261,11 +261,8 @@ class Recovery:
             sidecar, RecoveryKind.ROLLED_FORWARD, published.commit.commit_id, outcomes
         )
 
-    def _pinned(self, entry: SidecarPin, pin: Pin, head: int) -> VersionRow:
-        """The row that pins the head of a table."""
-        return self._row(entry.table_key, landing_ref(entry, pin), head)
-
     def _row(self, table_key: str, ref: TableRef, version: int) -> VersionRow:
+        """The row that pins a version of a table."""
         self._store.tables.check_landed(ref, version)
         # Its writer may have died before it was synced.
         self._store.datasets.sync_table(ref)

@@ -76,6 +76,11 @@ class Snapshot:
     def pin(self, table_key: str) -> Pin | None:
         return self.pins.get(table_key)
 
+    def version(self, table_key: str) -> int:
+        """The version of a table; 0 when it is not here."""
+        pin = self.pins.get(table_key)
+        return 0 if pin is None else pin.version
+
     def table_version(self, table_key: str) -> TableVersion | None:
         """The version that a table has here; none when it is not here."""
         pin = self.pins.get(table_key)

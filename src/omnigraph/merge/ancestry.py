@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from omnigraph.commit.ancestry import CommitGraph, CommonAncestors, MergeLineage, lineage_of
@@ -158,13 +158,12 @@ class Ancestry(CommitGraph):
     def _may_have_met(self, shared: CommonAncestors) -> bool:
         """Whether both sides merged unknown commits, of which one has no recorded lineage."""
         one, other = shared.theirs.keys(), shared.ours.keys()
-        unknown = [self._unknown_parents(side) for side in (one - other, other - one)]
+        unknown = [
+            {parent for commit in side for parent in self.parents(commit)} - self.commits.keys()
+            for side in (one - other, other - one)
+        ]
         silent = [commits - self.points.keys() for commits in unknown]
         return bool(silent[0] and unknown[1]) or bool(silent[1] and unknown[0])
-
-    def _unknown_parents(self, commits: Set[str]) -> set[str]:
-        parents = {parent for commit in commits for parent in self.parents(commit)}
-        return parents - self.commits.keys()
 
     # -- reading -------------------------------------------------------------------------
 

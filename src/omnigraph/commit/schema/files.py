@@ -322,9 +322,7 @@ def _check_version(value: Mapping[str, Any], key: str, supported: int, name: str
     if version != supported:
         raise FormatRefused(
             f"'{name}' has {key} {version}; this program supports {supported}",
-            hint="upgrade omnigraph before opening this graph"
-            if version > supported
-            else _START_ANEW,
+            hint=_UPGRADE if version > supported else _START_ANEW,
             details={"file": name, "found": version, "known": supported},
         )
 
