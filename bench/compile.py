@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.lexer import lex
-from omnigraph.lang.query import lint_queries
-from omnigraph.lang.schema import Catalog, compile_schema
+from omnigraph.lang.query.lint import lint_queries
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import compile_query
 
 NODE_TYPES = 12

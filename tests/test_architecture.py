@@ -184,7 +184,7 @@ def test_a_bad_module_is_found(name, text, expected):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("omnigraph.cli.commands.lint", "from omnigraph.lang.schema import compile_schema"),
+        ("omnigraph.cli.commands.lint", "from omnigraph.lang.schema.compile import compile_schema"),
         ("omnigraph.cli.commands.version", "from omnigraph import __version__"),
         ("omnigraph.cli.x", "from omnigraph.settings import Settings"),
         ("omnigraph.plan.lowering", "from omnigraph.lang.query import ast"),

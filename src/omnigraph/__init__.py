@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     )
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
-    from omnigraph.lang.schema import MigrationPlan, compile_schema
     from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.schema.compile import compile_schema
+    from omnigraph.lang.schema.migrate import MigrationPlan
     from omnigraph.lang.schema.steps import UnsupportedChange
     from omnigraph.maintain.backup.copy import CopyReport
     from omnigraph.maintain.backup.create import BackupReport

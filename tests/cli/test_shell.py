@@ -23,7 +23,7 @@ from omnigraph.cli.shell.statements import (
 )
 from omnigraph.cli.targets import GraphTarget
 from omnigraph.errors import InputError, QueryError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import compile_query
 from tests.cli.place import Place, assert_fails
 from tests.pages import ROOT, blocks

@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.errors import SchemaChanging
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import (
     HEAL_POINTS,

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.commit.schema.files import FILES, IR, SOURCE, STATE, SchemaFiles, SchemaState
 from omnigraph.errors import FormatRefused, SchemaChanging, SchemaDrift, StorageDenied
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore

@@ -18,7 +18,7 @@ from omnigraph.commit.schema.files import (
 )
 from omnigraph.commit.schema.staging import Reconciled, SchemaStaging, reconcile_staging
 from omnigraph.errors import FormatRefused, RecoveryRequired, SchemaDrift
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore

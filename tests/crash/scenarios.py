@@ -18,7 +18,7 @@ from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.tables.types import TableRef

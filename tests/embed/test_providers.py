@@ -15,7 +15,7 @@ from omnigraph.embed import (
 )
 from omnigraph.embed.providers.mock import MockEmbedder
 from omnigraph.errors import EmbeddingError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.settings import Settings
 
 CATALOG = compile_schema(

@@ -12,7 +12,7 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.schema.files import FILES, STAGED
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.errors import QueryError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.spark.session.opening import opened
 from tests.commit.deaths import Died
 from tests.commit.world import at, foreign_upsert, raising

@@ -24,16 +24,12 @@ from omnigraph.lang.query.checker import examine_query
 from omnigraph.lang.query.format import format_queries, format_query_file
 from omnigraph.lang.query.lint import lint_queries
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.schema import (
-    analyze_schema,
-    catalog_from_ir,
-    compile_schema,
-    format_schema,
-    lint_schema,
-    parse_schema,
-    plan_migration,
-    print_schema,
-)
+from omnigraph.lang.schema.catalog import catalog_from_ir
+from omnigraph.lang.schema.compile import analyze_schema, compile_schema
+from omnigraph.lang.schema.format import format_schema, print_schema
+from omnigraph.lang.schema.lint import lint_schema
+from omnigraph.lang.schema.migrate import plan_migration
+from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.plan import compile_query, lower, optimize
 from omnigraph.plan.explain import explain_json, explain_text
 from tests.fuzz.grammar import QUERY_GRAMMAR, SCHEMA_GRAMMAR, Grammar, damaged, written

@@ -17,9 +17,16 @@ import pytest
 
 from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import lex
-from omnigraph.lang.query import check_query, lint_queries, parse_queries, read_queries
+from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.format import format_queries
-from omnigraph.lang.schema import Catalog, compile_schema, format_schema, lint_schema, parse_schema
+from omnigraph.lang.query.lint import lint_queries
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.select import read_queries
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.format import format_schema
+from omnigraph.lang.schema.lint import lint_schema
+from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.plan import MutationPlan, Plan, ReadPlan, compile_query, lower, optimize
 from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, RowFilter

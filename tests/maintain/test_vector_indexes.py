@@ -13,7 +13,7 @@ import pytest
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError, NotFound, ReadOnly, SchemaError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.maintain.optimize.indexes import declared_indexes
 from omnigraph.maintain.optimize.run import OptimizeJob
 from omnigraph.maintain.optimize.vector_indexes import (

@@ -12,7 +12,7 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import SchemaChangeRefused
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from tests.commit.deaths import Died
 from tests.commit.world import at, foreign_upsert, raising
 from tests.evolve.test_history import applied_elsewhere

@@ -15,8 +15,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.types import PropType, Scalar
 from tests.plan.conditions import POOLS
 from tests.read.naive import Data, Row

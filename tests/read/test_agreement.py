@@ -29,7 +29,7 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead
 from omnigraph.lang.query.params import convert_params
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.tables.types import CommittedTable
 from tests.read.generate import (
     Question,

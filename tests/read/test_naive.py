@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph import QueryError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from tests.read.generate import make_question, make_world
 from tests.read.naive import Data
 from tests.read.world import ask

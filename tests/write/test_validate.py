@@ -13,8 +13,8 @@ from omnigraph.errors import (
     UniqueViolation,
     ValueViolation,
 )
-from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import NodeType, Property
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.patterns import matches
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.write.delta import TableDelta, TableRows

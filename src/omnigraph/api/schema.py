@@ -16,7 +16,7 @@ from omnigraph.evolve.apply import (
     plan_schema,
     preview_schema,
 )
-from omnigraph.lang.schema import MigrationPlan
+from omnigraph.lang.schema.migrate import MigrationPlan
 from omnigraph.lang.texts import source_of
 
 

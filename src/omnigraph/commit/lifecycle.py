@@ -25,8 +25,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import AlreadyInitialized, Conflict, StorageError, StorageUnknown
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.removed_versions import start_record

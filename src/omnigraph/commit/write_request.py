@@ -13,7 +13,7 @@ from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InternalError
-from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.storage.tables.fragments import (
     StagedFragment,
     TableLocator,

@@ -26,9 +26,11 @@ from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema import Catalog, MigrationPlan, compile_schema, plan_migration
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity
+from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
 from omnigraph.write.validate.violations import Violation

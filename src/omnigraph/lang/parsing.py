@@ -1,6 +1,6 @@
 """What both parsers share: a cursor over tokens that collects diagnostics.
 
-A parser raises ``Failure`` after it reported what is wrong; whoever parses a list of things
+A parser raises ``ParseFailure`` after it reported what is wrong; whoever parses a list of things
 catches it, skips to the next item and continues, so that one run reports several errors.
 """
 
@@ -20,7 +20,7 @@ _MAX_DIGITS = 400
 _NOTHING = Token(Kind.EOF, "", 0, 0)
 
 
-class Failure(Exception):
+class ParseFailure(Exception):
     """The thing being parsed cannot be finished; the diagnostic is already recorded."""
 
 
@@ -130,19 +130,19 @@ class Parser:
     def report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         self.diagnostics.append(Diagnostic(Phase.PARSE, code, message, self.source, span, hint))
 
-    def fail(self, code: str, message: str, span: Span, hint: str | None = None) -> Failure:
+    def fail(self, code: str, message: str, span: Span, hint: str | None = None) -> ParseFailure:
         """Report and hand back the exception to raise."""
         self.report(code, message, span, hint)
-        return Failure()
+        return ParseFailure()
 
-    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
+    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> ParseFailure:
         """The current token is not what the grammar wants.
 
         Silent directly after unreadable text: that is reported, and is the cause.
         """
         token = self.token
         if self.after_unreadable():
-            return Failure()
+            return ParseFailure()
         runaway = self._runaway_string()
         if runaway is not None:
             return runaway
@@ -157,7 +157,7 @@ class Parser:
         """Whether there is unreadable text between an offset and the current token."""
         return any(offset <= start <= self.token.start for start in self._unreadable)
 
-    def _runaway_string(self) -> Failure | None:
+    def _runaway_string(self) -> ParseFailure | None:
         """A string over several lines just before an error has most likely lost its quote."""
         for token in (self.before(), self.token):
             if token.kind is Kind.STRING and "\n" in token.text:

@@ -134,9 +134,16 @@ class PropType:
         return self.scalar is Scalar.BLOB
 
     @property
+    def shape(self) -> str | None:
+        """``list``, ``vector`` or ``blob``; none for a single comparable value."""
+        if self.is_list:
+            return "list"
+        return "vector" if self.is_vector else "blob" if self.is_blob else None
+
+    @property
     def is_plain(self) -> bool:
         """A single comparable value: no list, vector or blob."""
-        return not (self.is_list or self.scalar is Scalar.VECTOR or self.scalar is Scalar.BLOB)
+        return self.shape is None
 
     @property
     def element(self) -> PropType:

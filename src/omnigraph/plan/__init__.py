@@ -43,7 +43,7 @@ def compile_query(
 ) -> Plan:
     """From text to an optimised plan; every language error is a ``LanguageError``.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node Person { name: String @key }")
     >>> plan = compile_query(catalog, "query all() { match { $p: Person } return { $p.name } }")
     >>> [column.name for column in plan.columns]

@@ -27,7 +27,7 @@ _INDENT = "  "
 def explain_text(plan: Plan) -> str:
     """The plan, one step a line, in the order the steps run.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> from omnigraph.plan import compile_query
     >>> catalog = compile_schema("node Person { name: String @key age: I32? }")
     >>> text = "query old() { match { $p: Person $p.age > 60 } return { $p.name } limit 3 }"

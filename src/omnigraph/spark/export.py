@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
-from omnigraph.lang.schema import text_of
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
 from omnigraph.spark.load.read_tasks import cached_catalog
 from omnigraph.spark.source.reader import groups_of
 from omnigraph.storage.executor import Executor

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query import check_query, describe, read_queries
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.query.checker import check_query
+from omnigraph.lang.query.describe import describe
+from omnigraph.lang.query.select import read_queries
+from omnigraph.lang.schema.compile import compile_schema
 
 CATALOG = compile_schema(
     """

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query import lint_queries
 from omnigraph.lang.query.codes import LINT
-from omnigraph.lang.query.lint import NO_PARAMS
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.query.lint import NO_PARAMS, lint_queries
+from omnigraph.lang.schema.compile import compile_schema
 
 CATALOG = compile_schema(
     """

@@ -6,8 +6,8 @@ import pytest
 
 from omnigraph.errors import InputError, QueryError, QueryNotFound
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query import read_queries, select_query
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import Expect, compile_query
 
 CATALOG = compile_schema("node Person { name: String @key }")

@@ -11,7 +11,7 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery, CheckedRead
 from omnigraph.lang.query.checker import examine_query
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 
 SCHEMA = """
 interface Named { name: String }

@@ -8,7 +8,10 @@ import sys
 import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.lang.schema import Cardinality, Embed, SchemaIR, catalog_from_ir, compile_schema
+from omnigraph.lang.schema.ast import Cardinality
+from omnigraph.lang.schema.catalog import Embed, catalog_from_ir
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import arrow_type
 
@@ -139,7 +142,7 @@ def test_table_directory_hashes_are_those_of_the_format() -> None:
 
 def test_compiling_a_schema_does_not_load_pyarrow() -> None:
     program = (
-        "import sys; from omnigraph.lang.schema import compile_schema;"
+        "import sys; from omnigraph.lang.schema.compile import compile_schema;"
         "compile_schema('node A { v: Vector(3) }'); print('pyarrow' in sys.modules)"
     )
     done = subprocess.run(

@@ -10,8 +10,10 @@ import pytest
 import omnigraph.lang.schema as package
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Phase, Source
-from omnigraph.lang.schema import SCHEMA_CODES, analyze_schema, compile_schema, parse_schema
 from omnigraph.lang.schema.check import check_schema
+from omnigraph.lang.schema.codes import SCHEMA_CODES
+from omnigraph.lang.schema.compile import analyze_schema, compile_schema
+from omnigraph.lang.schema.parser import parse_schema
 
 Case = tuple[str, str, str, int, int]
 

@@ -6,7 +6,8 @@ import pytest
 
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema import format_schema, parse_schema
+from omnigraph.lang.schema.format import format_schema
+from omnigraph.lang.schema.parser import parse_schema
 
 UGLY = """
 

@@ -7,14 +7,9 @@ from itertools import pairwise
 import pytest
 
 from omnigraph.errors import InputError, InternalError
-from omnigraph.lang.schema import (
-    Identity,
-    compile_schema,
-    evolve_identity,
-    initial_identity,
-    plan_migration,
-)
-from omnigraph.lang.schema.identity import TypeIdentity
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.identity import Identity, TypeIdentity, evolve_identity, initial_identity
+from omnigraph.lang.schema.migrate import plan_migration
 
 
 def follow(*texts: str) -> list[Identity]:

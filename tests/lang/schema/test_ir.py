@@ -8,8 +8,8 @@ import json
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema import SchemaIR, compile_schema
-from omnigraph.lang.schema.ir import build_ir, property_id, type_id
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.ir import SchemaIR, build_ir, property_id, type_id
 from omnigraph.lang.schema.ir_json import debug_float, json_float
 from omnigraph.lang.schema.json_form import to_json
 
@@ -184,7 +184,7 @@ def test_a_stored_form_that_is_none_is_refused(text: str) -> None:
 
 def test_building_does_not_depend_on_anything_but_the_tree() -> None:
     from omnigraph.lang.diagnostics import Source
-    from omnigraph.lang.schema import parse_schema
+    from omnigraph.lang.schema.parser import parse_schema
 
     file, _ = parse_schema(Source("s.pg", EVERYTHING))
     assert build_ir(file) == build_ir(file) == compile_schema(EVERYTHING).ir

@@ -8,8 +8,10 @@ import pytest
 
 from omnigraph.errors import ValueConversionError
 from omnigraph.lang.diagnostics import Severity, Source
-from omnigraph.lang.schema import analyze_schema, key_id, lint_code, lint_schema
-from omnigraph.lang.schema.keys import KeyValue
+from omnigraph.lang.schema.compile import analyze_schema
+from omnigraph.lang.schema.keys import KeyValue, key_id
+from omnigraph.lang.schema.lint import lint_schema
+from omnigraph.lang.schema.lint_codes import lint_code
 
 EAST = timezone(timedelta(hours=2))
 

@@ -6,15 +6,10 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Severity
-from omnigraph.lang.schema import (
-    LINT_CODES,
-    MigrationPlan,
-    compile_schema,
-    lint_code,
-    plan_migration,
-    step_from_json,
-)
-from omnigraph.lang.schema.lint_codes import FAMILIES, Tier
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.lint_codes import FAMILIES, LINT_CODES, Tier, lint_code
+from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
+from omnigraph.lang.schema.steps import step_from_json
 
 Case = tuple[str, str, list[str]]
 REF = 'node A @rename_from("Old") { x: I32? }'

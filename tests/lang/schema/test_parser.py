@@ -6,20 +6,20 @@ import pytest
 
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema import (
+from omnigraph.lang.schema.ast import (
     Cardinality,
-    Catalog,
     CheckConstraint,
+    EdgeDecl,
     IndexConstraint,
+    InterfaceDecl,
     KeyConstraint,
-    NodeType,
+    NodeDecl,
     RangeConstraint,
     UniqueConstraint,
-    analyze_schema,
-    compile_schema,
-    parse_schema,
 )
-from omnigraph.lang.schema.ast import EdgeDecl, InterfaceDecl, NodeDecl
+from omnigraph.lang.schema.catalog import Catalog, NodeType
+from omnigraph.lang.schema.compile import analyze_schema, compile_schema
+from omnigraph.lang.schema.parser import parse_schema
 
 
 def node(text: str, name: str = "A") -> NodeType:

@@ -10,23 +10,15 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema import (
-    SchemaFile,
-    SchemaIR,
-    analyze_schema,
-    catalog_from_ir,
-    catalog_of,
-    compile_schema,
-    evolve_identity,
-    format_schema,
-    initial_identity,
-    parse_schema,
-    plan_migration,
-    print_schema,
-    step_from_json,
-    text_of,
-)
-from omnigraph.lang.schema.ast import Declaration, NodeDecl
+from omnigraph.lang.schema.ast import Declaration, NodeDecl, SchemaFile
+from omnigraph.lang.schema.catalog import catalog_from_ir, catalog_of, text_of
+from omnigraph.lang.schema.compile import analyze_schema, compile_schema
+from omnigraph.lang.schema.format import format_schema, print_schema
+from omnigraph.lang.schema.identity import evolve_identity, initial_identity
+from omnigraph.lang.schema.ir import SchemaIR
+from omnigraph.lang.schema.migrate import plan_migration
+from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.steps import step_from_json
 from tests.lang.schema.strategies import odd_files, valid_files
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

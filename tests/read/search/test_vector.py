@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError, ValueConversionError
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.read.search.vector import Metric, distances, metric_of, nearest
 from omnigraph.storage.tables.search import vector_index
 from omnigraph.storage.tables.types import IndexKind

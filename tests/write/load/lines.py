@@ -7,7 +7,7 @@ import string
 
 from hypothesis import strategies as st
 
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
 # Names that mean something elsewhere: in records, in Python, in how decoders call their fields.

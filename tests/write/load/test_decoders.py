@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.write.load import decoders, gather, ndjson
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import LoadError
-from omnigraph.lang.schema import compile_schema, text_of
+from omnigraph.lang.schema.catalog import text_of
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import Extent, read_records
@@ -172,7 +173,7 @@ def test_what_ends_a_load_whatever_is_allowed_ends_a_part(monkeypatch):
 
 ELSEWHERE = """
 import io, json, sys
-from omnigraph.lang.schema import catalog_of
+from omnigraph.lang.schema.catalog import catalog_of
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.ndjson import read_records
 from omnigraph.write.load.rejects import CollectedRejects

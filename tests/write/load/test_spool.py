@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph.errors import StorageFull, StorageMissing
-from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.write.load import intake, spool
 from omnigraph.write.load.rejects import file_and_line, source_line
 from omnigraph.write.load.spool import Budget, Spool

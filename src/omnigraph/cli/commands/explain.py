@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema is not None:
         if arguments.analyze:
             raise InputError("--analyze needs a graph: a schema file has no data to run on")
-        from omnigraph.lang.schema import compile_schema
+        from omnigraph.lang.schema.compile import compile_schema
         from omnigraph.plan import compile_query
         from omnigraph.plan.explain import explain_json, explain_text
 

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema is not None:
         if arguments.uri is not None or arguments.store is not None:
             raise InputError("a graph and --schema are mutually exclusive: queries have one schema")
-        from omnigraph.lang.schema import compile_schema
+        from omnigraph.lang.schema.compile import compile_schema
 
         catalog = compile_schema(files.read_source(arguments.schema))
         return _lint_queries(catalog, {"kind": "file", "path": arguments.schema}, arguments)
@@ -83,7 +83,7 @@ def _query_lines(report: LintReport) -> Iterator[str]:
 
 
 def _lint_schema(arguments: argparse.Namespace) -> int:
-    from omnigraph.lang.schema import analyze_schema
+    from omnigraph.lang.schema.compile import analyze_schema
     from omnigraph.lang.schema.lint import lint_schema
 
     source = files.read_source(arguments.schema)

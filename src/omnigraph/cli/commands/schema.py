@@ -15,7 +15,7 @@ from omnigraph.cli.registry import Capability, Commands, family
 from omnigraph.cli.targets import echo, open_graph, resolve_target
 
 if TYPE_CHECKING:
-    from omnigraph.lang.schema import MigrationPlan
+    from omnigraph.lang.schema.migrate import MigrationPlan
 
 
 def add(commands: Commands) -> None:
@@ -82,7 +82,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _plan_files(arguments: argparse.Namespace) -> MigrationPlan:
-    from omnigraph.lang.schema import compile_schema
+    from omnigraph.lang.schema.compile import compile_schema
     from omnigraph.lang.schema.migrate import plan_migration
 
     accepted = compile_schema(files.read_source(arguments.uri))

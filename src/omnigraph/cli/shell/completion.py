@@ -90,7 +90,7 @@ class SessionNames:
 def candidates(catalog: Catalog, before: str, word: str, names: SessionNames) -> Iterable[str]:
     """Everything allowed at the cursor; the caller filters by the word.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node Person { name: String @key } edge Knows: Person -> Person")
     >>> list(candidates(catalog, "match { $p: Person return { ", "$p.n", SessionNames()))
     ['$p.name']

@@ -26,8 +26,9 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema import Catalog, SchemaIR, compile_schema
-from omnigraph.lang.schema.ir import IR_VERSION
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.ir import IR_VERSION, SchemaIR
 from omnigraph.lang.schema.ir_json import parse_json, pretty_json
 from omnigraph.storage.objects.store import ObjectStore
 

@@ -22,8 +22,8 @@ from omnigraph.commit.schema.files import STAGED_STATE, Contract, recorded_hash
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
-from omnigraph.lang.schema import Catalog, compile_schema
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import Identity
 

@@ -30,7 +30,7 @@ from omnigraph.commit.schema.files import (
     recorded_hash,
 )
 from omnigraph.errors import RecoveryRequired, SchemaDrift
-from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.storage.objects.store import ObjectStore
 
 _BY_HAND = (

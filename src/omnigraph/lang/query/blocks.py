@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from omnigraph.lang.lexer import Kind, Token
-from omnigraph.lang.parsing import Failure
+from omnigraph.lang.parsing import ParseFailure
 from omnigraph.lang.query.expressions import ExpressionParser
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class BlockParser(ExpressionParser):
             start = self.save()
             try:
                 items.append(item())
-            except Failure:
+            except ParseFailure:
                 self._skip_item(start)
         return items
 

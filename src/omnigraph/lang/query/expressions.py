@@ -11,7 +11,7 @@ import math
 from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, Token, decode_string
-from omnigraph.lang.parsing import Failure, Parser
+from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.advice import FOREIGN_WORDS, advice
 from omnigraph.lang.types import I64_RANGE
@@ -52,10 +52,10 @@ class ExpressionParser(Parser):
         with self.nested():
             return self._either()
 
-    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> Failure:
+    def unexpected(self, wanted: str, context: str, hint: str | None = None) -> ParseFailure:
         return super().unexpected(wanted, context, hint or advice(self.before(), self.token))
 
-    def without_dollar(self, token: Token) -> Failure:
+    def without_dollar(self, token: Token) -> ParseFailure:
         """A word in the position of a variable."""
         return self.fail("P034", "variables start with `$`", token.span, f"write `${token.text}`")
 
@@ -312,7 +312,7 @@ class ExpressionParser(Parser):
             self.report(
                 "P014", f"`{call.function}` takes {wanted} arguments, got {count}", call.span
             )
-            raise Failure
+            raise ParseFailure
         if call.function == "nearest" and not isinstance(call.args[0], ast.PropertyExpr):
             raise self.fail(
                 "P015",

@@ -127,7 +127,7 @@ class LintReport:
 def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, str]) -> LintReport:
     """Check every query of a text.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node Person { name: String @key }")
     >>> text = "query q() { match { $p: Persn } return { $p.name } }"
     >>> report = lint_queries(catalog, Source("q.gq", text), {"kind": "file", "path": "s.pg"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Diagnostic, Source, Span, first_in_source
 from omnigraph.lang.lexer import Kind, Token
-from omnigraph.lang.parsing import Failure
+from omnigraph.lang.parsing import ParseFailure
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.clauses import ClauseParser
 from omnigraph.lang.types import (
@@ -40,7 +40,7 @@ class QueryParser(ClauseParser):
         while not self.at_kind(Kind.EOF) and not self.too_many:
             try:
                 queries.append(self._query())
-            except Failure:
+            except ParseFailure:
                 self._skip_to_query()
         return ast.QueryFile(tuple(queries))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omnigraph.lang.schema.ast import Annotation, NodeDecl, PropertyDecl, TypeKind
-from omnigraph.lang.schema.report import Report, did_you_mean
+from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import PropType, Scalar
 
 CONSTRAINT_ANNOTATIONS = ("key", "unique", "index")
@@ -32,7 +32,7 @@ _FORBIDDEN = {
 
 
 def check_type_annotations(
-    report: Report, kind: TypeKind, name: str, annotations: tuple[Annotation, ...]
+    report: SchemaReport, kind: TypeKind, name: str, annotations: tuple[Annotation, ...]
 ) -> None:
     """The annotations of a node or edge header."""
     for annotation in annotations:
@@ -62,7 +62,7 @@ def check_type_annotations(
 
 
 def check_property(
-    report: Report,
+    report: SchemaReport,
     kind: TypeKind,
     owner: str,
     prop: PropertyDecl,
@@ -91,7 +91,7 @@ def check_property(
                 _check_embed(report, owner, where, annotation, by_name, complete, injected)
 
 
-def _check_name(report: Report, prop: PropertyDecl) -> None:
+def _check_name(report: SchemaReport, prop: PropertyDecl) -> None:
     if prop.name in HIDDEN_COLUMNS:
         hint = f"every row has a hidden `{prop.name}` already; choose another name"
         if prop.name == "id":
@@ -103,7 +103,7 @@ def _check_name(report: Report, prop: PropertyDecl) -> None:
 
 
 def _check_placement(
-    report: Report, kind: TypeKind, where: str, prop_type: PropType, annotation: Annotation
+    report: SchemaReport, kind: TypeKind, where: str, prop_type: PropType, annotation: Annotation
 ) -> None:
     word = annotation.name
     if word == "instruction":
@@ -119,7 +119,7 @@ def _check_placement(
             "S026", f"@{word} is not supported on edge properties (edge {where})", annotation.span
         )
         return
-    shape = _shape(prop_type)
+    shape = prop_type.shape
     if shape is not None and word in _FORBIDDEN[shape]:
         report.parse(
             "S025", f"@{word} is not supported on {shape} property {where}", annotation.span
@@ -133,15 +133,7 @@ def _check_placement(
         )
 
 
-def _shape(prop_type: PropType) -> str | None:
-    if prop_type.is_list:
-        return "list"
-    if prop_type.is_vector:
-        return "vector"
-    return "blob" if prop_type.is_blob else None
-
-
-def _check_metadata(report: Report, where: str, annotations: Iterable[Annotation]) -> None:
+def _check_metadata(report: SchemaReport, where: str, annotations: Iterable[Annotation]) -> None:
     seen: set[str] = set()
     for annotation in annotations:
         word = annotation.name
@@ -155,7 +147,7 @@ def _check_metadata(report: Report, where: str, annotations: Iterable[Annotation
 
 
 def _check_once(
-    report: Report, where: str, annotations: Iterable[Annotation], words: tuple[str, ...]
+    report: SchemaReport, where: str, annotations: Iterable[Annotation], words: tuple[str, ...]
 ) -> None:
     seen: set[str] = set()
     for annotation in annotations:
@@ -165,7 +157,7 @@ def _check_once(
         seen.add(word)
 
 
-def _check_rename(report: Report, where: str, annotations: Iterable[Annotation]) -> None:
+def _check_rename(report: SchemaReport, where: str, annotations: Iterable[Annotation]) -> None:
     for annotation in annotations:
         if annotation.name == "rename_from" and not annotation.value:
             report.parse(
@@ -177,7 +169,7 @@ def _check_rename(report: Report, where: str, annotations: Iterable[Annotation])
 
 
 def _check_embed(
-    report: Report,
+    report: SchemaReport,
     owner: str,
     where: str,
     annotation: Annotation,

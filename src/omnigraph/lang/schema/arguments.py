@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, decode_string
-from omnigraph.lang.parsing import Failure, Parser
+from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.types import I64_RANGE
 
 Number = int | float
@@ -107,7 +107,7 @@ def _argument(parser: Parser, word: str) -> Argument:
     raise parser.unexpected("a property name", f"as an argument of `@{word}`", hint)
 
 
-def _bare_dots(parser: Parser) -> Failure:
+def _bare_dots(parser: Parser) -> ParseFailure:
     return parser.unexpected("a number", "after `..`", _RANGE_HINT)
 
 

@@ -62,30 +62,27 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyConstraint:
+class ColumnConstraint:
+    """A constraint on a tuple of properties."""
+
+    columns: tuple[str, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+    column_spans: tuple[Span, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConstraint(ColumnConstraint):
     """``@key(a, b)``"""
 
-    columns: tuple[str, ...]
-    span: Span = field(default=NOWHERE, compare=False)
-    column_spans: tuple[Span, ...] = field(default=(), compare=False)
-
 
 @dataclass(frozen=True, slots=True)
-class UniqueConstraint:
+class UniqueConstraint(ColumnConstraint):
     """``@unique(a, b)``: the tuple of values is unique."""
 
-    columns: tuple[str, ...]
-    span: Span = field(default=NOWHERE, compare=False)
-    column_spans: tuple[Span, ...] = field(default=(), compare=False)
-
 
 @dataclass(frozen=True, slots=True)
-class IndexConstraint:
+class IndexConstraint(ColumnConstraint):
     """``@index(a, b)``"""
-
-    columns: tuple[str, ...]
-    span: Span = field(default=NOWHERE, compare=False)
-    column_spans: tuple[Span, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +114,9 @@ class CheckConstraint:
         return (self.property,)
 
 
-ColumnConstraint = KeyConstraint | UniqueConstraint | IndexConstraint
-Constraint = ColumnConstraint | RangeConstraint | CheckConstraint
+Constraint = KeyConstraint | UniqueConstraint | IndexConstraint | RangeConstraint | CheckConstraint
 
-COLUMN_CONSTRAINTS: dict[str, type[ColumnConstraint]] = {
+COLUMN_CONSTRAINTS: dict[str, type[KeyConstraint | UniqueConstraint | IndexConstraint]] = {
     "key": KeyConstraint,
     "unique": UniqueConstraint,
     "index": IndexConstraint,

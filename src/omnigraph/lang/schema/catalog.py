@@ -131,7 +131,7 @@ class Interface:
 class Catalog:
     """All types of a schema, each mapping in alphabetical order.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node A { name: String @key } edge Knows: A -> A")
     >>> catalog.edge("knows").name, catalog.node("A").key, catalog.node("B")
     ('Knows', ('name',), None)
@@ -156,7 +156,7 @@ class Catalog:
 def catalog_from_ir(ir: SchemaIR) -> Catalog:
     """The catalog of a canonical schema, which must be a valid one.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node A { name: String @key }")
     >>> catalog_from_ir(catalog.ir) == catalog
     True
@@ -182,7 +182,7 @@ def text_of(catalog: Catalog) -> str:
 def catalog_of(text: str) -> Catalog:
     """The inverse of ``text_of``.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node A { name: String @key }")
     >>> catalog_of(text_of(catalog)) == catalog
     True

@@ -31,7 +31,7 @@ from omnigraph.lang.schema.expand import (
     interfaces_by_name,
 )
 from omnigraph.lang.schema.ir import canonical_type, property_id, type_id
-from omnigraph.lang.schema.report import Report, did_you_mean
+from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import PropType, Scalar
 
 ENDPOINTS = ("dst", "src")
@@ -45,7 +45,7 @@ def check_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
     >>> [d.hint for d in check_schema(parse_schema(source)[0], source)]
     ['did you mean `Person`?']
     """
-    report = Report(source)
+    report = SchemaReport(source)
     interfaces = interfaces_by_name(file)
     for interface in file.interfaces:
         _check_interface(report, interface)
@@ -61,7 +61,7 @@ def check_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
 # -- one declaration ----------------------------------------------------------------------------
 
 
-def _check_interface(report: Report, interface: InterfaceDecl) -> None:
+def _check_interface(report: SchemaReport, interface: InterfaceDecl) -> None:
     by_name = {p.name: p for p in interface.properties}
     for prop in interface.properties:
         check_property(report, TypeKind.INTERFACE, interface.name, prop, by_name, complete=False)
@@ -69,7 +69,7 @@ def _check_interface(report: Report, interface: InterfaceDecl) -> None:
 
 
 def _check_node(
-    report: Report,
+    report: SchemaReport,
     file: SchemaFile,
     node: ExpandedNode,
     interfaces: dict[str, InterfaceDecl],
@@ -107,7 +107,7 @@ def _check_node(
 
 
 def _check_interface_types(
-    report: Report, node: ExpandedNode, interface: InterfaceDecl, implements: Span
+    report: SchemaReport, node: ExpandedNode, interface: InterfaceDecl, implements: Span
 ) -> None:
     """Every interface must agree with the node, and so with the interfaces before it."""
     brought = {prop.name for prop, _ in node.injected}
@@ -128,7 +128,7 @@ def _check_interface_types(
         )
 
 
-def _check_edge(report: Report, decl: EdgeDecl) -> None:
+def _check_edge(report: SchemaReport, decl: EdgeDecl) -> None:
     check_type_annotations(report, TypeKind.EDGE, decl.name, decl.annotations)
     edge = expand_edge(decl)
     for prop in decl.properties:
@@ -150,7 +150,7 @@ def _check_edge(report: Report, decl: EdgeDecl) -> None:
 
 
 def _check_property_names(
-    report: Report, kind: TypeKind, owner: str, properties: Iterable[PropertyDecl]
+    report: SchemaReport, kind: TypeKind, owner: str, properties: Iterable[PropertyDecl]
 ) -> None:
     seen: set[str] = set()
     ids: dict[int, str] = {}
@@ -178,7 +178,7 @@ def _check_property_names(
 # -- constraints --------------------------------------------------------------------------------
 
 
-def _check_key_count(report: Report, node: ExpandedNode) -> None:
+def _check_key_count(report: SchemaReport, node: ExpandedNode) -> None:
     own = [*node.decl.constraints, *desugared(node.decl.properties)]
     spans = sorted(c.span for c in own if isinstance(c, KeyConstraint))
     body = sum(isinstance(c, KeyConstraint) for c in node.decl.constraints)
@@ -195,7 +195,7 @@ def _check_key_count(report: Report, node: ExpandedNode) -> None:
 
 
 def _check_constraint(
-    report: Report,
+    report: SchemaReport,
     kind: TypeKind,
     owner: str,
     constraint: Constraint,
@@ -223,20 +223,20 @@ def _check_constraint(
 
 
 def _check_column(
-    report: Report, word: str, owner: str, prop_type: PropType, column: str, span: Span
+    report: SchemaReport, word: str, owner: str, prop_type: PropType, column: str, span: Span
 ) -> None:
     where = f"{owner}.{column}"
     if word == "key":
         if not prop_type.is_plain:
-            shape = _shape(prop_type)
-            report.parse("S046", f"@key is not supported on {shape} property {where}", span)
+            message = f"@key is not supported on {prop_type.shape} property {where}"
+            report.parse("S046", message, span)
         elif prop_type.nullable:
             report.parse(
                 "S042", f"@key property {where} cannot be nullable", span, "remove the `?`"
             )
     elif word == "unique" and not prop_type.is_plain:
-        shape = _shape(prop_type)
-        report.parse("S047", f"@unique is not supported on {shape} property {where}", span)
+        message = f"@unique is not supported on {prop_type.shape} property {where}"
+        report.parse("S047", message, span)
     elif word == "index" and prop_type.is_blob:
         report.parse("S048", f"@index is not supported on blob property {where}", span)
     elif word == "range" and not prop_type.scalar.is_numeric:
@@ -246,7 +246,7 @@ def _check_column(
 
 
 def _check_key_nullable(
-    report: Report, owner: str, key: KeyConstraint, by_name: dict[str, PropertyDecl]
+    report: SchemaReport, owner: str, key: KeyConstraint, by_name: dict[str, PropertyDecl]
 ) -> None:
     """Property-level ``@key``, also one that an interface brought."""
     for column, span in zip(key.columns, key.column_spans, strict=True):
@@ -257,16 +257,10 @@ def _check_key_nullable(
             )
 
 
-def _shape(prop_type: PropType) -> str:
-    if prop_type.is_list:
-        return "list"
-    return "vector" if prop_type.is_vector else "blob"
-
-
 # -- how declarations fit together --------------------------------------------------------------
 
 
-def _check_names(report: Report, file: SchemaFile) -> None:
+def _check_names(report: SchemaReport, file: SchemaFile) -> None:
     tables: tuple[tuple[TypeKind, str, str, Iterable[InterfaceDecl | NodeDecl | EdgeDecl]], ...] = (
         (TypeKind.INTERFACE, "S103", "duplicate interface", file.interfaces),
         (TypeKind.NODE, "S101", "duplicate node type", file.nodes),
@@ -301,7 +295,7 @@ def _check_names(report: Report, file: SchemaFile) -> None:
             )
 
 
-def _check_endpoints(report: Report, file: SchemaFile) -> None:
+def _check_endpoints(report: SchemaReport, file: SchemaFile) -> None:
     if not file.complete:
         return
     nodes = {node.name for node in file.nodes}

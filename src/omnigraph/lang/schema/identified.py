@@ -147,7 +147,7 @@ def schema_difference(
 ) -> list[IdentifiedStep]:
     """What has to happen to get from one schema to another; before none there were no types.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> old = IdentifiedSchema.new(compile_schema("node A { x: I32? }"))
     >>> new = old.followed_by(compile_schema('node B @rename_from("A") { x: I64? }'))
     >>> [change.step.describe() for change in schema_difference(old, new)]

@@ -90,7 +90,7 @@ class Identity:
 def initial_identity(catalog: Catalog) -> Identity:
     """The identity of a new graph.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> identity = initial_identity(compile_schema("node A { x: I32? } edge E: A -> A"))
     >>> identity.type("node", "A").id, identity.type("edge", "E").id
     (1, 2)

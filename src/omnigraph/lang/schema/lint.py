@@ -27,7 +27,7 @@ from omnigraph.lang.schema.expand import (
 )
 from omnigraph.lang.schema.ir import canonical_constraints
 from omnigraph.lang.schema.render import render_constraint
-from omnigraph.lang.schema.report import Report
+from omnigraph.lang.schema.report import SchemaReport
 
 _KNOWN_ANNOTATIONS = (
     "key",
@@ -52,7 +52,7 @@ def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
     >>> [d.code for d in lint_schema(parse_schema(source)[0], source)]
     ['OG-MF-202']
     """
-    report = Report(source)
+    report = SchemaReport(source)
     interfaces = interfaces_by_name(file)
     nodes = [expand_node(node, interfaces) for node in file.nodes]
     for node in nodes:
@@ -71,7 +71,7 @@ def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
     return in_source_order(report.diagnostics)
 
 
-def _constraints(report: Report, node: ExpandedNode) -> None:
+def _constraints(report: SchemaReport, node: ExpandedNode) -> None:
     for constraint in node.decl.constraints:
         where = f"{node.decl.name}.{constraint.columns[0]}"
         if isinstance(constraint, CheckConstraint):
@@ -107,7 +107,7 @@ def _is_pattern(text: str) -> bool:
     return is_pattern(text)
 
 
-def _repeated(report: Report, owner: ExpandedNode | ExpandedEdge) -> None:
+def _repeated(report: SchemaReport, owner: ExpandedNode | ExpandedEdge) -> None:
     seen = set()
     for constraint in owner.constraints:
         (canonical,) = canonical_constraints([constraint])
@@ -120,7 +120,7 @@ def _repeated(report: Report, owner: ExpandedNode | ExpandedEdge) -> None:
         seen.add(canonical)
 
 
-def _vectors(report: Report, node: ExpandedNode) -> None:
+def _vectors(report: SchemaReport, node: ExpandedNode) -> None:
     indexed = {column for c in node.constraints for column in c.columns}
     for prop in node.decl.properties:
         embed = _annotation(prop.annotations, "embed")
@@ -133,7 +133,7 @@ def _vectors(report: Report, node: ExpandedNode) -> None:
             )
 
 
-def _misspelt(report: Report, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None:
+def _misspelt(report: SchemaReport, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None:
     """Unknown annotations are legal; one that nearly has a meaning was meant to have it."""
     own = () if isinstance(decl, InterfaceDecl) else decl.annotations
     nested = (a for prop in decl.properties for a in prop.annotations)
@@ -148,7 +148,7 @@ def _misspelt(report: Report, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None
             )
 
 
-def _hidden(report: Report, edge: EdgeDecl) -> None:
+def _hidden(report: SchemaReport, edge: EdgeDecl) -> None:
     for prop in edge.properties:
         if prop.name in ("from", "to"):
             report.warn(
@@ -159,20 +159,22 @@ def _hidden(report: Report, edge: EdgeDecl) -> None:
             )
 
 
-def _renamed_properties(report: Report, properties: tuple[PropertyDecl, ...]) -> None:
+def _renamed_properties(report: SchemaReport, properties: tuple[PropertyDecl, ...]) -> None:
     names = {prop.name for prop in properties}
     for prop in properties:
         _rename(report, prop.name, prop.annotations, names)
 
 
-def _renamed_types(report: Report, types: tuple[NodeDecl, ...] | tuple[EdgeDecl, ...]) -> None:
+def _renamed_types(
+    report: SchemaReport, types: tuple[NodeDecl, ...] | tuple[EdgeDecl, ...]
+) -> None:
     names = {decl.name for decl in types}
     for decl in types:
         _rename(report, decl.name, decl.annotations, names)
 
 
 def _rename(
-    report: Report, name: str, annotations: tuple[Annotation, ...], names: set[str]
+    report: SchemaReport, name: str, annotations: tuple[Annotation, ...], names: set[str]
 ) -> None:
     renamed = _annotation(annotations, "rename_from")
     if renamed is not None and renamed.value in names:

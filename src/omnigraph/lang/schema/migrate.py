@@ -95,7 +95,7 @@ def plan_migration(
     ``given`` names the properties, as ``Type.property``, whose existing rows get a value;
     only those can be added as required.
 
-    >>> from omnigraph.lang.schema import compile_schema
+    >>> from omnigraph.lang.schema.compile import compile_schema
     >>> old = compile_schema("node A { name: String @key }")
     >>> new = compile_schema("node A { name: String @key  age: I32? }")
     >>> plan_migration(old, new).describe()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from omnigraph.lang.diagnostics import Diagnostic, Source, Span
 from omnigraph.lang.lexer import Kind, decode_string
-from omnigraph.lang.parsing import Failure, Parser
+from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.schema.arguments import (
     read_check,
     read_columns,
@@ -67,7 +67,7 @@ class _SchemaParser(Parser):
             word = self.token.text
             try:
                 declarations.append(self._declaration())
-            except Failure:
+            except ParseFailure:
                 # Nothing refers to an edge, so a lost one leaves no other name unexplained.
                 complete = complete and word.startswith("edge")
                 self._skip_to_declaration()
@@ -201,7 +201,7 @@ class _SchemaParser(Parser):
                 return tuple(members), False, self._since(opening.start)
             try:
                 member = self._member(owner)
-            except Failure:
+            except ParseFailure:
                 complete = False
                 self._skip_to_member()
                 continue

@@ -8,7 +8,7 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source, Span
 
 
-class Report:
+class SchemaReport:
     """The findings of one run over one source."""
 
     def __init__(self, source: Source) -> None:

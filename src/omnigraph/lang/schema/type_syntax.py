@@ -6,7 +6,7 @@ import re
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind
-from omnigraph.lang.parsing import Failure, Parser
+from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.schema.ast import EnumValues
 from omnigraph.lang.types import (
     MAX_VECTOR_DIMENSION,
@@ -72,7 +72,7 @@ def _element(parser: Parser) -> PropType:
     raise parser.unexpected("a type", "after `:`", f"types are {', '.join(_TYPE_WORDS)}, enum")
 
 
-def _unknown(parser: Parser) -> Failure:
+def _unknown(parser: Parser) -> ParseFailure:
     text = parser.token.text
     suggestion = suggest_scalar(text)
     hint = (

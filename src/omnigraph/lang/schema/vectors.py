@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
-from omnigraph.lang.schema.report import Report, did_you_mean
+from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import MOST_DIMENSIONS, PropType
 
 VECTOR = "vector"
@@ -110,16 +110,16 @@ def _check_sub_vectors(kind: PropType, method: str | None, sub_vectors: int | No
         )
 
 
-def check_vectors(file: SchemaFile, source: Source) -> Report:
+def check_vectors(file: SchemaFile, source: Source) -> SchemaReport:
     """What is wrong with the vectors of a schema that is new, and their ``@vector``."""
-    report = Report(source)
+    report = SchemaReport(source)
     for declaration in file.declarations:
         for prop in declaration.properties:
             _check(report, declaration.name, prop)
     return report
 
 
-def _check(report: Report, owner: str, prop: PropertyDecl) -> None:
+def _check(report: SchemaReport, owner: str, prop: PropertyDecl) -> None:
     if prop.type.is_vector and (prop.type.dimension or 0) > MOST_DIMENSIONS:
         report.parse(
             "S004",

@@ -17,7 +17,8 @@ from omnigraph.commit.schema.history import schema_at
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
-from omnigraph.lang.schema import Catalog, compile_schema
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem
 from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.types import TableRef

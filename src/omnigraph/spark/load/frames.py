@@ -20,8 +20,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, InternalError, RowLimitExceeded
-from omnigraph.lang.schema import Catalog, text_of
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
 from omnigraph.lang.values.spelling import show
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.frame_rows import (

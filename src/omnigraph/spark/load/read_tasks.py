@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.schema import Catalog, catalog_of
+from omnigraph.lang.schema.catalog import Catalog, catalog_of
 from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import pack, unpack
 from omnigraph.storage.tables.fragments import (

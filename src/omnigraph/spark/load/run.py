@@ -22,7 +22,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema import Catalog, text_of
+from omnigraph.lang.schema.catalog import Catalog, text_of
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
     LocateTask,

@@ -19,7 +19,7 @@ from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
-from omnigraph.lang.schema import text_of
+from omnigraph.lang.schema.catalog import text_of
 from omnigraph.spark.load.frame_rows import FrameAnswer, FrameTask, answer_for, read_partition
 from omnigraph.spark.load.frames import frame_reader
 from omnigraph.spark.load.run import fragment_targets
