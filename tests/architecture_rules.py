@@ -27,7 +27,7 @@ GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"exhaustion"}),
     frozenset({"errors"}),
     frozenset({"diagnostics", "logs"}),
-    frozenset({"escaping", "progress"}),
+    frozenset({"escaping", "progress", "representation"}),
 )
 
 # Inside a group nobody imports a neighbour, except as said here.

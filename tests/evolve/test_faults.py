@@ -131,7 +131,7 @@ def test_who_publishes_without_our_leases_makes_the_apply_go_back(graph, path):
 
 
 def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
-    known = other._checked().schema_hash
+    known = other._handle.check().schema_hash
     graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?")))
 
     def prepare(view):

@@ -397,7 +397,7 @@ def test_text_and_vector_indexes_are_compared_too(graph):
 def test_a_tag_whose_commit_is_gone_is_named(graph):
     graph.tags.create("old")
     graph.load([person("c")])
-    pin = graph.snapshot(tag="old")._snapshot.pin("node:Person")
+    pin = graph.snapshot(tag="old")._context.snapshot.pin("node:Person")
     os.unlink(Path(graph.uri, graph._handle.store.datasets.version_path(pin.ref, pin.version)))
     found = codes(graph.maintenance.verify(checksums=False))
     assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]

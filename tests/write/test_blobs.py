@@ -366,8 +366,8 @@ def test_a_branch_has_its_blob(stored):
         (("Doc", "a", "title"), InputError, "Doc.title is not a Blob"),
         (("Doc", "a", "nope"), InputError, "Doc.nope is not a Blob"),
         (("Doc", "z", "body"), EntityNotFound, "no Doc 'z'"),
-        (("Doc", "a", "body", -1), InputError, "negative"),
-        (("Doc", "a", "body", 0, -1), InputError, "negative"),
+        (("Doc", "a", "body", -1), InputError, "at least 0"),
+        (("Doc", "a", "body", 0, -1), InputError, "at least 0"),
     ],
     ids=["type", "property", "no property", "row", "offset", "length"],
 )

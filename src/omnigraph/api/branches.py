@@ -8,6 +8,7 @@ from omnigraph.api.arguments import public
 from omnigraph.api.handle import Handle
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.lifecycle import recover
+from omnigraph.escaping import escape
 
 
 class GraphBranches:
@@ -15,6 +16,9 @@ class GraphBranches:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphBranches of {escape(self._handle.uri)}>"
 
     def list(self) -> Sequence[str]:
         """``main`` first, then the others in alphabetical order.

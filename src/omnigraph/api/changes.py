@@ -17,6 +17,7 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
+from omnigraph.escaping import escape
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.feed import (
@@ -27,6 +28,7 @@ from omnigraph.merge.feed import (
     SchemaAt,
     baseline_record,
 )
+from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
 from omnigraph.write.export import Export
 
@@ -34,6 +36,8 @@ from omnigraph.write.export import Export
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A state of a branch, and the cursor from which its change feed continues."""
+
+    __repr__ = brief
 
     snapshot: GraphSnapshot
     cursor: str
@@ -48,6 +52,9 @@ class GraphChanges:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphChanges of {escape(self._handle.uri)}>"
 
     @public
     def poll(

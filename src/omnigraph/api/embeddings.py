@@ -34,6 +34,7 @@ from omnigraph.embed.job.targets import (
     select_targets,
 )
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
+from omnigraph.escaping import escape
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import Cancel
 
@@ -43,6 +44,9 @@ class GraphEmbeddings:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphEmbeddings of {escape(self._handle.uri)}>"
 
     @public
     def status(self, branch: str = "main") -> list[EmbeddingStatus]:

@@ -41,6 +41,7 @@ from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.texts import source_of
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.representation import html_table
 from omnigraph.result.result import Result
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
@@ -176,6 +177,12 @@ class Graph:
     def __repr__(self) -> str:
         state = "closed" if self._handle.is_closed else self._handle.mode
         return f"<Graph {escape(self.uri)} ({state})>"
+
+    def _repr_html_(self) -> str:
+        if self._handle.is_closed:
+            return html_table(f"{self.uri} (closed)", (), ())
+        rows = [(name,) for name in self.branches.list()]
+        return html_table(f"{self.uri} ({self._handle.mode})", ("branch",), rows)
 
     # -- what it is ----------------------------------------------------------------------
 

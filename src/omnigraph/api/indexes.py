@@ -6,6 +6,7 @@ from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Handle
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.refs import SnapshotRef
+from omnigraph.escaping import escape
 from omnigraph.maintain.optimize.indexes import (
     IndexReport,
     ensure_indexes,
@@ -20,6 +21,9 @@ class GraphIndexes:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphIndexes of {escape(self._handle.uri)}>"
 
     @public
     def status(self, branch: str = "main", *, measure_recall: bool = False) -> IndexReport:

@@ -12,6 +12,7 @@ from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import GraphNotFound
+from omnigraph.escaping import escape
 from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
@@ -33,6 +34,9 @@ class GraphMaintenance:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphMaintenance of {escape(self._handle.uri)}>"
 
     @public
     def optimize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,8 +138,14 @@ class Explanation:
     text: str
     data: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<Explanation {self.text.partition(chr(10))[0]}>"
+
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.data)

@@ -9,6 +9,7 @@ from omnigraph.api.arguments import Actor, SchemaSource, public
 from omnigraph.api.handle import Handle
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging
+from omnigraph.escaping import escape
 from omnigraph.evolve.apply import (
     ApplyOptions,
     SchemaApplied,
@@ -25,6 +26,9 @@ class GraphSchema:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphSchema of {escape(self._handle.uri)}>"
 
     def text(self) -> str:
         """The text of the newest schema.

@@ -26,6 +26,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import python_values
 from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.representation import html_table
 from omnigraph.result.result import Result
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
@@ -463,6 +464,11 @@ class GraphSnapshot:
 
     def __repr__(self) -> str:
         return f"<GraphSnapshot {self.snapshot_id}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(key, table["rows"]) for key, table in self.tables.items()]
+        title = f"{self.branch}, version {self.version}, commit {self.commit_id}"
+        return html_table(title, ("table", "rows"), rows)
 
 
 def context_of(snapshot: GraphSnapshot, handle: Handle) -> SnapshotContext:

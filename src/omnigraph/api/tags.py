@@ -8,6 +8,7 @@ from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Handle
 from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.names import normal_branch
+from omnigraph.escaping import escape
 
 
 class GraphTags:
@@ -15,6 +16,9 @@ class GraphTags:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphTags of {escape(self._handle.uri)}>"
 
     def list(self) -> Sequence[Tag]:
         """All tags in alphabetical order.

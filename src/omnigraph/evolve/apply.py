@@ -33,6 +33,7 @@ from omnigraph.lang.schema.identity import evolve_identity
 from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
+from omnigraph.representation import brief
 from omnigraph.write.validate.violations import Violation
 
 _LOG = logger(__name__)
@@ -47,6 +48,8 @@ class SchemaApplied:
     ``applied`` is false when the graph has the schema already, and for a dry run.
     ``manifest_version`` is the version of the graph from which on the schema holds.
     """
+
+    __repr__ = brief
 
     supported: bool
     applied: bool

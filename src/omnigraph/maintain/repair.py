@@ -23,6 +23,7 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.maintain.report import Report
+from omnigraph.representation import brief
 from omnigraph.storage.tables.transactions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
@@ -66,6 +67,8 @@ class TableRepair(Report):
 @dataclass(frozen=True, slots=True)
 class RepairReport:
     """All tables of a branch, by their keys."""
+
+    __repr__ = brief
 
     branch: str
     confirm: bool

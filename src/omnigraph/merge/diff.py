@@ -21,6 +21,7 @@ from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operatio
 from omnigraph.merge.changes import Earlier, TableChanges, find_changes
 from omnigraph.merge.conflicts import as_json
 from omnigraph.merge.events import events_between
+from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import NO_IDS, Kind
 
@@ -105,6 +106,8 @@ def plain_rows(
 class Diff:
     """The net difference between two states: the schema first, then nodes before edges."""
 
+    __repr__ = brief
+
     from_version: int
     to_version: int
     branch: str
@@ -128,6 +131,10 @@ class Diff:
             "deletes": sum(counts.deleted for counts in tables),
             "types_affected": sorted({key.partition(":")[2] for key in self.tables}),
         }
+
+    def _repr_html_(self) -> str:
+        title = f"{self.branch}: version {self.from_version} to {self.to_version}"
+        return counts_html(title, self.tables)
 
     def to_arrow(self) -> pa.Table:
         """One row for each event and change; images and events as JSON."""

@@ -28,6 +28,7 @@ from omnigraph.merge.change_filter import ChangeFilter, type_ids_of
 from omnigraph.merge.changes import TableChanges
 from omnigraph.merge.diff import Change, SchemaSnapshot, changes_of, count_of, table_changes
 from omnigraph.merge.events import events_between, recorded_events
+from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.write.delta import Kind
 
@@ -115,6 +116,8 @@ class ChangeBlock:
 @dataclass(frozen=True, slots=True)
 class ChangePage:
     """A page of the feed, and the cursor of the next."""
+
+    __repr__ = brief
 
     blocks: tuple[ChangeBlock, ...]
     cursor: str

@@ -31,6 +31,7 @@ from omnigraph.merge.bases import CommitState, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
 from omnigraph.merge.stage import stage_merge
+from omnigraph.representation import brief, counts_html
 
 _LOG = logger(__name__)
 
@@ -52,6 +53,8 @@ class Outcome(StrEnum):
 class MergeReport:
     """What a merge did, or would do."""
 
+    __repr__ = brief
+
     outcome: Outcome
     source: str
     target: str
@@ -70,6 +73,11 @@ class MergeReport:
     @property
     def is_clean(self) -> bool:
         return not len(self.conflicts)
+
+    def _repr_html_(self) -> str:
+        conflicts = f", {len(self.conflicts)} conflicts" if self.conflicts else ""
+        title = f"{self.source} into {self.target}: {self.outcome.value}{conflicts}"
+        return counts_html(title, self.tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,9 +131,16 @@ class Result:
         """
         return pa.Table.from_batches(list(self._stream), self.schema)
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as an Arrow reader, which pulls them batch by batch.
+
+        >>> result.to_reader().read_next_batch().num_rows
+        2
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
-        return reader.__arrow_c_stream__(requested_schema)
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_ipc(self) -> bytes:
         """All rows as the bytes of an Arrow IPC stream.

@@ -23,6 +23,7 @@ from omnigraph.lang.schema.ast import (
 )
 from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
 from omnigraph.lang.types import PropType
+from omnigraph.representation import brief
 
 if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
@@ -136,6 +137,8 @@ class Catalog:
     >>> catalog.edge("knows").name, catalog.node("A").key, catalog.node("B")
     ('Knows', ('name',), None)
     """
+
+    __repr__ = brief
 
     node_types: Mapping[str, NodeType]
     edge_types: Mapping[str, EdgeType]

@@ -51,6 +51,7 @@ from omnigraph.lang.schema.steps import (
     WidenProperty,
 )
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.representation import brief
 
 _TYPE_METADATA = ("description", "instruction")
 _PROPERTY_METADATA = ("description", "vector")
@@ -67,6 +68,8 @@ _WIDER = {
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
     """The steps in the order in which they are shown and applied."""
+
+    __repr__ = brief
 
     supported: bool
     steps: tuple[Step, ...]

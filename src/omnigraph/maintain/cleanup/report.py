@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from omnigraph.maintain.report import Report
+from omnigraph.representation import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Skipped(Report):
 @dataclass(frozen=True, slots=True)
 class CleanupReport(Report):
     """What a cleanup removed; for a dry run, what the next cleanup would remove."""
+
+    __repr__ = brief
 
     json_keys: ClassVar[tuple[str, ...]] = (
         *("tables", "manifest", "forks", "files", "dropped", "topologies", "markers", "skipped"),

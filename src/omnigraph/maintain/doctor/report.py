@@ -10,6 +10,7 @@ from typing import Any
 from omnigraph.commit.snapshot import Pin
 from omnigraph.escaping import escape
 from omnigraph.maintain.report import Report
+from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableRef
 
 
@@ -120,6 +121,8 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class DoctorReport(Report):
     """The health of a graph. ``advice`` lists the commands to run, most urgent first."""
+
+    __repr__ = brief
 
     uri: str
     branch: str

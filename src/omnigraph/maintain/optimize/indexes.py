@@ -32,6 +32,7 @@ from omnigraph.maintain.optimize.vector_indexes import (
     measure_recall,
     rebuild_reason,
 )
+from omnigraph.representation import brief
 from omnigraph.storage.tables.segments import IndexFacts, index_facts, partitions_of
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
@@ -103,6 +104,8 @@ class IndexReport:
 
     ``built`` are those that this call built, in ``seconds``.
     """
+
+    __repr__ = brief
 
     indexes: tuple[IndexState, ...]
     built: tuple[tuple[str, str, IndexKind], ...] = ()

@@ -30,6 +30,7 @@ from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_inde
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.stage import StagedWork, TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report
+from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.types import IndexKind
@@ -74,6 +75,8 @@ class TableStats(Report):
 @dataclass(frozen=True, slots=True)
 class OptimizeReport(Report):
     """All tables by their keys, then the manifest. ``commit_id`` is None if nothing was done."""
+
+    __repr__ = brief
 
     json_keys: ClassVar[tuple[str, ...]] = ("branch", "commit_id", "tables")
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from omnigraph.maintain.report import Report
+from omnigraph.representation import brief
 
 LISTED = 100
 """How many files or rows of one problem are listed; the others are counted."""
@@ -84,6 +85,8 @@ class VerifyProblem(Report):
 @dataclass(frozen=True, slots=True)
 class VerifyReport(Report):
     """The problems of a graph, and how much of it was checked."""
+
+    __repr__ = brief
 
     json_keys: ClassVar[tuple[str, ...]] = (
         *("is_sound", "branches", "tables", "rows", "indexes", "files", "bytes", "checked"),
