@@ -23,7 +23,7 @@ from lance.fragment import write_fragments
 
 from omnigraph import Graph
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.publisher import _MOST_PARTS
+from omnigraph.commit.publisher import _MAX_FRAGMENTS
 from omnigraph.commit.rows import CommitRow, HeadRow, VersionRow, to_arrow
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -148,7 +148,7 @@ class Floor:
             .use_index(False)
             .execute(rows)
         )
-        if len(self._manifest.get_fragments()) >= _MOST_PARTS:
+        if len(self._manifest.get_fragments()) >= _MAX_FRAGMENTS:
             staged = write_fragments(
                 self._manifest.to_table(),
                 self._manifest,

@@ -24,7 +24,7 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
-from omnigraph.storage.leases.local import _LocalHeld
+from omnigraph.storage.leases.local import _LocalLeaseGuard
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.ledger import Ledger
@@ -440,7 +440,7 @@ def test_a_writer_without_its_leases_restores_nothing(graph, path):
         pytest.MonkeyPatch.context() as patch,
         at(
             Failpoint.UNDO_BEFORE_RESTORE,
-            lambda: patch.setattr(_LocalHeld, "check", lose_the_lease),
+            lambda: patch.setattr(_LocalLeaseGuard, "check", lose_the_lease),
         ),
         pytest.raises(OutcomePending),
     ):

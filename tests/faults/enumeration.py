@@ -29,7 +29,7 @@ from omnigraph.errors import (
     StorageMissing,
     StorageUnavailable,
 )
-from tests.crash.harness import PreparedWrite
+from tests.crash.harness import Prepared
 from tests.crash.scenarios import Scenario
 from tests.crash.steps import Step
 from tests.crash.survival import State
@@ -116,7 +116,7 @@ class Enumerated:
     """A scenario with its graph built, its states known, and its calls recorded."""
 
     scenario: Scenario
-    prepared: PreparedWrite
+    prepared: Prepared
     before: State | None
     after: State | None
     steps: tuple[Step, ...]
@@ -138,7 +138,7 @@ class Enumeration:
         folder.mkdir()
         root = folder / "graph"
         scenario.build(root, self._victims)
-        prepared = PreparedWrite.of(root, folder / "as-it-was")
+        prepared = Prepared.of(root, folder / "as-it-was")
         before = self._state(scenario, root)
         with self._victim(scenario, root, retries=False, reading=reading) as run:
             ending = ending_of(run)

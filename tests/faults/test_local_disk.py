@@ -11,7 +11,7 @@ import pytest
 from omnigraph.api.graph import Graph
 from omnigraph.errors import OutcomePending, StorageDenied, StorageFull
 from omnigraph.storage.objects.roots import Root, parse_root
-from tests.crash.harness import PreparedWrite
+from tests.crash.harness import Prepared
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of
 from tests.faults.disks import SmallDisk, small_disk
@@ -29,7 +29,7 @@ class Local:
 
     scenario: Scenario
     root: Root
-    prepared: PreparedWrite
+    prepared: Prepared
     aftermath: Aftermath
 
     def again(self) -> tuple[Graph | None, Callable[[], object]]:
@@ -42,7 +42,7 @@ class Local:
 def build(scenario: Scenario, folder: Path, copy: Path) -> Local:
     root = parse_root(str(folder / "g.omni"))
     scenario.build(root)
-    prepared = PreparedWrite.of(Path(root.uri), copy / "as-it-was")
+    prepared = Prepared.of(Path(root.uri), copy / "as-it-was")
     before = state(root)
     prepared.put_back()
     scenario.run(root, scenario.prepare(root))

@@ -70,7 +70,7 @@ class Traversal:
         self._guard.hold(int(adjacency.degrees(sources).sum()) * (_ROW_BYTES + 8))
         return adjacency.edges(sources)
 
-    def reached(self, starts: Numbers) -> tuple[Ints, Numbers]:
+    def reachable(self, starts: Numbers) -> tuple[Ints, Numbers]:
         """The nodes reached from each start by all hops, with the index of their start."""
         if self.max_hops == 1:
             return self.neighbours(starts)
@@ -142,7 +142,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
         if degrees is not None:
             run.note({"counted": True})
             return _counted(frame, degrees, weighted=weighted)
-    owners, targets = traversal.reached(starts)
+    owners, targets = traversal.reachable(starts)
     run.guard.check()
     kept = _selected(run, step, traversal, targets)
     if kept is not None:
