@@ -5,7 +5,6 @@ from __future__ import annotations
 _WORDS = {
     "Graph.init": "`omnigraph init`",
     "with force=True": "with --force",
-    "force only": "--force only",
     "pass confirm=True too": "pass --confirm too",
     "pass move=True": "pass --move",
     "pass allow_empty=True": "pass --allow-empty",
@@ -16,6 +15,8 @@ _WORDS = {
     "resolve='ours' or 'theirs', or one for each conflict by its id": "--resolve ours or theirs, "
     "or a file that --conflicts FILE wrote, with a choice for each",
     "engine='spark'": "--engine spark",
+    "engine='local'": "--engine local",
+    "open it with mode='rw'": "start the shell without --read-only",
     "graph.maintenance.repair": "`omnigraph repair`",
     "graph.maintenance.optimize": "`omnigraph optimize`",
     "graph.maintenance.cleanup": "`omnigraph cleanup`",
