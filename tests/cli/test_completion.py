@@ -25,6 +25,7 @@ def place(tmp_path_factory):
     with Graph.init(place.directory / "g.omni", SCHEMA, durability="os") as graph:
         graph.branches.create("dev")
         graph.branches.create("feature/x")
+        graph.tags.create("v1")
     return place
 
 
@@ -123,9 +124,12 @@ def test_files_are_offered_where_a_file_stands(line):
         ("omnigraph branch delete --uri g.omni d", ["dev"]),
         ("omnigraph branch merge --uri g.omni dev --into m", ["main"]),
         ("omnigraph query --store g.omni --branch=d", ["--branch=dev"]),
+        ("omnigraph query --store g.omni --tag ", ["v1"]),
+        ("omnigraph tag delete --uri g.omni v", ["v1"]),
+        ("omnigraph diff --uri g.omni ", ["main", "dev", "feature/x", "v1"]),
     ],
 )
-def test_branches_are_those_of_the_graph_that_the_line_names(place, monkeypatch, line, found):
+def test_branches_and_tags_are_those_of_the_graph_that_the_line_names(place, monkeypatch, line, found):
     monkeypatch.chdir(place.directory)
     monkeypatch.setenv("OMNIGRAPH_HOME", str(place.directory / ".operator"))
     monkeypatch.delenv("OMNIGRAPH_PROFILE", raising=False)
