@@ -129,7 +129,9 @@ def test_files_are_offered_where_a_file_stands(line):
         ("omnigraph diff --uri g.omni ", ["main", "dev", "feature/x", "v1"]),
     ],
 )
-def test_branches_and_tags_are_those_of_the_graph_that_the_line_names(place, monkeypatch, line, found):
+def test_branches_and_tags_are_those_of_the_graph_that_the_line_names(
+    place, monkeypatch, line, found
+):
     monkeypatch.chdir(place.directory)
     monkeypatch.setenv("OMNIGRAPH_HOME", str(place.directory / ".operator"))
     monkeypatch.delenv("OMNIGRAPH_PROFILE", raising=False)
