@@ -1,8 +1,7 @@
-"""Where something is in a text, and what is wrong with it.
+"""Positions in source texts, and diagnostics about them.
 
 A ``Diagnostic`` is the one shape of every message about a schema or query text: a stable code,
-a place, the source line with a caret and, where there is something to do, a hint. Nothing here
-knows the languages; it only knows texts, positions and how to show them.
+a location, the source line with a caret and, where useful, a hint. Independent of the languages.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Span(NamedTuple):
 
 
 class Severity(StrEnum):
-    """How bad a finding is; only an error stops the work."""
+    """The severity of a finding; only an error aborts."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -36,7 +35,7 @@ class Severity(StrEnum):
 
 
 class Phase(StrEnum):
-    """The part of the compiler that speaks; errors start with ``<phase> error: ``."""
+    """The reporting phase of the compiler; errors start with ``<phase> error: ``."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -47,7 +46,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text with the name it is shown under.
+    """A text with its display name.
 
     >>> Source("a.pg", "node A {\\n}").position(9)
     (2, 1)
@@ -104,7 +103,7 @@ class Diagnostic:
 
     @property
     def text(self) -> str:
-        """The finding without its place: ``type error: T1: unknown node type `Foo```."""
+        """The finding without its location: ``type error: T1: unknown node type `Foo```."""
         label = f"{self.phase} error" if self.severity is Severity.ERROR else str(self.severity)
         return f"{label}: {self.code}: {self.message}"
 
@@ -115,7 +114,7 @@ class Diagnostic:
         return f"{self.source.name}:{line}:{column}"
 
     def render(self) -> str:
-        """The finding as shown to a person: place, text, source line, caret, hint.
+        """The finding for people: location, text, source line, caret, hint.
 
         Control characters are spelled out; in the source line each is one sign, so that the caret
         points at the right column.
@@ -158,17 +157,17 @@ def render_all(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def in_source_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Findings sorted by place, so that a report never depends on checking order."""
+    """Findings sorted by location, so that reports do not depend on checking order."""
     return sorted(diagnostics, key=lambda d: (d.source.name, d.span, d.code, d.message))
 
 
 def first_in_source(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """As ``in_source_order``, but no more than anybody will read."""
+    """As ``in_source_order``, limited to ``MAX_REPORTED``."""
     return in_source_order(diagnostics)[:MAX_REPORTED]
 
 
 def _excerpt(line: str, column: int, span: Span) -> tuple[str, int, int]:
-    """The part of a line worth showing, with the caret's indent and width in it.
+    """The displayed part of a line, with the caret's indent and width in it.
 
     Tabs are widened and control characters replaced, so that the caret is in the right
     column in any terminal.

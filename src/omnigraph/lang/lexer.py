@@ -17,7 +17,7 @@ from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
 
 
 class Kind(IntEnum):
-    """What a token is; ``PUNCT`` tokens are told apart by their text."""
+    """The kind of a token; ``PUNCT`` tokens differ by their text."""
 
     IDENT = 1
     TYPE = 2
@@ -52,7 +52,7 @@ class Comment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
-    """The tokens of a source, ended by ``EOF``, with its comments and what was unreadable."""
+    """The tokens of a source, ended by ``EOF``, with its comments and unreadable spans."""
 
     source: Source
     tokens: list[Token]

@@ -1,4 +1,4 @@
-"""What both parsers share: a cursor over tokens that collects diagnostics.
+"""The base of both parsers: a cursor over tokens that collects diagnostics.
 
 A parser raises ``ParseFailure`` after it reported what is wrong; whoever parses a list of things
 catches it, skips to the next item and continues, so that one run reports several errors.
@@ -21,7 +21,7 @@ _NOTHING = Token(Kind.EOF, "", 0, 0)
 
 
 class ParseFailure(Exception):
-    """The thing being parsed cannot be finished; the diagnostic is already recorded."""
+    """The current construct cannot be parsed; its diagnostic is already recorded."""
 
 
 class Parser:
@@ -41,7 +41,7 @@ class Parser:
     # -- looking -------------------------------------------------------------------------
 
     def ahead(self, distance: int = 1) -> Token:
-        """The token ``distance`` places after the current one."""
+        """The token ``distance`` tokens after the current one."""
         index = min(self._index + distance, len(self._tokens) - 1)
         return self._tokens[index]
 
@@ -93,7 +93,7 @@ class Parser:
         return self.accept(word) if token.kind is Kind.IDENT else None
 
     def rescan(self, end: int) -> None:
-        """Go on at character ``end``, for texts that are not made of tokens.
+        """Continue at character ``end``, for texts that are not tokens.
 
         A token that straddles ``end`` is cut, and only its rest is seen.
         """
@@ -131,12 +131,12 @@ class Parser:
         self.diagnostics.append(Diagnostic(Phase.PARSE, code, message, self.source, span, hint))
 
     def fail(self, code: str, message: str, span: Span, hint: str | None = None) -> ParseFailure:
-        """Report and hand back the exception to raise."""
+        """Report, and return the exception to raise."""
         self.report(code, message, span, hint)
         return ParseFailure()
 
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> ParseFailure:
-        """The current token is not what the grammar wants.
+        """Report an unexpected token.
 
         Silent directly after unreadable text: that is reported, and is the cause.
         """
@@ -169,7 +169,7 @@ class Parser:
 
     @property
     def too_many(self) -> bool:
-        """Whether so much is wrong already that going on would only make noise."""
+        """Whether the limit of reported errors is reached."""
         return len(self.diagnostics) >= MAX_REPORTED
 
     @contextmanager
@@ -200,7 +200,7 @@ class Parser:
 
 
 def _is_token(rest: str) -> bool:
-    """Whether what is glued to a keyword can stand alone: a name or a whole number."""
+    """Whether the text glued to a keyword is a token of its own: a name or a whole number."""
     return bool(rest) and (not rest[0].isdigit() or rest.isdigit())
 
 

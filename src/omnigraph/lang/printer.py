@@ -29,7 +29,7 @@ _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 
 @dataclass(frozen=True, slots=True)
 class PrintBlock:
-    """The bracketed part of an item: things printed one per line, indented.
+    """The bracketed part of an item: inner items, one per line, indented.
 
     ``span`` runs from the opening to the closing bracket, both included. ``close`` is what is
     printed at the end: the bracket and all that follows it, as ``}`` or ``)? @index``. With
@@ -44,7 +44,7 @@ class PrintBlock:
 
 @dataclass(frozen=True, slots=True)
 class PrintItem:
-    """One thing to print.
+    """One item to print.
 
     ``span`` is the whole source text of the thing, its block included. ``text`` is the first
     part, up to and including the opening bracket if there is a block; further lines in it are
@@ -155,7 +155,7 @@ class _Weaver:
     # -- comments ------------------------------------------------------------------------
 
     def _pending(self, limit: int) -> bool:
-        """Whether a comment that is not printed yet starts before ``limit``."""
+        """Whether an unprinted comment starts before ``limit``."""
         return self._next < len(self._comments) and self._comments[self._next].start < limit
 
     def _commented(self, item: PrintItem) -> bool:

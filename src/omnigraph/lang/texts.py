@@ -1,4 +1,4 @@
-"""A schema or query text that a caller gives as itself or as a file."""
+"""Schema and query texts, given as text or as a path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMMENTS = ("//", "/*")
 
 
 def source_of(given: str | PathLike[str], name: str) -> Source:
-    """The text with the name that findings show: that of its file, or the given one.
+    """The text with its display name: the file name, or the given one.
 
     >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
     '<query>'

@@ -1,4 +1,4 @@
-"""Rows as JSON lines in the form that load reads."""
+"""Rows as JSON lines, the input format of load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class Encoder:
-    """Rows of one type. Every property is there, also when it is null, and always the id."""
+    """Rows of one type: all properties, including nulls, and the id."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -26,7 +26,7 @@ class Encoder:
         self._head = _JSON({"edge" if self._is_edge else "type": kind.name})[:-1]
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[str]:
-        """One JSON object for each row, without a line end."""
+        """One JSON object per row, without a line end."""
         names = [KEY, *self._kind.properties]
         columns: list[Sequence[Any]] = [
             batch[KEY].to_pylist(),

@@ -1,7 +1,6 @@
-"""Hints for mistakes that people bring along from other languages.
+"""Hints for habits from other query languages.
 
-The parser says what it expected; this says what was probably meant. Nothing here decides whether
-a text is right.
+The parser reports what it expected; these hints name what was probably meant.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class NameExpr(Expr):
 
 @dataclass(frozen=True, slots=True)
 class CallExpr(Expr):
-    """``function(arguments)``; the parser knows which exist, the checker what they mean."""
+    """``function(arguments)``; the parser checks the name, the checker the arguments."""
 
     function: str
     args: tuple[Expr, ...]

@@ -1,4 +1,4 @@
-"""What the checker hands to the plan: a query whose every part is resolved and typed."""
+"""Checked queries: every part resolved and typed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A negated pattern; ``outer`` are the variables it shares with what is around it."""
+    """A negated pattern; ``outer`` are the variables it shares with the enclosing block."""
 
     pattern: Pattern
     outer: tuple[str, ...]

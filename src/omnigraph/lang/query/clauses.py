@@ -80,7 +80,7 @@ class ClauseParser(BlockParser):
         )
 
     def _is_traversal(self, following: Token) -> bool:
-        """Whether ``$v`` and the token after it begin a traversal, by looking a little further."""
+        """Whether ``$v`` and the following tokens begin a traversal."""
         if following.kind is Kind.VAR:
             return self.ahead(2).text == ":"
         if following.text == "<":

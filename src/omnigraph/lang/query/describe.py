@@ -1,4 +1,4 @@
-"""What a query touches and gives back, for tools that never run it."""
+"""Types read and written, and result columns, for tools that do not run the query."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TypeUse:
 
 @dataclass(frozen=True, slots=True)
 class ResultField:
-    """One column of the result, under the name it really has."""
+    """One column of the result, with its actual name."""
 
     name: str
     type: PropType

@@ -60,7 +60,7 @@ class ExpressionParser(Parser):
         return self.fail("P034", "variables start with `$`", token.span, f"write `${token.text}`")
 
     def value(self, context: str) -> ast.Expr:
-        """A literal, a variable or ``now()``: what a property may be given or matched with."""
+        """A literal, a variable or ``now()``: the operands of assignments and matches."""
         token = self.token
         if token.kind is Kind.VAR and self.ahead().text == ".":
             raise self.unexpected(
@@ -97,7 +97,7 @@ class ExpressionParser(Parser):
         return ast.AndExpr(tuple(operands), self._since(first))
 
     def _count_operand(self) -> None:
-        """Pass an ``and`` or ``or``; below us, conditions are walked by recursion."""
+        """Count an ``and`` or ``or``; later phases walk conditions recursively."""
         self.operands += 1
         if self.operands > MAX_OPERANDS:
             raise self.fail(

@@ -27,7 +27,7 @@ _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What lint found in one query; ``operation`` only for a valid one."""
+    """The lint result of one query; ``operation`` only for a valid one."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about the file as a whole."""
+    """A finding about the file as a whole."""
 
     severity: Severity
     code: str
@@ -192,7 +192,7 @@ def _result(
 
 
 def _warnings(source: Source, query: ast.Query, checked: CheckedQuery) -> list[Diagnostic]:
-    """What is legal but worth a second look, beyond what the checker noticed."""
+    """Warnings beyond those of the checker."""
 
     def warn(code: str, message: str, hint: str | None = None) -> Diagnostic:
         span = query.name_span
@@ -214,7 +214,7 @@ def _warnings(source: Source, query: ast.Query, checked: CheckedQuery) -> list[D
 
 
 def _uncovered(catalog: Catalog, queries: Iterable[CheckedQuery]) -> list[Finding]:
-    """Nullable properties of node types that are updated, but by no query (L201)."""
+    """Nullable properties of updated node types that no query sets (L201)."""
     updating: dict[str, set[str]] = {}
     assigned: dict[str, set[str]] = {}
     for query in queries:

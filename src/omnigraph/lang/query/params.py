@@ -1,4 +1,4 @@
-"""Parameter values: from JSON or Python to what the declared types ask for.
+"""Parameter values: from JSON or Python to the declared types.
 
 Nothing is guessed and nothing is lost: a value that does not fit is a ``ParameterError`` that
 names the parameter, and a required parameter that is missing is an error too.
@@ -39,7 +39,7 @@ _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 
 
 class JsonMode(StrEnum):
-    """How numbers came in: exactly, or through JavaScript's floats."""
+    """The origin of numbers: exact JSON, or JavaScript floats."""
 
     STANDARD = "standard"
     JAVASCRIPT = "javascript"
@@ -142,7 +142,7 @@ def _string(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 
 
 def _blob(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
-    """Bytes and paths as the texts that mean the same."""
+    """Bytes and paths as equivalent text."""
     if isinstance(value, str):
         return _unicode(name, value)
     if isinstance(value, bytes | bytearray | memoryview):

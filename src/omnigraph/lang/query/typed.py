@@ -29,7 +29,7 @@ def hidden_name(base: str, number: int) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a variable was made up here: an anonymous one or a temporary."""
+    """Whether a variable is generated: anonymous or temporary."""
     return "~" in name
 
 

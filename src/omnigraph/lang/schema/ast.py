@@ -38,7 +38,7 @@ class TypeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A name that points at a declaration elsewhere."""
+    """A reference to another declaration."""
 
     name: str
     span: Span = field(default=NOWHERE, compare=False)
@@ -102,7 +102,7 @@ class RangeConstraint:
 
 @dataclass(frozen=True, slots=True)
 class CheckConstraint:
-    """``@check(property, "pattern")``: an unanchored search must find something."""
+    """``@check(property, "pattern")``: an unanchored search must match."""
 
     property: str
     pattern: str
@@ -176,7 +176,7 @@ Member = (
 
 @dataclass(frozen=True, slots=True)
 class InterfaceDecl:
-    """``interface Name { … }``; ``complete`` is false when a part of it did not parse."""
+    """``interface Name { … }``; ``complete`` is false when some part did not parse."""
 
     name: str
     members: tuple[PropertyDecl, ...] = ()

@@ -1,4 +1,4 @@
-"""The resolved meaning of a schema: what the rest of the program asks about types.
+"""The resolved types of a schema.
 
 A catalog is always built from the canonical form, whether that comes from a text or from a
 stored file, so both give the same answers. It is immutable; its mappings are read-only.
@@ -48,7 +48,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Which text property a vector is made from, and the model recorded for it."""
+    """The source property of an embedded vector, and its model."""
 
     source: str
     model: str | None = None
@@ -157,7 +157,7 @@ class Catalog:
 
 
 def catalog_from_ir(ir: SchemaIR) -> Catalog:
-    """The catalog of a canonical schema, which must be a valid one.
+    """The catalog of a valid canonical schema.
 
     >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node A { name: String @key }")
@@ -178,7 +178,7 @@ def catalog_from_ir(ir: SchemaIR) -> Catalog:
 
 
 def text_of(catalog: Catalog) -> str:
-    """A catalog as text: what another process needs to have the same one."""
+    """A catalog as text, for another process."""
     return catalog.ir.compact()
 
 

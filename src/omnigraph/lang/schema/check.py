@@ -1,4 +1,4 @@
-"""What a readable schema text may still get wrong.
+"""Semantic checks of a parsed schema.
 
 Every finding is reported, not only the first. Where a part of the text could not be read, checks
 that would only complain about the missing part stay silent.
@@ -248,7 +248,7 @@ def _check_column(
 def _check_key_nullable(
     report: SchemaReport, owner: str, key: KeyConstraint, by_name: dict[str, PropertyDecl]
 ) -> None:
-    """Property-level ``@key``, also one that an interface brought."""
+    """Property-level ``@key``, including one inherited from an interface."""
     for column, span in zip(key.columns, key.column_spans, strict=True):
         prop_type = by_name[column].type
         if prop_type.is_plain and prop_type.nullable:

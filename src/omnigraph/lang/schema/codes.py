@@ -1,4 +1,4 @@
-"""The codes of everything that can be wrong with a schema text.
+"""The codes of all errors in a schema text.
 
 ``S0xx`` is about one declaration (reported as a parse error), ``S1xx`` about how declarations
 fit together (a catalog error). The codes ``P0xx`` of lexer and parser are shared with the query

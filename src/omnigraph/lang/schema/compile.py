@@ -15,7 +15,7 @@ SCHEMA_FILE = "schema.pg"
 
 
 def compile_schema(source: Source | str, *, is_new: bool = False) -> Catalog:
-    """The catalog of a schema text; raises ``SchemaError`` with everything that is wrong.
+    """The catalog of a schema text; raises ``SchemaError`` with every error.
 
     One that ``is_new`` is judged by rules too that other programs do not have.
 
@@ -33,7 +33,7 @@ def compile_schema(source: Source | str, *, is_new: bool = False) -> Catalog:
 
 
 def analyze_schema(source: Source) -> tuple[SchemaFile, list[Diagnostic]]:
-    """The tree of a text with every error in it, in source order; never raises."""
+    """The tree of a text and all its errors, in source order; never raises."""
     file, diagnostics = parse_schema(source)
     return file, first_in_source([*diagnostics, *check_schema(file, source)])
 

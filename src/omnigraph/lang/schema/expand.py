@@ -1,8 +1,8 @@
 """Interfaces copied into nodes, annotations turned into constraints.
 
-The result says for every property and constraint where it was written, so that a finding about
-an injected property can point at the right place. Nothing is reported here: names that do not
-resolve are simply left out, ``check`` speaks about them.
+Every property and constraint keeps its span, so that a finding about an injected property points
+at the right location. Nothing is reported here: unresolved
+names are left out, ``check`` reports them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ExpandedEdge:
 
 
 def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
-    """The interfaces of a file; of two with one name the first counts."""
+    """The interfaces of a file; the first wins when a name is declared twice."""
     interfaces: dict[str, InterfaceDecl] = {}
     for interface in file.interfaces:
         interfaces.setdefault(interface.name, interface)
@@ -51,7 +51,7 @@ def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
 
 
 def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> ExpandedNode:
-    """Copy in what the interfaces bring and the node does not declare itself.
+    """Copy the properties of its interfaces that the node does not declare itself.
 
     >>> from omnigraph.lang.diagnostics import Source
     >>> from omnigraph.lang.schema.parser import parse_schema

@@ -1,4 +1,4 @@
-"""A schema together with its stable ids: what survives renames, and what two schemas differ in.
+"""A schema with its stable ids, and the difference between two schemas.
 
 The difference is found by the ids and never by names, so it is right across any number of
 changes and in both directions. Its order is one in which every step can be applied after those
@@ -82,7 +82,7 @@ class IdentifiedType:
         return {**head, **self.shape_json(), "type_id": self.identity.id}
 
     def shape_json(self) -> dict[str, Any]:
-        """What a type is beside its name: the ends of an edge, and the properties."""
+        """A type without its name: the ends of an edge, and the properties."""
         ends: dict[str, Any] = {}
         if isinstance(self.type, EdgeIR):
             ends = {"from_type": self.type.from_type, "to_type": self.type.to_type}
@@ -102,11 +102,11 @@ class IdentifiedSchema:
 
     @staticmethod
     def new(catalog: Catalog) -> IdentifiedSchema:
-        """A schema that no other came before."""
+        """The first schema of a graph."""
         return IdentifiedSchema(catalog, initial_identity(catalog))
 
     def followed_by(self, catalog: Catalog) -> IdentifiedSchema:
-        """A schema that another program put in the place of this one."""
+        """A schema with which another program replaced this one."""
         if catalog.schema_hash == self.catalog.schema_hash:
             return self
         identity = continue_identity(self.identity, self.catalog, catalog)
@@ -135,7 +135,7 @@ class IdentifiedSchema:
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedStep:
-    """A step of a difference, with the ids of the type and the property that it is about."""
+    """A step of a difference, with the ids of its type and property."""
 
     step: Step
     type_id: int
@@ -145,7 +145,7 @@ class IdentifiedStep:
 def schema_difference(
     before: IdentifiedSchema | None, after: IdentifiedSchema
 ) -> list[IdentifiedStep]:
-    """What has to happen to get from one schema to another; before none there were no types.
+    """The steps from one schema to another, or to a first one.
 
     >>> from omnigraph.lang.schema.compile import compile_schema
     >>> old = IdentifiedSchema.new(compile_schema("node A { x: I32? }"))

@@ -30,7 +30,7 @@ from omnigraph.lang.types import PropType
 
 @dataclass(frozen=True, slots=True)
 class TypeIdentity:
-    """One life of a type. ``incarnation`` counts the lives begun under its first name."""
+    """One incarnation of a type, counted under its first name."""
 
     id: int
     incarnation: int
@@ -39,7 +39,7 @@ class TypeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """All living types by ``kind:Name``, and what the next allocation must know.
+    """All living types by ``kind:Name``, and the state of id allocation.
 
     ``lives`` counts for every name ever used how many types have carried it.
     """
@@ -102,7 +102,7 @@ def initial_identity(catalog: Catalog) -> Identity:
 
 
 def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> Identity:
-    """The identity after a supported plan was applied; ``new`` is the schema it leads to."""
+    """The identity after applying a supported plan that leads to the schema ``new``."""
     allocator = _Allocator(identity)
     declared = {f"{kind}:{name}": (kind, name, props) for kind, name, props in _declared(new)}
     for step in steps:
@@ -126,7 +126,7 @@ def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> 
 
 
 def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identity:
-    """The identity after a change of which only both schemas are known.
+    """The identity after a change, derived from the two schemas alone.
 
     Types and properties are continued by name or by ``@rename_from``. A property whose new type
     cannot hold the old values is another one.

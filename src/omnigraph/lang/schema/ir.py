@@ -119,7 +119,7 @@ def schema_hash(ir: SchemaIR) -> str:
 
 
 def type_id(kind: str, name: str) -> int:
-    """The id the canonical form gives a type; 0 is not used.
+    """The id of a type in the canonical form; never 0.
 
     >>> type_id("node", "Person")
     3227219152
@@ -128,7 +128,7 @@ def type_id(kind: str, name: str) -> int:
 
 
 def property_id(kind: str, owner: str, name: str) -> int:
-    """The id the canonical form gives a property; 0 is not used."""
+    """The id of a property in the canonical form; never 0."""
     return fnv1a_32(f"{kind}:{owner}:{name}") or 1
 
 
@@ -136,7 +136,7 @@ def property_id(kind: str, owner: str, name: str) -> int:
 
 
 def build_ir(file: SchemaFile) -> SchemaIR:
-    """The canonical form of a checked file: order, comments and layout play no role."""
+    """The canonical form of a checked file: order, comments and layout do not matter."""
     interfaces = interfaces_by_name(file)
     nodes = [expand_node(node, interfaces) for node in file.nodes]
     edges = [expand_edge(edge) for edge in file.edges]
@@ -203,13 +203,13 @@ def canonical_type(prop_type: PropType) -> PropType:
 
 
 def canonical_annotations(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
-    """Sorted by name and value, a missing value first; how they were written is dropped."""
+    """Sorted by name and value, a missing value first; their notation is dropped."""
     ordered = sorted(annotations, key=lambda a: (a.name, a.value is not None, a.value or ""))
     return tuple(Annotation(a.name, a.value, a.kwargs) for a in ordered)
 
 
 def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Columns sorted, constraints sorted by their text; repeated ones stay."""
+    """Columns sorted, constraints sorted by their text; duplicates are kept."""
     bare: list[Constraint] = []
     for constraint in constraints:
         if isinstance(constraint, RangeConstraint):

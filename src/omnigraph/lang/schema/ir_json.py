@@ -103,7 +103,7 @@ def _pretty(value: Any, indent: str) -> Iterator[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Read a JSON text; raises ``InputError`` when it is none."""
+    """Read a JSON text; raises ``InputError`` when it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ from omnigraph.lang.types import PropType
 
 Decode = Callable[[Any], Any]
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
-"""What ``from_json`` raises on data of another form."""
+"""The exceptions of ``from_json`` for malformed data."""
 
 
 def to_json(value: Any) -> Any:
@@ -80,7 +80,7 @@ def _decoders(cls: Any) -> dict[str, Decode]:
 
 
 def _decoder(hint: Any) -> Decode:
-    """How a value of a type is read."""
+    """The decoder of a type."""
     if hint in _DECODERS:
         return _DECODERS[hint]
     if get_origin(hint) is tuple:
@@ -94,7 +94,7 @@ def _decoder(hint: Any) -> Decode:
 
 
 def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
-    """Name and value; the keywords only when there are some."""
+    """Name and value; keywords only when present."""
     shape: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
     if annotation.kwargs:
         shape["kwargs"] = dict(sorted(annotation.kwargs))

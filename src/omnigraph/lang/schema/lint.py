@@ -101,7 +101,7 @@ def _constraints(report: SchemaReport, node: ExpandedNode) -> None:
 
 
 def _is_pattern(text: str) -> bool:
-    """By the engine that judges writes; it is loaded for schemas that have a pattern only."""
+    """Tested by the engine that checks writes; loaded only for schemas with a pattern."""
     from omnigraph.lang.schema.patterns import is_pattern
 
     return is_pattern(text)
@@ -134,7 +134,7 @@ def _vectors(report: SchemaReport, node: ExpandedNode) -> None:
 
 
 def _misspelt(report: SchemaReport, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None:
-    """Unknown annotations are legal; one that nearly has a meaning was meant to have it."""
+    """Unknown annotations are legal; one similar to a known annotation is probably a typo."""
     own = () if isinstance(decl, InterfaceDecl) else decl.annotations
     nested = (a for prop in decl.properties for a in prop.annotations)
     for annotation in (*own, *nested):

@@ -1,4 +1,4 @@
-"""The codes of schema lint: what a change or a legal schema may do to its users.
+"""The codes of schema lint.
 
 The form is ``OG-<family>-<three digits>``. A code never changes its meaning.
 """
@@ -12,7 +12,7 @@ from omnigraph.lang.diagnostics import Severity
 
 
 class Tier(StrEnum):
-    """What a change needs: nothing, a look at the rows, or a word of agreement."""
+    """What a change needs: nothing, a check of existing rows, or consent to data loss."""
 
     SAFE = "safe"
     VALIDATED = "validated"

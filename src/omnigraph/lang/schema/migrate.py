@@ -1,4 +1,4 @@
-"""What has to happen to turn one schema into another.
+"""Planning the migration from one schema to another.
 
 Planning is pure and deterministic: it compares two canonical schemas and never looks at data.
 A type or property is matched by its name first, then by ``@rename_from``, so leaving that
@@ -116,7 +116,7 @@ def _ir(schema: Catalog | SchemaIR) -> SchemaIR:
 
 
 class NamedDecl(Protocol):
-    """What has a name and annotations: a type or a property."""
+    """A type or a property: anything with a name and annotations."""
 
     @property
     def name(self) -> str: ...
@@ -146,7 +146,7 @@ class NameMatch:
 
 
 def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> NameMatch:
-    """Which of two sets of types or properties are the same thing."""
+    """Pair types or properties of two schemas."""
     names = {thing.name for thing in accepted}
     pairs = {thing.name: thing.name for thing in desired if thing.name in names}
     taken = set(pairs)

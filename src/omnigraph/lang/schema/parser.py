@@ -184,7 +184,7 @@ class _SchemaParser(Parser):
     # -- bodies --------------------------------------------------------------------------
 
     def _body(self, owner: str) -> tuple[tuple[Member, ...], bool, Span]:
-        """The members between braces, whether all of them could be read, and the braces."""
+        """The members between braces, whether all of them were parsed, and the braces."""
         opening = self.expect("{", f"before the properties of the {owner}")
         members: list[Member] = []
         complete = True
@@ -354,7 +354,7 @@ class _SchemaParser(Parser):
         )
 
     def _at_declaration(self) -> bool:
-        """Whether a new declaration starts here; no property does so."""
+        """Whether a new declaration starts here; no property starts like one."""
         token = self.token
         if token.kind is not Kind.IDENT:
             return False

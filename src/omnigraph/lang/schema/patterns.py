@@ -1,4 +1,4 @@
-"""Patterns of ``@check`` in the one dialect that is spoken here.
+"""Patterns of ``@check`` in one regular expression dialect.
 
 Arrow's engine looks at a whole column in linear time and, like the reference, knows no look-around
 and no back references. Its ``\\d``, ``\\w`` and ``\\s`` mean ASCII, though, where the reference
@@ -45,7 +45,7 @@ class BadPattern(ValueError):
 
 
 def matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    """Where a pattern is found in a column of texts; null where there is none."""
+    """Whether each text of a column matches a pattern; null for null."""
     try:
         return pc.match_substring_regex(column, spelled_out(pattern))
     except pa.ArrowInvalid:

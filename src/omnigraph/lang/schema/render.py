@@ -1,4 +1,4 @@
-"""Pieces of a schema as text that reads back as the same piece."""
+"""Parts of a schema as text that parses back to the same part."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ class SchemaReport:
         self.diagnostics: list[Diagnostic] = []
 
     def parse(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        """Something about one declaration."""
+        """A finding about one declaration."""
         self._add(Phase.PARSE, code, message, span, hint)
 
     def catalog(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        """Something about how declarations fit together."""
+        """A finding about several declarations."""
         self._add(Phase.CATALOG, code, message, span, hint)
 
     def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        """Something legal that is probably not meant."""
+        """A warning about something legal but probably unintended."""
         self._add(Phase.LINT, code, message, span, hint, Severity.WARNING)
 
     def _add(

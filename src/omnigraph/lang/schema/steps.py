@@ -1,4 +1,4 @@
-"""The steps of a migration plan: what they are, how they are stored and how they read.
+"""The steps of a migration plan: their data, their JSON form and their descriptions.
 
 The JSON form (tag ``kind``, this key order) and the human texts are contract: programs and
 scripts depend on them.

@@ -21,7 +21,7 @@ _TYPE_WORDS = [*SCALAR_NAMES, "Vector"]
 
 
 def read_type(parser: Parser) -> tuple[PropType, EnumValues | None]:
-    """The type at the cursor, and the places of its enum values, which keep their order."""
+    """The type at the cursor, and the spans of its enum values, in source order."""
     values: EnumValues | None = None
     if parser.at("["):
         core = _list(parser)

@@ -1,4 +1,4 @@
-"""``@vector``: how far two vectors are apart, and which index finds those that are near.
+"""``@vector``: the distance metric and the index of a vector property.
 
 ``@vector("cosine", method="ivf_sq", partitions=256, probes=20)``. The value is the metric; the rest
 is about the index and may be left out, and then it is chosen. Other programs pass the annotation
@@ -38,7 +38,7 @@ class VectorOptions:
 
 
 class VectorOptionError(ValueError):
-    """What is wrong with a ``@vector``, and what to write instead."""
+    """An invalid ``@vector``, with the correct spelling."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -111,7 +111,7 @@ def _check_sub_vectors(kind: PropType, method: str | None, sub_vectors: int | No
 
 
 def check_vectors(file: SchemaFile, source: Source) -> SchemaReport:
-    """What is wrong with the vectors of a schema that is new, and their ``@vector``."""
+    """Findings about the vectors of a new schema and their ``@vector``."""
     report = SchemaReport(source)
     for declaration in file.declarations:
         for prop in declaration.properties:

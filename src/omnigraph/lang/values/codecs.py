@@ -46,7 +46,7 @@ class Codec:
     json_types: tuple[type, ...]
     """Types of decoded JSON that ``parse`` may accept."""
     parse_column: Callable[[Sequence[Any]], pa.Array | None] | None = None
-    """A whole column where Arrow alone would not do; none when some value needs ``parse``."""
+    """A whole column where Arrow cannot convert it; none when some value needs ``parse``."""
     native: Callable[[Any], Any] | None = None
     """A Python value in the JSON of results; none where it stays as it is."""
     sdk: Callable[[Any], Any] | None = None
@@ -121,7 +121,7 @@ def _parse_date(value: Any) -> date:
 
 
 def _parse_datetime(value: Any) -> int:
-    """Milliseconds since 1970: Arrow would cut the time of day off a Python moment."""
+    """Milliseconds since 1970: Arrow would truncate a Python datetime to its day."""
     if isinstance(value, int) and not isinstance(value, bool):
         try:
             return millis(_EPOCH + value * _MILLISECOND)
@@ -171,7 +171,7 @@ def _datetime_column(values: Sequence[Any]) -> pa.Array | None:
 
 
 def _all_match(texts: pa.Array, shape: str) -> bool:
-    """Whether all texts have the usual shape; Arrow then says whether there is such a day."""
+    """Whether all texts have the usual shape; Arrow then validates the dates."""
     return bool(pc.all(pc.match_substring_regex(texts, shape)).as_py())
 
 

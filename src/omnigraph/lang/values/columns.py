@@ -85,7 +85,7 @@ def convert_column(
 def _convert_at_once(
     type_: PropType, values: Sequence[Any], target: pa.DataType, is_typed: bool
 ) -> pa.Array | None:
-    """The column in one step, or none when some value needs a closer look."""
+    """The column in one step, or none when some value must be checked."""
     codec = CODECS[type_.scalar]
     try:
         if codec.parse_column is not None:
@@ -177,7 +177,7 @@ def _is_finite(column: pa.Array) -> bool:
 
 
 def _is_in_calendar(scalar: Scalar, column: pa.Array) -> bool:
-    """Whether all days are in years of four digits, which is what can be shown."""
+    """Whether all days are in the years 1 to 9999."""
     per_day = _UNITS_PER_DAY[scalar]
     ends = pc.min_max(column.view(date_width(column.type)))
     low, high = ends["min"].as_py(), ends["max"].as_py()

@@ -1,7 +1,7 @@
-"""What a check knows: the catalog, the parameters, what is bound where, and what is wrong.
+"""The state of a check: catalog, parameters, bound variables and findings.
 
-A check never stops at the first error. A part that is wrong is reported once and has no value
-(``None``); whoever uses that part stays silent about it.
+A check never stops at the first error. An invalid part is reported once and has no value
+(``None``); code that uses it stays silent.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Inference:
     row_label: str = ""
 
     def expr(self, node: ast.Expr) -> typed.TypedExpr | None:
-        """The typed form of an expression, or ``None`` when it is wrong."""
+        """The typed form of an expression, or ``None`` when it is invalid."""
         return _RULES[type(node)](self, node)
 
     def condition(self, node: ast.Expr) -> typed.TypedExpr | None:
@@ -299,7 +299,7 @@ def _member(
 
 
 def _of_any_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.TypedExpr:
-    """A list literal without values, ``[]`` or ``[null]``, has the type that it is asked for."""
+    """A list literal without values, ``[]`` or ``[null]``, takes the expected type."""
     if not isinstance(options, typed.Constant) or not isinstance(options.value, tuple):
         return options
     if is_null(item) or any(value is not None for value in options.value):
