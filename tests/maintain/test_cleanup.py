@@ -26,7 +26,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageCorrupt,
 )
-from omnigraph.maintain.cleanup.run import policy_of
+from omnigraph.maintain.cleanup.run import cleanup_policy
 from omnigraph.storage.tables.cleaning import versions_of
 from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
@@ -112,10 +112,10 @@ def test_what_cannot_be_meant_is_refused(options, graph):
 
 
 def test_a_small_age_is_raised_to_what_readers_elsewhere_need():
-    assert policy_of(1, None, 0, None).min_age == timedelta(0)
-    assert policy_of(1, None, 1, None).min_age == timedelta(seconds=2 * LISTS_AFTER)
-    assert policy_of(1, None, timedelta(days=2), None).file_age == timedelta(days=2)
-    assert policy_of(1, None, None, None).min_age == timedelta(hours=1)
+    assert cleanup_policy(1, None, 0, None).min_age == timedelta(0)
+    assert cleanup_policy(1, None, 1, None).min_age == timedelta(seconds=2 * LISTS_AFTER)
+    assert cleanup_policy(1, None, timedelta(days=2), None).file_age == timedelta(days=2)
+    assert cleanup_policy(1, None, None, None).min_age == timedelta(hours=1)
 
 
 def test_a_graph_that_is_open_for_reading_is_not_cleaned(graph):
@@ -829,7 +829,7 @@ def test_a_copy_that_is_made_anew_meanwhile_is_left_alone(graph, monkeypatch):
     write(graph, *"de")
     with hooked(again):
         report = clean(graph)
-    assert "made anew" in report.table(PERSON).error
+    assert "was replaced meanwhile" in report.table(PERSON).error
     assert names(graph.snapshot("feat")) == list("abcdeuvw")
     graph.merge("feat")
     assert names(graph) == list("abcdeuvw")
@@ -838,16 +838,16 @@ def test_a_copy_that_is_made_anew_meanwhile_is_left_alone(graph, monkeypatch):
 def test_a_branch_that_is_deleted_meanwhile_is_no_error(graph, monkeypatch):
     write(graph, "a")
     graph.branches.create("feat")
-    from omnigraph.maintain.cleanup import plan as keeping
+    from omnigraph.maintain.cleanup import plan as cleanup_plan
 
-    states_of = keeping.states_of
+    states_of = cleanup_plan.read_states
 
     def read(store, branch):
         if branch == "feat":
             raise BranchNotFound("branch 'feat' not found")
         return states_of(store, branch)
 
-    monkeypatch.setattr(keeping, "states_of", read)
+    monkeypatch.setattr(cleanup_plan, "read_states", read)
     assert clean(graph).skipped == ()
 
 

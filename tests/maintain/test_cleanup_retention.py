@@ -9,12 +9,12 @@ import pytest
 from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.rows import CommitRow
 from omnigraph.maintain.cleanup.retention import (
+    CleanupPolicy,
     Needs,
-    Policy,
-    going_versions,
-    staying_states,
-    told_commits,
-    young_states,
+    expired_versions,
+    feed_commits,
+    kept_states,
+    recent_states,
 )
 from omnigraph.maintain.cleanup.states import GraphState
 from omnigraph.storage.tables.cleaning import VersionStamp
@@ -30,7 +30,7 @@ def hours(count):
 
 def policy(keep=None, older_than=None, min_age=0.0, feed=None):
     older = None if older_than is None else hours(older_than)
-    return Policy(NOW, keep, older, hours(min_age), hours(min_age), feed and hours(feed))
+    return CleanupPolicy(NOW, keep, older, hours(min_age), hours(min_age), feed and hours(feed))
 
 
 # Version 1 is ten hours old, version 10 one hour; 4 and 5 went earlier.
@@ -53,14 +53,14 @@ STAMPS = [VersionStamp(n, NOW - hours(11 - n)) for n in (1, 2, 3, 6, 7, 8, 9, 10
     ],
 )
 def test_a_version_goes_that_is_behind_every_limit(limits, going):
-    assert going_versions(limits, MAIN, STAMPS, Needs()) == going
+    assert expired_versions(limits, MAIN, STAMPS, Needs()) == going
 
 
 def test_a_version_that_is_needed_stays_on_its_copy_alone():
     needs = Needs({TableVersion("nodes/p", "feat", 2), TableVersion("nodes/q", None, 3)})
-    needs.head([TableVersion("nodes/p", "feat", 9), TableVersion("nodes/p", "feat", 7)])
-    assert going_versions(policy(keep=1), FEAT, STAMPS, needs) == [1, 3, 6]
-    assert going_versions(policy(keep=1), MAIN, STAMPS, needs) == [1, 2, 3, 6, 7, 8, 9]
+    needs.add_head([TableVersion("nodes/p", "feat", 9), TableVersion("nodes/p", "feat", 7)])
+    assert expired_versions(policy(keep=1), FEAT, STAMPS, needs) == [1, 3, 6]
+    assert expired_versions(policy(keep=1), MAIN, STAMPS, needs) == [1, 2, 3, 6, 7, 8, 9]
 
 
 def commit(name, version, branch=None, parent=None, merged=None, age=0.0):
@@ -77,8 +77,8 @@ def test_a_state_stays_when_all_that_it_shows_does():
     kept = {TableVersion("nodes/p", None, n): n in (1, 3) for n in (1, 2, 3)}
     states = [state(n, commit(f"c{n}", n), [n]) for n in (1, 2, 3)]
     both = state(4, commit("c4", 4), [1, 2])
-    assert staying_states([*states, both, state(5, None, [3])], kept, ()) == {1, 3, 5}
-    assert staying_states([*states, both], kept, {2}) == {1, 2, 3, 4}
+    assert kept_states([*states, both, state(5, None, [3])], kept, ()) == {1, 3, 5}
+    assert kept_states([*states, both], kept, {2}) == {1, 2, 3, 4}
 
 
 def test_a_commit_stays_that_became_a_later_version_than_it_was_meant_to():
@@ -91,22 +91,22 @@ def test_a_commit_stays_that_became_a_later_version_than_it_was_meant_to():
         state(7, commit("b", 5), [2]),
         state(8, commit("c", 8), [3]),
     ]
-    assert staying_states(states, kept, ()) == {5, 6, 7, 8}
+    assert kept_states(states, kept, ()) == {5, 6, 7, 8}
 
 
 def test_what_was_shown_within_some_time_is_young():
     states = [state(n, age=age) for n, age in ((1, 9.0), (2, 6.0), (3, 4.0), (4, 1.0))]
-    found = [s.version for s in young_states(policy(), states, hours(5))]
+    found = [s.version for s in recent_states(policy(), states, hours(5))]
     assert found == [2, 3, 4]
-    assert [s.version for s in young_states(policy(), states, hours(0))] == [4]
-    assert len(young_states(policy(), states, hours(50))) == 4
+    assert [s.version for s in recent_states(policy(), states, hours(0))] == [4]
+    assert len(recent_states(policy(), states, hours(50))) == 4
 
 
 def test_a_feed_needs_its_commits_and_what_they_came_after():
     rows = [commit(f"c{n}", n, parent=f"c{n - 1}", age=10.0 - n) for n in range(1, 10)]
     states = [state(row.manifest_version, row) for row in rows]
-    assert told_commits(policy(feed=2.5), states) == {"c7", "c8", "c9"}
-    assert told_commits(policy(), states) == set()
+    assert feed_commits(policy(feed=2.5), states) == {"c7", "c8", "c9"}
+    assert feed_commits(policy(), states) == set()
 
 
 def lineage(*rows, gone=()):

@@ -11,9 +11,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.staging import marked
 from omnigraph.errors import StorageCorrupt
-from omnigraph.maintain.cleanup.orphans import orphans
 from omnigraph.spark.load.run import fragment_targets
 from omnigraph.storage.tables.fragments import write_staged_fragments
+from tests.maintain.orphan_files import orphans
 
 SCHEMA = """
 node Person {
@@ -79,5 +79,5 @@ def test_a_write_that_stages_holds_what_it_wrote(graph):
 
 def test_a_damaged_marker_is_not_passed_over(graph):
     graph._handle.store.objects.write("__recovery/01H.staging", "{}")
-    with pytest.raises(StorageCorrupt, match="which write it marks"):
+    with pytest.raises(StorageCorrupt, match="not a valid staging marker"):
         orphans(graph._handle.store)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from omnigraph import Graph
-from omnigraph.maintain.cleanup.orphans import orphans
 from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from tests.maintain.orphan_files import orphans
 from tests.spark.inputs import in_process
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P"

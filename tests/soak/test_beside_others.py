@@ -13,7 +13,7 @@ from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
-from omnigraph.maintain.cleanup.run import clean_up, policy_of
+from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
 from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.storage.tables import inline
 from omnigraph.storage.tables.failures import lance_call
@@ -120,13 +120,14 @@ def test_a_branch_that_goes_while_cleanup_looks_is_no_failure(graph):
         graph.branches.create(name)
         graph.append(person("Grace"), branch=name)
 
-    def run(work, items, phase):
-        found = [work(item) for item in items]
-        if "b" in graph.branches.list():
-            graph.branches.delete("b")
-        return found
+    class DeletingExecutor:
+        def run(self, function, tasks, label=""):
+            results = [function(task) for task in tasks]
+            if "b" in graph.branches.list():
+                graph.branches.delete("b")
+            return results
 
-    report = clean_up(graph._handle.store, policy_of(1, None, 0, None), run)
+    report = clean_up(graph._handle.store, cleanup_policy(1, None, 0, None), DeletingExecutor())
     assert (report.skipped, {table.error for table in report.tables}) == ((), {None})
     assert graph.snapshot("c").count("Person") == 2
     assert graph.maintenance.verify().problems == ()

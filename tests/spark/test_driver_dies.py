@@ -9,8 +9,8 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.maintain.cleanup.orphans import orphans
 from omnigraph.spark import SparkConfig
+from tests.maintain.orphan_files import orphans
 from tests.spark import cluster_jobs as jobs
 from tests.spark.drivers import DriverProcess
 from tests.spark.processes import wait_until

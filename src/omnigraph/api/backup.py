@@ -15,7 +15,7 @@ from omnigraph.maintain.backup.copy import CopyReport, ignore_progress
 from omnigraph.maintain.backup.index import BackupPoint, find_point, list_points, read_point
 from omnigraph.maintain.backup.prune import PrunePolicy, PruneReport, prune
 from omnigraph.maintain.backup.restore import CopyDestination, clone_graph, restore_point
-from omnigraph.maintain.cleanup.run import span
+from omnigraph.maintain.cleanup.run import check_duration
 from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
@@ -122,7 +122,7 @@ def prune_backup(
     >>> len(prune_backup(folder / "backup", keep=1).removed)
     1
     """
-    age = span("older_than", older_than)
+    age = check_duration("older_than", older_than)
     policy = PrunePolicy(tuple(points), keep, age, allow_empty)
     return prune(_backup_at(backup, storage_options), policy, dry_run=dry_run)
 

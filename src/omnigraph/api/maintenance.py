@@ -16,7 +16,7 @@ from omnigraph.escaping import escape
 from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
-from omnigraph.maintain.cleanup.run import clean_up, policy_of
+from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
 from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
@@ -162,7 +162,7 @@ class GraphMaintenance:
         >>> graph.maintenance.cleanup(keep_versions=1, dry_run=True).dry_run
         True
         """
-        policy = policy_of(keep_versions, older_than, min_age, feed_retention)
+        policy = cleanup_policy(keep_versions, older_than, min_age, feed_retention)
         self._handle.write()
         report = None if on_progress is None else _task_progress(self._handle.uri, on_progress)
         executor = ThreadExecutor(self._handle.settings.maintenance_concurrency, report)

@@ -1,10 +1,9 @@
-"""Files of a graph that no version of any table names, on no branch: found, and only told.
+"""Orphaned files: files that no version of any table references, on any branch.
 
-A task that was tried again, a worker or a driver that died, a refused write that could not tidy up
-leave such files. A write that still runs has them too, so each says who may need it: writes that
-stage for long have a marker, those that commit a sidecar, and whoever is about to commit has the
-lease of the table. A short write has none of them while it stages; only the age of a file tells
-that nobody works on it any more.
+They are left by repeated tasks, by workers and drivers that died, and by refused writes. A running
+write has them too, so each lists the writes that may need it: a long write has a marker while it
+stages, a commit has a sidecar, and a writer about to commit holds the lease of the table. A short
+write has none of these while it stages; only the age of a file shows that nobody needs it.
 """
 
 from __future__ import annotations
@@ -28,76 +27,58 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A file that no version names."""
+    """An orphaned file."""
 
     path: str
     """Relative to the root of the graph."""
     size: int
     age: timedelta
     held_by: tuple[str, ...] = ()
-    """The ids of writes that may be about to name it."""
+    """The ids of running writes that may need it."""
 
 
-Holder = tuple[str, frozenset[str], datetime]
-"""A write that is not over: its id, its tables, and since when it writes files."""
-
-
-def orphans(store: GraphStore) -> list[Orphan]:
-    """Every such file of the tables that some branch has, by path."""
-    # Who holds files is asked first: a write that ends meanwhile has named them or given them up.
-    held = list(holders(store))
-    return [
-        orphan
-        for key, location in sorted(_locations(store))
-        for orphan in orphans_of(store, key, location, held)
-    ]
+RunningWrite = tuple[str, frozenset[str], datetime]
+"""The id of a write, its tables, and the time of its first file."""
 
 
 def orphans_of(
-    store: GraphStore, table_key: str, location: str, held: Sequence[Holder]
+    store: GraphStore, table_key: str, location: str, writes: Sequence[RunningWrite]
 ) -> list[Orphan]:
-    """The files of one table; who may need them was asked for before."""
+    """The orphans of one table. ``writes`` were listed before: one that ends meanwhile has
+    committed its files or given them up.
+    """
     now = datetime.now(UTC)
-    found = []
+    orphans = []
     for file in orphaned_files(store.datasets, location):
         by = {
             operation
-            for operation, tables, since in held
+            for operation, tables, since in writes
             if table_key in tables and file.modified >= since
         }
         age = max(now - file.modified, timedelta(0))
-        found.append(Orphan(file.path, file.size, age, tuple(sorted(by))))
-    return found
+        orphans.append(Orphan(file.path, file.size, age, tuple(sorted(by))))
+    return orphans
 
 
-def _locations(store: GraphStore) -> set[tuple[str, str]]:
-    """The tables of all branches, and where each lies."""
-    return {
-        (key, pin.location)
-        for branch in Branches(store).list()
-        for key, pin in store.manifest(normal_branch(branch)).current().pins.items()
-    }
-
-
-def holders(store: GraphStore, besides: Collection[str] = ()) -> Iterator[Holder]:
-    """Writes that are not over, but for some markers."""
-    for marker in markers(store, besides):
+def running_writes(store: GraphStore, dead_markers: Collection[str] = ()) -> Iterator[RunningWrite]:
+    """Writes in progress."""
+    for marker in markers(store, dead_markers):
         yield marker.operation, marker.tables, marker.started - _CLOCKS
     for sidecar in store.sidecars.load_all():
         tables = frozenset(pin.table_key for pin in sidecar.tables)
-        # What it staged is older than the sidecar itself.
+        # Its files are older than the sidecar itself.
         yield sidecar.operation_id, tables, _EVER
     yield from _lease_holders(store)
 
 
-def _lease_holders(store: GraphStore) -> Iterator[Holder]:
-    """Writers that have the lease of a table, with files that they staged before they took it."""
+def _lease_holders(store: GraphStore) -> Iterator[RunningWrite]:
+    """Writers with the lease of a table; they staged files before they took it."""
     present = {f"{LEASE_FOLDER}/{name}" for name in store.objects.list(LEASE_FOLDER)}
     for branch in map(normal_branch, Branches(store).list()):
         try:
             keys = list(store.manifest(branch).current().pins)
         except OmniGraphError:
-            # Nobody can write on it.
+            # Nobody can write to an unreadable branch.
             continue
         for key in keys:
             name = table_lease(key, branch)

@@ -1,18 +1,18 @@
-"""Which versions of tables and of the manifest have to stay, and which go.
+"""Which versions of tables and of the manifest are kept, and which are removed.
 
-A version of a copy of a table (that of main, or of a branch) goes when it is behind every limit
-that was given and nobody needs it. What is needed:
+A version of a table copy (that of main, or the fork of a branch) is removed when it is beyond every
+given limit and nobody needs it. Needed are:
 
-- all from the oldest version on that the head of a live branch shows, its own branch or another;
-- what a state shows that has to stay readable: one that a tag names, from which two live branches
-  would be merged, at which a live branch of the manifest begins, that is young enough for a reader
-  elsewhere or for the change feed, or that this process reads from;
-- the versions from which forks of the table were made, and the same as the first of each fork:
-  what a fork changed is found by comparing with that one;
-- the versions from which writes that run started.
+- all versions from the oldest one that the head of a live branch uses;
+- the table versions of states that have to stay readable: that of a tag, the merge base of two live
+  branches, the start of a live branch of the manifest, a state recent enough for a reader elsewhere
+  or for the change feed, or one that this process reads from;
+- the versions from which forks of the table were made, and the first version of each fork: its
+  changes are found by comparing with that one;
+- the base versions of running writes.
 
-Then a state of the graph stays exactly when all that it shows stays. So no state is left that
-could not be read: who asks for one that went is told so.
+Then a state of the graph is kept exactly if all of its table versions are kept. So every remaining
+state can be read, and reading a removed one is refused as such.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from omnigraph.storage.tables.types import TableRef, TableVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """What the caller wants to keep, and how young nothing goes."""
+class CleanupPolicy:
+    """The limits of a cleanup, and the age below which nothing is removed."""
 
     now: datetime
     keep: int | None
@@ -40,70 +40,72 @@ class Policy:
 
 @dataclass(slots=True)
 class Needs:
-    """Versions of tables that somebody needs."""
+    """The table versions that are needed."""
 
     exact: set[TableVersion] = field(default_factory=set)
     floors: dict[TableRef, int] = field(default_factory=dict)
-    """The oldest version of a copy that a head shows: from it on everything stays."""
+    """The oldest version of a copy that a head uses: later ones are all kept."""
 
-    def head(self, places: Iterable[TableVersion]) -> None:
-        for place in places:
-            floor = self.floors.get(place.ref, place.version)
-            self.floors[place.ref] = min(floor, place.version)
+    def add_head(self, versions: Iterable[TableVersion]) -> None:
+        for version in versions:
+            floor = self.floors.get(version.ref, version.version)
+            self.floors[version.ref] = min(floor, version.version)
 
-    def has(self, place: TableVersion) -> bool:
-        floor = self.floors.get(place.ref)
-        return place in self.exact or (floor is not None and place.version >= floor)
+    def has(self, version: TableVersion) -> bool:
+        floor = self.floors.get(version.ref)
+        return version in self.exact or (floor is not None and version.version >= floor)
 
 
-def going_versions(
-    policy: Policy, ref: TableRef, stamps: Sequence[VersionStamp], needs: Needs
+def expired_versions(
+    policy: CleanupPolicy, ref: TableRef, stamps: Sequence[VersionStamp], needs: Needs
 ) -> list[int]:
-    """The versions of one copy that go, oldest first; the newest never does."""
+    """The versions of one copy to remove, oldest first; never the newest."""
     newest = {stamp.version for stamp in stamps[-max(policy.keep or 1, 1) :]}
-    going = []
+    expired = []
     for stamp in stamps:
         age = policy.now - stamp.made
-        behind = stamp.version not in newest and age >= policy.min_age
+        is_beyond = stamp.version not in newest and age >= policy.min_age
         if policy.older_than is not None:
-            behind = behind and age >= policy.older_than
-        if behind and not needs.has(TableVersion(ref.location, ref.branch, stamp.version)):
-            going.append(stamp.version)
-    return going
+            is_beyond = is_beyond and age >= policy.older_than
+        if is_beyond and not needs.has(TableVersion(ref.location, ref.branch, stamp.version)):
+            expired.append(stamp.version)
+    return expired
 
 
-def young_states(policy: Policy, states: Sequence[GraphState], age: timedelta) -> list[GraphState]:
-    """The states that a branch has shown within some time, also the one it showed at its start."""
+def recent_states(
+    policy: CleanupPolicy, states: Sequence[GraphState], age: timedelta
+) -> list[GraphState]:
+    """The states of a branch within some time, including the one at its start."""
     since = policy.now - age
     first = max((n for n, state in enumerate(states) if state.made <= since), default=0)
     return list(states[first:])
 
 
-def told_commits(policy: Policy, states: Sequence[GraphState]) -> set[str]:
-    """The commits that a change feed needs: those within its time, and what each came after."""
+def feed_commits(policy: CleanupPolicy, states: Sequence[GraphState]) -> set[str]:
+    """The commits that a change feed needs: those within its time, and their parents."""
     if policy.feed is None:
         return set()
     since = int((policy.now - policy.feed).timestamp() * 1_000_000)
     commits = {s.commit.commit_id: s.commit for s in states if s.commit is not None}
-    told = [commit for commit in commits.values() if commit.created_at >= since]
-    return {key for commit in told for key in (commit.commit_id, commit.parent) if key}
+    recent = [commit for commit in commits.values() if commit.created_at >= since]
+    return {key for commit in recent for key in (commit.commit_id, commit.parent) if key}
 
 
-def staying_states(
-    states: Sequence[GraphState], kept: Mapping[TableVersion, bool], forks: Collection[int]
+def kept_states(
+    states: Sequence[GraphState], is_kept: Mapping[TableVersion, bool], forks: Collection[int]
 ) -> set[int]:
-    """The versions of one manifest that stay."""
-    staying = {states[-1].version, *forks} if states else set(forks)
-    readable = [state for state in states if all(kept[place] for place in state.places)]
-    staying |= {state.version for state in readable}
+    """The versions of one manifest to keep."""
+    kept = {states[-1].version, *forks} if states else set(forks)
+    readable = [s for s in states if all(is_kept[version] for version in s.table_versions)]
+    kept |= {state.version for state in readable}
     seen: set[str] = set()
     for state in readable:
         commit = state.commit
         if commit is None or commit.branch != state.branch or commit.commit_id in seen:
             continue
         seen.add(commit.commit_id)
-        # A commit is looked for from the version on that it was meant to become.
+        # The search for a commit starts at the version it was meant to become.
         first = commit.manifest_version
         if first < state.version:
-            staying |= {s.version for s in states if first <= s.version < state.version}
-    return staying
+            kept |= {s.version for s in states if first <= s.version < state.version}
+    return kept

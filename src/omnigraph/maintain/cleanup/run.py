@@ -1,21 +1,21 @@
-"""Cleanup: what nobody can ask for any more goes from storage, and only that.
+"""Cleanup: removes what nobody can read any more, and only that.
 
-What goes is decided once, by ``keeping`` and ``retention``. Then, in this order:
+``plan`` and ``retention`` decide once what to remove. Then, in this order:
 
-1. files that no version names, of writes that are long over;
-2. while nobody makes a branch or a tag: copies of tables that no branch shows, and old states of
-   the manifest. When branches or tags have changed since the look, it is looked again;
-3. the versions of tables that only those states showed, table by table, each alone with its table;
-4. what only saves time: persisted topologies of what is gone, markers of dead writers.
+1. orphaned files of writes that ended long ago;
+2. while nobody creates a branch or a tag: unused forks of tables, and old states of the manifest.
+   If branches or tags have changed since, the plan is made again;
+3. the table versions that only those states used, table by table, each under the table's lease;
+4. derived data: persisted topologies of removed versions, markers of dead writers.
 
-States go before what they show, and a version before its files. So whoever dies in between, or
-fails at one table, leaves versions that nobody can name, which the next cleanup finds, and files
-of versions that are gone, which ``commit.removal`` wrote down before. Nothing else is written but
-the record of removed versions, and the emptying of a table that was dropped, which no branch shows.
+States are removed before their table versions, and a version before its files. So a crash, or a
+failure at one table, leaves versions that nobody can reach, which the next cleanup finds, and files
+of removed versions, which ``commit.removal`` recorded before. Nothing else is written but the
+record of removed versions, and an empty version of a dropped table, which no branch uses.
 
-A reader elsewhere finds the newest version by the name of the one after its own, as long as it
-looks often; that is why nothing goes that is younger than ``READERS`` unless the caller says that
-there is no such reader, by an age of zero. See ``commit.manifest``.
+A reader elsewhere finds the newest version by probing the name after its own, as long as it does so
+often; therefore nothing younger than ``READERS`` is removed, unless the caller rules out such
+readers by an age of zero. See ``commit.manifest``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from omnigraph.errors import (
     OmniGraphError,
     StorageCorrupt,
 )
-from omnigraph.maintain.cleanup.orphans import holders, orphans_of
-from omnigraph.maintain.cleanup.plan import Plan, life_of, make_plan, watched
+from omnigraph.maintain.cleanup.orphans import orphans_of, running_writes
+from omnigraph.maintain.cleanup.plan import CleanupPlan, copy_identity, fingerprint_refs, make_plan
 from omnigraph.maintain.cleanup.report import (
     CleanupReport,
     ManifestCleanup,
@@ -48,7 +48,7 @@ from omnigraph.maintain.cleanup.report import (
     Skipped,
     TableCleanup,
 )
-from omnigraph.maintain.cleanup.retention import Policy
+from omnigraph.maintain.cleanup.retention import CleanupPolicy
 from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
@@ -69,21 +69,21 @@ from omnigraph.topology.persisted import unused_files
 
 REMOVING = "removing"
 VERSION_AGE = timedelta(hours=1)
-"""Nothing goes that a reader elsewhere may have seen since, unless the caller says otherwise."""
+"""By default nothing is removed that a reader elsewhere may have seen since."""
 FILE_AGE = timedelta(days=1)
-"""The same for files that no version names: a write that has no marker is over by then."""
+"""The same for orphaned files: a write without a marker has ended by then."""
 READERS = timedelta(seconds=2 * LISTS_AFTER)
 _EVER = timedelta(days=365_000)
-"""Longer than any graph is there, and not so long that no moment was that long ago."""
+"""Longer than any graph exists, and still a valid time in the past."""
 
 
-def policy_of(
+def cleanup_policy(
     keep_versions: int | None,
     older_than: timedelta | float | None,
     min_age: timedelta | float | None,
     feed_retention: timedelta | float | None,
-) -> Policy:
-    """What was asked for, checked."""
+) -> CleanupPolicy:
+    """The checked arguments of a cleanup."""
     if keep_versions is None and older_than is None:
         raise InputError(
             "cleanup requires at least one of keep_versions or older_than",
@@ -92,69 +92,75 @@ def policy_of(
     if isinstance(keep_versions, bool) or not isinstance(keep_versions, int | None):
         raise InputError(f"keep_versions must be a number, not {type(keep_versions).__name__}")
     if keep_versions is not None and keep_versions < 0:
-        raise InputError("keep_versions cannot be negative", hint="the newest version always stays")
-    age = span("min_age", min_age)
+        raise InputError(
+            "keep_versions cannot be negative", hint="the newest version is always kept"
+        )
+    age = check_duration("min_age", min_age)
     if age:
         age = max(age, READERS)
-    return Policy(
+    return CleanupPolicy(
         datetime.now(UTC),
         keep_versions,
-        span("older_than", older_than),
+        check_duration("older_than", older_than),
         VERSION_AGE if age is None else age,
         FILE_AGE if age is None else age,
-        span("feed_retention", feed_retention),
+        check_duration("feed_retention", feed_retention),
     )
 
 
-def span(name: str, given: timedelta | float | None) -> timedelta | None:
-    """A length of time as it was given, checked; seconds are fine."""
+def check_duration(name: str, given: timedelta | float | None) -> timedelta | None:
+    """A checked duration; a number is seconds."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
         raise InputError(
-            f"{name} must be a span of time, not {type(given).__name__}",
+            f"{name} must be a duration, not {type(given).__name__}",
             hint="pass a timedelta or seconds",
         )
     try:
         length = given if isinstance(given, timedelta) else timedelta(seconds=given)
     except (OverflowError, ValueError):
-        raise InputError(f"{name} is no span of time", hint="pass a timedelta or seconds") from None
+        raise InputError(
+            f"invalid duration in {name}", hint="pass a timedelta or seconds"
+        ) from None
     if length < timedelta(0):
         raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
     return min(length, _EVER)
 
 
 def clean_up(
-    store: GraphStore, policy: Policy, executor: Executor, *, dry_run: bool = False
+    store: GraphStore, policy: CleanupPolicy, executor: Executor, *, dry_run: bool = False
 ) -> CleanupReport:
-    """Remove what goes; a dry run only says what that is."""
+    """Clean up; a dry run only reports what would be removed."""
     recover_writes(store)
     refuse_while_schema_changes(store, "cleanup")
     if not dry_run:
         finish_removals(store)
-    return _Cleaning(store, make_plan(store, policy, executor), executor, dry_run).go()
+    return _Cleanup(store, make_plan(store, policy, executor), executor, dry_run).run()
 
 
 @dataclass(slots=True)
-class _Counts:
-    """What went of one table."""
+class _TableCounts:
+    """What was removed from one table."""
 
     size: int = 0
     versions: int = 0
     errors: list[str] = field(default_factory=list)
 
 
-class _Cleaning:
-    def __init__(self, store: GraphStore, plan: Plan, executor: Executor, dry_run: bool) -> None:
+class _Cleanup:
+    def __init__(
+        self, store: GraphStore, plan: CleanupPlan, executor: Executor, dry_run: bool
+    ) -> None:
         self._store = store
         self._plan = plan
         self._executor = executor
         self._dry_run = dry_run
         self._skipped: list[Skipped] = []
         self._files: dict[str, int] = {}
-        """Files that go because no version names them; Lance counts some of them too."""
+        """Removed orphaned files; Lance counts some of them too."""
 
-    def go(self) -> CleanupReport:
+    def run(self) -> CleanupReport:
         self._start_record()
         files = self._remove_files()
         forks, manifest = self._remove_states()
@@ -183,7 +189,7 @@ class _Cleaning:
     # -- the record of removed versions --------------------------------------------------
 
     def _start_record(self) -> None:
-        """A graph of another program has none: from here on its gaps can be judged."""
+        """A graph of another program has no record: from now on its gaps can be explained."""
         objects, plan = self._store.objects, self._plan
         if self._dry_run or plan.errors or plan.unreadable:
             return
@@ -197,52 +203,52 @@ class _Cleaning:
                 removed = removed.changed(ref, life_id(objects, ref), gaps)
         adopt_record(objects, removed)
 
-    # -- files that no version names -----------------------------------------------------
+    # -- orphaned files ------------------------------------------------------------------
 
     def _remove_files(self) -> Reclaimed:
         plan = self._plan
-        held = list(holders(self._store, plan.dead_markers))
+        writes = list(running_writes(self._store, plan.dead_markers))
         trees = tuple(f"{ref.path}/" for ref in (*plan.forks, *plan.strays))
         reached(Failpoint.CLEANUP_BEFORE_FILES)
 
         def remove(location: str) -> dict[str, int]:
             if location == MANIFEST and not self._dry_run:
-                with self._alone_with(plan.manifests):
-                    return removed(location)
-            return removed(location)
+                with self._lock_publishing(plan.manifests):
+                    return remove_orphans(location)
+            return remove_orphans(location)
 
-        def removed(location: str) -> dict[str, int]:
-            found = {}
-            for orphan in orphans_of(self._store, plan.keys.get(location, ""), location, held):
+        def remove_orphans(location: str) -> dict[str, int]:
+            removed = {}
+            for orphan in orphans_of(self._store, plan.keys.get(location, ""), location, writes):
                 is_old = orphan.age >= plan.policy.file_age
                 if is_old and not orphan.held_by and not orphan.path.startswith(trees):
                     if not self._dry_run:
                         self._store.objects.delete(orphan.path)
                         self._store.objects.remove_if_empty(orphan.path.rpartition("/")[0])
-                    found[orphan.path] = orphan.size
-            return found
+                    removed[orphan.path] = orphan.size
+            return removed
 
-        there = {ref.location for ref in (*plan.copies, *plan.dropped)}
-        for found in self._each([*sorted(there), MANIFEST], remove, "files of"):
-            self._files |= found
+        locations = {ref.location for ref in (*plan.copies, *plan.dropped)}
+        for files in self._for_each([*sorted(locations), MANIFEST], remove, "files of"):
+            self._files |= files
         return Reclaimed(len(self._files), sum(self._files.values()))
 
-    def _each(
+    def _for_each(
         self,
         locations: Sequence[str],
         work: Callable[[str], dict[str, int]],
         what: str,
     ) -> list[dict[str, int]]:
-        """Do something for each place; one that fails keeps none of the others from it."""
+        """Call a function for each location; a failure does not affect the others."""
 
-        def tried(location: str) -> dict[str, int] | str:
+        def attempt(location: str) -> dict[str, int] | str:
             try:
                 return work(location)
             except OmniGraphError as error:
                 return str(error)
 
         done = []
-        answers = self._executor.run(tried, locations, REMOVING)
+        answers = self._executor.run(attempt, locations, REMOVING)
         for location, answer in zip(locations, answers, strict=True):
             if isinstance(answer, str):
                 self._skip(f"{what} '{self._plan.keys.get(location, location)}'", answer)
@@ -253,15 +259,15 @@ class _Cleaning:
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
 
-    # -- copies and states ---------------------------------------------------------------
+    # -- forks and states ----------------------------------------------------------------
 
     def _remove_states(self) -> tuple[Reclaimed, ManifestCleanup]:
-        """Alone with branches and tags: one that is made meanwhile could need what goes."""
+        """While no branch or tag can be created: a new one could need what is removed."""
         store = self._store
         if self._dry_run:
             return self._forks_and_strays(), self._manifests()
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
-            if watched(store) != self._plan.seen:
+            if fingerprint_refs(store) != self._plan.refs:
                 self._plan = make_plan(store, self._plan.policy, self._executor)
             forks = self._forks_and_strays()
             try:
@@ -279,17 +285,17 @@ class _Cleaning:
         for ref in (*self._plan.forks, *self._plan.strays):
             try:
                 if not self._dry_run:
-                    self._remove_copy(ref)
+                    self._remove_fork(ref)
                 total = total.plus(Reclaimed(1, sizes.get(ref, 0)))
             except OmniGraphError as error:
-                self._skip(f"copy '{ref.branch}' of '{self._key(ref)}'", str(error))
+                self._skip(f"fork '{ref.branch}' of '{self._key(ref)}'", str(error))
         return total
 
     def _key(self, ref: TableRef) -> str:
         return self._plan.keys.get(ref.location, ref.location)
 
-    def _remove_copy(self, ref: TableRef) -> None:
-        """A copy that its branch does not show; that is looked up anew while nobody can fork."""
+    def _remove_fork(self, ref: TableRef) -> None:
+        """Remove a fork that its branch does not use; checked again while nobody can fork."""
         store, branch = self._store, ref.branch
         assert branch is not None
         reached(Failpoint.CLEANUP_BEFORE_FORK)
@@ -299,37 +305,39 @@ class _Cleaning:
             return
         with store.leases.acquire([table_lease(self._key(ref), branch)], store.timeouts.lease):
             try:
-                shown = {pin.ref for pin in store.manifest(branch).current().pins.values()}
+                used = {pin.ref for pin in store.manifest(branch).current().pins.values()}
             except BranchNotFound:
-                shown = set()
-            if ref not in shown:
+                used = set()
+            if ref not in used:
                 store.inline.delete_branch(ref.location, branch)
 
     def _manifests(self) -> ManifestCleanup:
         versions = size = 0
         errors = []
         floor = self._plan.floor
-        for branch, going in self._plan.manifests.items():
+        for branch, expired in self._plan.manifests.items():
             try:
-                with ExitStack() as alone:
-                    if going and not self._dry_run:
-                        alone.enter_context(self._alone_with([branch]))
+                with ExitStack() as lock:
+                    if expired and not self._dry_run:
+                        lock.enter_context(self._lock_publishing([branch]))
                     reached(Failpoint.CLEANUP_BEFORE_MANIFEST)
-                    count, freed = self._remove(TableRef(MANIFEST, branch), going)
+                    count, freed = self._remove(TableRef(MANIFEST, branch), expired)
                 versions, size = versions + count, size + freed
             except OmniGraphError as error:
                 errors.append(f"{branch_label(branch)}: {error}")
         return ManifestCleanup(floor, size, versions, "; ".join(errors) or None)
 
-    def _alone_with(self, branches: Iterable[str | None]) -> AbstractContextManager[LeaseGuard]:
-        """While nobody publishes on some branches."""
+    def _lock_publishing(
+        self, branches: Iterable[str | None]
+    ) -> AbstractContextManager[LeaseGuard]:
+        """Keep others from publishing on some branches."""
         names = [publish_lease(branch) for branch in branches]
         return self._store.leases.acquire(names, self._store.timeouts.lease)
 
     # -- versions of tables --------------------------------------------------------------
 
     def _remove(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
-        """Remove versions, or look what that would free; gives how many, and bytes."""
+        """Remove versions, or compute what that would free: their number, and bytes."""
         if not self._dry_run:
             return remove_versions(self._store, ref, versions, self._key(ref))
         freed = freed_by(self._store.datasets, ref, versions)
@@ -340,51 +348,53 @@ class _Cleaning:
 
     def _remove_versions(self) -> tuple[TableCleanup, ...]:
         plan = self._plan
-        counts: dict[str, _Counts] = {
-            key: _Counts()
+        counts: dict[str, _TableCounts] = {
+            key: _TableCounts()
             for location, key in plan.keys.items()
-            if location in plan.shown or any(r.location == location for r in plan.going)
+            if location in plan.shown or any(r.location == location for r in plan.expired)
         }
         for location, error in plan.errors.items():
-            counts.setdefault(plan.keys.get(location, location), _Counts()).errors.append(error)
+            counts.setdefault(plan.keys.get(location, location), _TableCounts()).errors.append(
+                error
+            )
         if plan.unreadable:
             names = ", ".join(f"'{name}'" for name in sorted(plan.unreadable))
             for count in counts.values():
-                count.errors.append(f"what branch {names} needs is not known")
+                count.errors.append(f"the needs of branch {names} are unknown")
 
         def remove(ref: TableRef) -> tuple[int, int] | str:
             try:
-                return self._alone(ref, plan.going[ref])
+                return self._remove_locked(ref, plan.expired[ref])
             except OmniGraphError as error:
                 return str(error)
 
-        refs = [ref for ref in sorted(plan.going, key=lambda ref: ref.path) if plan.going[ref]]
-        for ref, answer in zip(refs, self._executor.run(remove, refs, REMOVING), strict=True):
-            found = counts[self._key(ref)]
-            if isinstance(answer, str):
-                found.errors.append(answer)
+        refs = [ref for ref in sorted(plan.expired, key=lambda ref: ref.path) if plan.expired[ref]]
+        for ref, result in zip(refs, self._executor.run(remove, refs, REMOVING), strict=True):
+            count = counts[self._key(ref)]
+            if isinstance(result, str):
+                count.errors.append(result)
             else:
-                found.versions += answer[0]
-                found.size += answer[1]
+                count.versions += result[0]
+                count.size += result[1]
         return tuple(
-            TableCleanup(key, found.size, found.versions, "; ".join(found.errors) or None)
-            for key, found in sorted(counts.items())
+            TableCleanup(key, count.size, count.versions, "; ".join(count.errors) or None)
+            for key, count in sorted(counts.items())
         )
 
-    def _alone(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
+    def _remove_locked(self, ref: TableRef, versions: Sequence[int]) -> tuple[int, int]:
         store = self._store
         if self._dry_run:
             return self._remove(ref, versions)
         with store.leases.acquire([table_lease(self._key(ref), ref.branch)], store.timeouts.lease):
-            if life_of(store, ref) != self._plan.lives[ref]:
-                raise Conflict(f"the copy '{ref.branch}' was made anew meanwhile", hint="repeat")
+            if copy_identity(store, ref) != self._plan.identities[ref]:
+                raise Conflict(f"the fork '{ref.branch}' was replaced meanwhile", hint="repeat")
             reached(Failpoint.CLEANUP_BEFORE_TABLE)
             return self._remove(ref, versions)
 
-    # -- tables that were dropped --------------------------------------------------------
+    # -- dropped tables ------------------------------------------------------------------
 
     def _empty_dropped(self) -> Reclaimed:
-        """Tables that no state shows: one empty version stays, for the numbers of its versions."""
+        """Empty the tables that no state uses; one empty version keeps the version numbers."""
         total = Reclaimed()
         for ref, versions in self._plan.dropped.items():
             try:
@@ -397,30 +407,30 @@ class _Cleaning:
     def _empty(self, ref: TableRef, versions: Sequence[int]) -> int:
         store = self._store
         if is_empty(store.datasets, ref):
-            return self._alone(ref, versions[:-1])[1]
+            return self._remove_locked(ref, versions[:-1])[1]
         if self._dry_run:
             return self._size(ref)
         with store.leases.acquire([table_lease(self._key(ref), None)], store.timeouts.lease):
             if versions_of(store.datasets, ref)[-1].version != versions[-1]:
-                # Its name was given again: what is there now belongs to a type.
-                raise Conflict(f"'{self._key(ref)}' was made anew meanwhile", hint="repeat")
+                # Its location is in use again.
+                raise Conflict(f"'{self._key(ref)}' was replaced meanwhile", hint="repeat")
             reached(Failpoint.CLEANUP_BEFORE_EMPTYING)
             schema = store.tables.open(ref, versions[-1]).schema
             store.inline.begin_again(ref.location, schema, versions[-1])
             return self._remove(ref, versions)[1]
 
     def _size(self, ref: TableRef) -> int:
-        """The bytes of everything that some version of a table names."""
+        """The bytes of all files that some version of a table references."""
         store = self._store
-        unnamed = {file.path for file in orphaned_files(store.datasets, ref.location)}
+        orphaned = {file.path for file in orphaned_files(store.datasets, ref.location)}
         beside = (f"{ref.path}/_refs/", f"{ref.path}/tree/")
         return sum(
             info.size
             for path, info in store.objects.files_below(ref.path)
-            if path not in unnamed and not path.startswith(beside) and not path.endswith(HINT)
+            if path not in orphaned and not path.startswith(beside) and not path.endswith(HINT)
         )
 
-    # -- what only saves time ------------------------------------------------------------
+    # -- derived data --------------------------------------------------------------------
 
     def _remove_topologies(self) -> Reclaimed:
         plan = self._plan
@@ -445,12 +455,12 @@ class _Cleaning:
         for name in self._plan.dead_markers:
             path = f"{FOLDER}/{name}"
             try:
-                found = self._store.objects.head(path)
-                if found is None:
+                info = self._store.objects.head(path)
+                if info is None:
                     continue
                 if not self._dry_run:
                     self._store.objects.delete(path)
-                total = total.plus(Reclaimed(1, found.size))
+                total = total.plus(Reclaimed(1, info.size))
             except OmniGraphError as error:
                 self._skip(f"marker '{name}'", str(error))
         return total

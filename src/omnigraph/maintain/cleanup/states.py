@@ -1,7 +1,7 @@
-"""Every state of a graph that can still be read, and which versions of tables it shows.
+"""Every readable state of a graph, and the table versions it uses.
 
-The manifest of a branch is gone through once, oldest version first, and of each only the parts are
-read that the one before did not have.
+The versions of a manifest are read once, oldest first, and of each only the fragments that the one
+before did not have.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ class GraphState:
     version: int
     made: datetime
     commit: CommitRow | None
-    places: frozenset[TableVersion]
+    table_versions: frozenset[TableVersion]
 
 
-def places_of(snapshot: Snapshot) -> frozenset[TableVersion]:
-    """The versions of tables that a snapshot shows."""
+def pinned_versions(snapshot: Snapshot) -> frozenset[TableVersion]:
+    """The table versions of a snapshot."""
     return frozenset(pin.table_version for pin in snapshot.pins.values())
 
 
-def states_of(store: GraphStore, branch: str | None) -> list[GraphState]:
-    """The states of a branch that are there, oldest first."""
+def read_states(store: GraphStore, branch: str | None) -> list[GraphState]:
+    """The existing states of a branch, oldest first."""
     ref = TableRef(MANIFEST, branch)
-    found: list[GraphState] = []
-    state, known = ManifestState(), frozenset[int]()
+    states: list[GraphState] = []
+    state, done = ManifestState(), frozenset[int]()
     for stamp in versions_of(store.datasets, ref):
         ledger = Ledger.open(store.datasets, ref, stamp.version)
-        parts = ledger.fragments
-        if not parts & known:
-            # The first, or it was compacted.
-            state, known = ManifestState(), frozenset()
-        state.add_arrow(ledger.read(fragments=parts - known))
-        known = parts
+        fragments = ledger.fragments
+        if not fragments & done:
+            # The first version, or a compacted one.
+            state, done = ManifestState(), frozenset()
+        state.add_arrow(ledger.read(fragments=fragments - done))
+        done = fragments
         snapshot = state.snapshot(stamp.version, branch)
-        places = places_of(snapshot)
-        if found and found[-1].places == places:
-            places = found[-1].places
-        found.append(GraphState(branch, stamp.version, stamp.made, snapshot.head, places))
-    return found
+        table_versions = pinned_versions(snapshot)
+        if states and states[-1].table_versions == table_versions:
+            table_versions = states[-1].table_versions
+        states.append(GraphState(branch, stamp.version, stamp.made, snapshot.head, table_versions))
+    return states

@@ -22,7 +22,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.maintain.cleanup.run import clean_up, policy_of
+from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
 from omnigraph.maintain.doctor.advice import advice_for
 from omnigraph.maintain.doctor.report import (
     CleanupEstimate,
@@ -259,7 +259,9 @@ def _cleanup(
         return CleanupEstimate(KEEP, why=f"there are {count} versions to examine")
     try:
         # There is no write to recover, so it changes nothing.
-        dry = clean_up(store, policy_of(KEEP, None, None, None), ThreadExecutor(1), dry_run=True)
+        dry = clean_up(
+            store, cleanup_policy(KEEP, None, None, None), ThreadExecutor(1), dry_run=True
+        )
     except OmniGraphError as error:
         return CleanupEstimate(KEEP, why=error.message)
     versions = dry.manifest.old_versions_removed
