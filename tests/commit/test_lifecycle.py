@@ -22,6 +22,7 @@ from omnigraph.errors import (
     SchemaError,
     StorageUnavailable,
 )
+from omnigraph.storage.objects.store import ObjectStore
 from tests.commit.world import (
     PERSON,
     SCHEMA,
@@ -436,3 +437,15 @@ def test_schema_files_of_a_newer_program_are_refused(graph, path, name, key):
     for call in (graph.snapshot, lambda: Graph.open(path), lambda: Graph.open(path, "r")):
         with pytest.raises(FormatRefused, match=f"{key} 9"):
             call()
+
+
+def test_opening_to_write_lists_what_dead_writers_left_once(graph, path, monkeypatch):
+    listed = []
+
+    def count(self, folder, original=ObjectStore.list):
+        listed.append(folder)
+        return original(self, folder)
+
+    monkeypatch.setattr(ObjectStore, "list", count)
+    Graph.open(path).close()
+    assert listed.count("__recovery") == 1

@@ -135,14 +135,18 @@ def table_location(kind: NodeType | EdgeType) -> str:
     return f"{folder}/{fnv1a_64(kind.name):016x}"
 
 
-def recover(store: GraphStore, *, full: bool) -> list[Recovered]:
-    """Finish or undo what dead writers left: sidecars, staging files, branches of loads."""
-    recovered = Recovery(store).heal(full=full)
+def recover(store: GraphStore, *, full: bool, is_clean: bool = False) -> list[Recovered]:
+    """Finish or undo what dead writers left: sidecars, staging files, branches of loads.
+
+    ``is_clean`` says that the caller has seen neither sidecars nor claims.
+    """
+    recovered = [] if is_clean else Recovery(store).heal(full=full)
     if SchemaStaging(store.objects).present():
         _reconcile(store)
     _remove_abandoned_lock(store)
-    with suppress(Conflict):
-        Branches(store).remove_abandoned()
+    if not is_clean:
+        with suppress(Conflict):
+            Branches(store).remove_abandoned()
     return recovered
 
 
