@@ -774,7 +774,7 @@ def test_a_delete_waits_for_the_writers_of_the_branch(graph, path):
     graph.branches.create("b")
 
     def refused():
-        with pytest.raises(Conflict, match="is being written by somebody else"):
+        with pytest.raises(Conflict, match="is locked by another writer"):
             Branches(impatient).delete("b")
 
     with at(Failpoint.WRITE_AFTER_TABLES, refused):

@@ -91,7 +91,7 @@ def test_a_publish_that_the_disk_keeps_losing_is_taken_back(graph, path, losing,
     first = graph.append(people(ada=1))
     monkeypatch.setattr("omnigraph.commit.publisher.RETRIES", 0)
     losing(loss)
-    with pytest.raises((StorageUnavailable, StorageFull), match="was not written whole"):
+    with pytest.raises((StorageUnavailable, StorageFull), match="was not written completely"):
         graph.append(people(bob=2))
     with Graph.open(path, "r") as reader:
         assert names(reader) == ["ada"]
@@ -107,7 +107,7 @@ def test_a_tag_has_no_sidecar_and_is_checked_too(graph, path, losing, loss, monk
     graph.append(people(ada=1))
     monkeypatch.setattr("omnigraph.commit.publisher.RETRIES", 0)
     losing(loss)
-    with pytest.raises(StorageError, match="was not written whole"):
+    with pytest.raises(StorageError, match="was not written completely"):
         graph.tags.create("v1")
     with Graph.open(path, "r") as reader:
         assert reader.tags.list() == []
@@ -182,7 +182,7 @@ def test_a_table_whose_files_the_disk_lost_moves_nothing(graph, path, folder, mo
             return real(store, staged, *more)
 
         patched.setattr(TableStore, name, lose)
-        with pytest.raises((StorageUnavailable, StorageFull), match="was not written whole"):
+        with pytest.raises((StorageUnavailable, StorageFull), match="was not written completely"):
             graph.mutate(change)
     assert graph.commits()[0].version == before
     for handle in (graph, Graph.open(path, "rw")):

@@ -224,7 +224,10 @@ def test_a_waiter_that_is_stopped_is_passed_over(leases, store, spawned, wait_in
 def test_a_waiter_that_gives_up_leaves_the_line(leases, store):
     with leases.acquire([NAME], timeout=1) as held:
         other = S3Leases(store, TTL)
-        with pytest.raises(Conflict, match="being written"), other.acquire([NAME], timeout=0.5):
+        with (
+            pytest.raises(Conflict, match="locked by another"),
+            other.acquire([NAME], timeout=0.5),
+        ):
             pass
         assert waiters(store) == []
         held.check()

@@ -268,7 +268,7 @@ def test_a_create_that_is_refused_although_nothing_is_there_is_repeated(through,
 
 def test_a_create_that_is_always_refused_ends(through, proxy):
     proxy.plan(Fault(Action.CONFLICT, kind=Kind.PUT, times=float("inf")))
-    with pytest.raises(StorageUnavailable, match="others keep creating"):
+    with pytest.raises(StorageUnavailable, match="other writers keep creating"):
         through.create("x", "1")
 
 

@@ -131,7 +131,7 @@ def test_a_file_that_is_gone_is_damage(top):
     for name in ("data/x.lance", "_deletions/x.arrow", "_indices/x/y.lance"):
         with pytest.raises(Damaged, match="missing"):
             check_new_file(str(top), NewFile(name))
-    with pytest.raises(StorageUnavailable, match=r"x\.lance.*was not written whole"):
+    with pytest.raises(StorageUnavailable, match=r"x\.lance.*was not written completely"):
         checked_sums(str(top), [NewFile("data/x.lance")])
 
 

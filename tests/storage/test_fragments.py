@@ -149,7 +149,7 @@ def test_rows_whose_files_are_gone_are_never_committed(datasets, store):
     _, parts = write(datasets, table, rows(cy=50))
     require_fragment_files(datasets, REF, parts)
     datasets.objects.delete(f"{REF.path}/{parts[0].files[0]}")
-    with pytest.raises(StorageMissing, match="are gone"):
+    with pytest.raises(StorageMissing, match="were removed"):
         require_fragment_files(datasets, REF, parts)
 
 

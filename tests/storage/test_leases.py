@@ -59,7 +59,10 @@ def test_a_lease_has_one_holder_among_threads(leases):
 
 
 def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
-    with pytest.raises(Conflict, match="being written") as caught, leases.acquire([NAME], 0.05):
+    with (
+        pytest.raises(Conflict, match="locked by another") as caught,
+        leases.acquire([NAME], 0.05),
+    ):
         pass
     assert caught.value.details == {"lease": NAME}
     assert leases.is_free("node:Company@main")

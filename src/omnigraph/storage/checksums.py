@@ -319,7 +319,7 @@ def _read(text: str) -> dict[str, FileSum]:
     record = json.loads(text)
     files = record["files"]
     if record["version"] != _VERSION or record["sum"] != _sum_of_record(files):
-        raise ValueError("the record is not what was written")
+        raise ValueError("the record is damaged")
     return sums_of_record(files)
 
 
@@ -330,7 +330,7 @@ def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
     sums = {path: FileSum(int(size), str(digest)) for path, (size, digest) in files.items()}
     for path in sums:
         if not is_table_file(path):
-            raise ValueError(f"{escaped(path)} is no file of a table")
+            raise ValueError(f"{escaped(path)} is not a file of a table")
     return sums
 
 

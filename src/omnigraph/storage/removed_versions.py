@@ -60,7 +60,7 @@ def checked_ranges(stored: Any) -> Ranges:
     ranges = tuple((int(first), int(last)) for first, last in stored)
     total = sum(last - first + 1 for first, last in ranges)
     if any(not 0 <= first <= last for first, last in ranges) or total > _MOST_VERSIONS:
-        raise ValueError("no ranges of versions")
+        raise ValueError("invalid ranges of versions")
     return ranges
 
 
@@ -124,14 +124,14 @@ class RemovedVersions:
             stored = json.loads(text)
             removed = stored["removed"]
             if stored["version"] != _VERSION or stored["sum"] != _digest(removed):
-                raise ValueError("the record is not what was written")
+                raise ValueError("the record is damaged")
             if not all(map(is_copy, removed)):
-                raise ValueError("the record names what is no table")
+                raise ValueError("the record names a path that is not a table")
             return cls({path: _copy(stored_copy) for path, stored_copy in removed.items()})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StorageCorrupt(
                 f"the record of removed versions in '{PATH}' is damaged",
-                hint="the next cleanup writes it anew",
+                hint="the next cleanup recreates it",
             ) from None
 
 
@@ -213,4 +213,4 @@ def _update(objects: ObjectStore, change: Callable[[RemovedVersions], RemovedVer
         after = change(before)
         if after == before or objects.replace(PATH, after.to_text(), stored.version):
             return
-    raise Conflict("others keep changing the record of removed versions", hint="repeat")
+    raise Conflict("other processes keep changing the record of removed versions", hint="repeat")

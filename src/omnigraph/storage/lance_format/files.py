@@ -63,7 +63,7 @@ class Damage:
 
     def error(self) -> StorageError:
         """The error of the write that met it; nothing of that write is visible then."""
-        text = f"'{self.path}' was not written whole ({self.reason})"
+        text = f"'{self.path}' was not written completely ({self.reason})"
         if _is_full(self.path):
             return StorageFull(f"{text}: no space is left", hint="free space and repeat")
         return StorageUnavailable(
@@ -125,7 +125,7 @@ def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
     except StorageCorrupt:
         raise Damaged(Damage(path, _extent(path), unreadable_version=True)) from None
     if not path.endswith(content.files[0]):
-        raise Damaged(Damage(path, f"it says version {content.version}"))
+        raise Damaged(Damage(path, f"it claims version {content.version}"))
     return content, digest_of(raw)
 
 
@@ -213,7 +213,7 @@ def _bitmap_rows(raw: bytes) -> int:
         runs = b""
         at += 4
     else:
-        raise ValueError("no bitmap")
+        raise ValueError("not a bitmap")
     header = struct.unpack_from(f"<{2 * count}H", raw, at)
     at += 4 * count
     if not has_runs or count >= _OFFSETS_FROM:
@@ -228,7 +228,7 @@ def _bitmap_rows(raw: bytes) -> int:
         else:
             at += 2 * many if many <= _ARRAY_MOST else _BITMAP_BYTES
     if at != len(raw):
-        raise ValueError("another length")
+        raise ValueError("unexpected length")
     return rows
 
 

@@ -81,8 +81,8 @@ def lease_path(name: str) -> str:
 def lease_busy(name: str) -> Conflict:
     """The error of a lease that somebody else holds."""
     return Conflict(
-        f"'{name}' is being written by somebody else",
-        hint="repeat later, or raise the time to wait",
+        f"'{name}' is locked by another writer",
+        hint="retry later, or raise the lease timeout",
         details={"lease": name},
     )
 
@@ -230,12 +230,12 @@ def _release(path: str, descriptor: int) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        _LOG.warning("the lease file '%s' stays: %s", path, error)
+        _LOG.warning("cannot remove the lease file '%s': %s", path, error)
     try:
         os.close(descriptor)
     except OSError as error:
         # The descriptor is gone whatever this says, and the lock with it.
-        _LOG.warning("closing the lease file '%s' failed: %s", path, error)
+        _LOG.warning("cannot close the lease file '%s': %s", path, error)
 
 
 def _is_at(path: str, descriptor: int) -> bool:

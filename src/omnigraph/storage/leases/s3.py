@@ -335,7 +335,7 @@ class _Lease:
         self._note_waiters(seen)
         if seen is None or not self._is_mine(seen) or self._age() > self._ttl:
             raise Conflict(
-                f"the right to write '{self.name}' expired and may have gone to somebody else",
+                f"the lease of '{self.name}' expired, and another writer may hold it",
                 hint="repeat the write",
                 details={"lease": self.name},
             )
@@ -354,7 +354,7 @@ class _Lease:
             elif was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
         except OmniGraphError as error:
-            _LOG.warning("the lease '%s' stays until it expires: %s", self.name, error)
+            _LOG.warning("cannot release the lease '%s' before it expires: %s", self.name, error)
 
     def _hand_over(self) -> bool:
         """Give the lease to whoever waited longest; whether it is not ours any more.

@@ -144,8 +144,8 @@ def refused(path: object, source: str, hint: str | None = None) -> StorageCorrup
     return StorageCorrupt(
         f"{source} names {escaped(path)}, which is not a path inside a graph",
         hint=hint
-        or "the file that says so is damaged or forged: do not use this graph until "
-        "you know which, or restore it from a backup that you trust",
+        or "the file is damaged or forged: do not use this graph until you know "
+        "which, or restore it from a trusted backup",
         details={"path": escaped(path), "source": source},
     )
 

@@ -21,7 +21,7 @@ OnLink = Callable[[str], None]
 def refuse_link(path: str) -> NoReturn:
     raise StorageCorrupt(
         f"{escaped(path)} is a symbolic link or a special file, and only the root may be a link",
-        hint="replace it by the directory or file that it stands for, or remove it",
+        hint="replace it with the directory or file it points to, or remove it",
         details={"path": escaped(path)},
     )
 

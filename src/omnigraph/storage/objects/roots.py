@@ -96,7 +96,7 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
     if address.startswith(_S3):
         url = urlsplit(address)
         if not url.netloc:
-            raise InputError(f"'{address}' names no bucket", hint="write s3://bucket/prefix")
+            raise InputError(f"'{address}' has no bucket", hint="write s3://bucket/prefix")
         prefix = url.path.strip("/")
         return Root(f"{_S3}{url.netloc}" + (f"/{prefix}" if prefix else ""), given)
     if address.startswith(_FILE):
@@ -109,8 +109,8 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
     path = os.path.abspath(address)
     if _NO_PATH.search(path):
         raise InputError(
-            f"the path {path!r} holds a character that Lance cannot have there",
-            hint="choose a path without '?' and control characters",
+            f"invalid path {path!r}: Lance supports neither '?' nor control characters",
+            hint="choose another path",
         )
     return Root(path.rstrip("/") or "/", given)
 
@@ -120,13 +120,13 @@ def _refuse_cut(address: str) -> None:
     url = urlsplit(address)
     if "?" in address or "#" in address:
         raise InputError(
-            f"'{address}' holds a '?' or '#', which no address of a graph can",
+            f"invalid address '{address}': '?' and '#' are not allowed",
             hint="write '#' as %23 in file://, or pass a plain path",
         )
     if address.startswith(_FILE) and (url.netloc not in ("", "localhost") or not url.path):
         raise InputError(
-            f"'{address}' is no path on this machine",
-            hint="write file:/// with three slashes and the whole path",
+            f"invalid address '{address}': expected a path on this machine",
+            hint="write file:/// followed by the absolute path",
         )
 
 

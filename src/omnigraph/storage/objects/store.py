@@ -190,7 +190,7 @@ class ObjectStore:
             if self.root.is_local or self.head(path) is not None:
                 return False
         raise StorageUnavailable(
-            f"cannot create '{self.root.path(path)}': others keep creating and deleting it",
+            f"cannot create '{self.root.path(path)}': other writers keep creating and deleting it",
             hint="repeat later",
         )
 

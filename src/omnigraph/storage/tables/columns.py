@@ -78,7 +78,7 @@ def count_blank(table: Table, column: str, text: str) -> int:
 
 def _quoted(column: str) -> str:
     if "`" in column:
-        raise InternalError(f"'{column}' is no name of a column")
+        raise InternalError(f"invalid column name '{column}'")
     return f"`{column}`"
 
 

@@ -384,8 +384,8 @@ class Datasets:
                 sync_tree(files, self.root.uri, missing_ok=True, visible=True)
             except OSError as error:
                 raise StorageUnknown(
-                    f"'{ref.path}' is there, but may not be on the disk",
-                    hint="check the disk, then look whether it is still there",
+                    f"'{ref.path}' was written, but may not be on the disk",
+                    hint="check the disk, then check whether it still exists",
                 ) from error
 
     def sync_refs(self, location: str) -> None:

@@ -84,7 +84,7 @@ def rows_of(
         ]
     rows = find_rows(table, row_ids, columns, numbers)
     if rows.num_rows != len(row_ids):
-        raise InternalError(f"rows of '{table.ref.path}' that changed later were not found")
+        raise InternalError(f"changed rows of '{table.ref.path}' are missing")
     return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
 
 

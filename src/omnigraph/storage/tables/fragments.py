@@ -183,8 +183,8 @@ def require_fragment_files(
         for name in fragment.files:
             if name.removeprefix("data/") not in there:
                 raise StorageMissing(
-                    f"rows that were written for '{ref.path}' are gone",
-                    hint="repeat the write; something removed files that no version names",
+                    f"staged files of '{ref.path}' were removed",
+                    hint="repeat the write; another program removed uncommitted files",
                     details={"table": ref.path, "file": name},
                 )
 
@@ -241,8 +241,8 @@ def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocato
     """The address of an open table, for processes that open it themselves."""
     if not datasets.names_this_root(table.ref, table.version):
         raise RecoveryRequired(
-            f"'{table.ref.path}' still names the place that the graph was moved or copied from",
-            hint="open the graph once with mode='rw', which puts that right",
+            f"'{table.ref.path}' still refers to the location that the graph was moved from",
+            hint="open the graph once with mode='rw' to update it",
         )
     uri = datasets.root.path(table.ref.path)
     # The processes that open it look at nothing themselves.
@@ -268,7 +268,7 @@ def report_removed_version(locator: TableLocator) -> Iterator[None]:
         except StorageMissing:
             raise HistoryGone(
                 f"version {locator.version} of '{locator.path}' was removed",
-                hint="read a newer state; a tag, or cleanup with a larger min_age, keeps one",
+                hint="read a newer state; tags and a larger min_age of cleanup keep old ones",
                 details={"table": locator.path, "version": locator.version},
             ) from error
         raise

@@ -72,7 +72,7 @@ class InlineTables:
         ref = TableRef(location)
         path = self._datasets.root.path(location)
         if self._datasets.info(ref, 1) is not None:
-            raise AlreadyExists(f"there is a table at '{location}' already")
+            raise AlreadyExists(f"a table exists at '{location}'")
         with self._datasets.definite_outcome(ref, 1), lance_call("create", location, writes=True):
             created = LanceDataset.commit(
                 path,
@@ -84,7 +84,7 @@ class InlineTables:
         self._check_made(ref, 1)
         info = self._datasets.info(ref, int(created.version))
         if info is None or info.version != 1:
-            raise AlreadyExists(f"there is a table at '{location}' already")
+            raise AlreadyExists(f"a table exists at '{location}'")
         return CommittedTable(ref, info.version, 0, info)
 
     def restore(self, ref: TableRef, head: int, version: int) -> CommittedTable:
@@ -153,7 +153,7 @@ class InlineTables:
         self._datasets.sync_table(ref)
         info = self._datasets.info(ref, int(dataset.version))
         if info is None:
-            raise StorageMissing(f"the new table at '{location}' is gone")
+            raise StorageMissing(f"the new table at '{location}' was removed")
         return CommittedTable(ref, info.version, 0, info)
 
     def _check_made(self, ref: TableRef, version: int) -> None:
@@ -360,7 +360,7 @@ def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iter
             )
         for step in steps:
             if not isinstance(step.transaction, Transaction):
-                raise InternalError("a staged write was read that this process did not stage")
+                raise InternalError("cannot read a write that another process staged")
             with lance_call("read", locator.path):
                 at = LanceDataset.commit(
                     at,

@@ -148,7 +148,7 @@ class TableStore:
             there = row_ids[row_ids != NEW]
             deletions = delete_rows(table, there) if len(there) else Deletions()
             if deletions is None:
-                raise InternalError(f"rows of '{table.ref.path}' that are to go were not found")
+                raise InternalError(f"rows of '{table.ref.path}' to delete are missing")
             return _update(table, deletions), deletions.rows
         transaction, stats = (
             table.dataset_for(KEY)
@@ -189,9 +189,7 @@ class TableStore:
         operation.new_fragments = [*replaced, *added]
         updated = sum(fragment.physical_rows for fragment in replaced)
         if deleted < updated:
-            raise InternalError(
-                f"rows of '{table.ref.path}' that are to be replaced were not found"
-            )
+            raise InternalError(f"rows of '{table.ref.path}' to replace are missing")
         return staged_table(
             table,
             TableChange.UPSERT,
@@ -349,7 +347,7 @@ class TableStore:
         what Lance may have rebased, and nothing of the write is published.
         """
         if not isinstance(staged.transaction, Transaction):
-            raise InternalError("a staged write was committed that this process did not stage")
+            raise InternalError("cannot commit a write that another process staged")
         ref = staged.ref
         before = staged.base if after is None else after
         try:

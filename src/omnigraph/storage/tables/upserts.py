@@ -58,7 +58,7 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[p
 def keep_row_ids(fragments: Sequence[FragmentMetadata], row_ids: np.ndarray) -> None:
     """Say of new fragments which rows theirs are, in the order in which they were written."""
     if sum(fragment.physical_rows for fragment in fragments) != len(row_ids):
-        raise InternalError("not as many rows were written as are to be replaced")
+        raise InternalError("the number of written rows differs from the number of rows to replace")
     start = 0
     for fragment in fragments:
         end = start + fragment.physical_rows
