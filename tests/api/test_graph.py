@@ -118,7 +118,7 @@ def test_addresses_that_name_no_place_are_refused(address):
     ],
 )
 def test_an_address_of_which_a_part_would_count_for_nothing_is_refused(address):
-    with pytest.raises(InputError, match=r"is no path|holds a"):
+    with pytest.raises(InputError, match="invalid address"):
         Graph.open(address)
 
 

@@ -1,6 +1,6 @@
-"""What the files of a graph were when they were written, so that later damage can be named.
+"""Checksums of the files of a graph when they were written, to detect later damage.
 
-Lance keeps no checksums: a flipped byte gives wrong rows. Whoever wrote a file notes its size and
+Lance keeps no checksums: a flipped byte gives wrong rows. The writer of a file notes its size and
 digest here; one small object for each publish takes what was noted. It is derived: a record that
 is lost only means that its files cannot be verified. Locally a digest is over the bytes; on S3,
 where nothing that was just written is read again, it is the tag that the store gave.
@@ -102,9 +102,9 @@ class Checksums:
         return path in self._own
 
     def note(self, folder: str, names: Iterable[str], sums_by_name: Sums | None = None) -> None:
-        """Files in a directory that this process wrote, or has the sums of from who did.
+        """Files in a directory that this process wrote, or that have sums from their writer.
 
-        On S3 a star may stand for all files of a directory.
+        On S3 a star means all files of a directory.
         """
         sums = sums_by_name or {}
         for name in names:
@@ -167,7 +167,7 @@ class Checksums:
 
 
 def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
-    """What a store says of files, and of all in a directory with a star; not of what is gone."""
+    """The sums that a store gives for files; a star names a directory, missing files have none."""
     if not paths:
         return {}
     folders: dict[str, list[str]] = {}
@@ -199,7 +199,7 @@ def tag_sum(info: ObjectInfo) -> FileSum:
 
 
 def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[FileSum]) -> bool:
-    """Whether a file is one of what it may be. Reads it, if that can tell anything."""
+    """Whether a file matches one of its sums. Reads it if that decides anything."""
     candidates = [candidate for candidate in sums if candidate.size == info.size]
     if not candidates:
         return False
@@ -242,7 +242,7 @@ class ChecksumRecords:
 
 
 def read_records(objects: ObjectStore) -> ChecksumRecords:
-    """All records; one that goes meanwhile has been folded into another."""
+    """All records; one that is removed meanwhile was folded into another."""
     records = ChecksumRecords()
     for name in objects.list(FOLDER):
         try:
@@ -256,9 +256,9 @@ def read_records(objects: ObjectStore) -> ChecksumRecords:
 
 
 def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
-    """Put all records into one and forget files that are gone; gives how many records went.
+    """Merge all records into one without removed files; gives how many records were removed.
 
-    Nothing is done up to ``least`` records, unless one cannot be read: that goes, and its files
+    Nothing is done up to ``least`` records, unless one cannot be read: it is removed, and its files
     are unverified from then on. The new record is there before the old ones go, so a crash costs
     nothing, and writers beside it add records of their own.
     """
@@ -301,12 +301,12 @@ def _write(objects: ObjectStore, sums: Sums) -> None:
 
 
 def record_name() -> str:
-    """A new name, which tells when the record was written."""
+    """A new name, which contains the time of the record."""
     return f"{time.time_ns():0{_DIGITS}d}-{uuid.uuid4()}.json"
 
 
 def recorded_at(name: str) -> float | None:
-    """When a record was written, as its name tells; those of earlier releases do not.
+    """When a record was written, by its name; none for records of earlier releases.
 
     >>> recorded_at("01700000000000000000-4af2.json")
     1700000000.0
@@ -335,5 +335,5 @@ def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
 
 
 def _sum_of_record(files: object) -> str:
-    """A record vouches for itself, or damage to it would be told as damage to a file."""
+    """A record has a checksum itself, or damage to it would be reported as damage to a file."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

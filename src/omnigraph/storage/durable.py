@@ -39,8 +39,8 @@ def sync_tree(
 ) -> None:
     """Sync files, then every directory between them and ``top``, each once.
 
-    Files that others see already cannot be given up when a sync fails: with ``visible`` such a
-    file is written again.
+    Files that are visible to others cannot be abandoned when a sync fails: with ``visible`` they
+    are written again.
     """
     last = str(top)
     directories: set[str] = set()

@@ -1,15 +1,15 @@
-"""Files that are compared with what was written before Lance reads them for the first time.
+"""Files checked against what was written, before Lance reads them for the first time.
 
 Lance checks little of what it reads. A damaged version or deletion file gives wrong rows, a damaged
 index wrong rows or an error, and some damage ends the process. So the files that a version of a
-table names are looked at once by each handle, on local disk: the version file when it is opened, a
-deletion file before rows are read, an index before a condition or a search asks its column. A file
-with a recorded checksum is compared with it; any other must have the form of its kind. Of an index
-file above ``LARGEST`` only size and form are looked at. What this process wrote it has read back
-then. On an object store nothing is looked at: it keeps checksums of its own.
+table references are checked once by each handle, on local disk: the version file when it is opened,
+a deletion file before rows are read, an index before a condition or a search asks its column. A
+file with a recorded checksum is compared with it; any other must have the form of its kind. Of an
+index file above ``LARGEST`` only size and format are checked. Files of this process were read back
+when they were written. On an object store nothing is checked: it keeps checksums of its own.
 
 A version or deletion file that is damaged is ``StorageCorrupt``. An index is derived: a column
-whose index is damaged is read without it, and the next upkeep builds it anew.
+whose index is damaged is read without it, and the next optimize rebuilds it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FirstReads:
         self._newest: dict[str, VersionGuard] = {}
 
     def forget(self) -> None:
-        """Look at everything anew: files have other bytes than before."""
+        """Drop all verdicts: files have other bytes than before."""
         with self._lock:
             self._good.clear()
             self._damaged.clear()
@@ -116,7 +116,7 @@ class FirstReads:
             self.refuse_damaged([FileInTable(ref.path, NewFile(name))])
 
     def check_version_form(self, version_path: str) -> None:
-        """Look at the form of a version that has just come, and at the number that it says.
+        """Check the format of a new version, and the version number in it.
 
         Its checksum may not be recorded yet, and looking for it costs more as records grow.
         """
@@ -127,7 +127,7 @@ class FirstReads:
             with storage_call("read", version_path):
                 check_version_file(path)
         except Damaged:
-            # Who reads a file that is missing says so.
+            # The reader reports a missing file.
             if os.path.exists(path):
                 raise damaged_file(version_path) from None
 
@@ -141,7 +141,7 @@ class FirstReads:
             raise damaged_file(path)
 
     def damaged(self, files: Iterable[FileInTable]) -> list[str]:
-        """The paths of the files that are not what was written; one that is missing is not told.
+        """The paths of the files that are not what was written; missing files are left out.
 
         Each is read once; a verdict stays, but that a version is damaged.
         """
@@ -159,7 +159,7 @@ class FirstReads:
     def _compared(self, files: Sequence[FileInTable]) -> list[str]:
         stats: dict[str, os.stat_result] = {}
         for named in files:
-            # Who reads a file that is missing says so.
+            # The reader reports a missing file.
             with suppress(OSError):
                 stats[named.path] = os.stat(self.objects.root.path(named.path))
         new = {
@@ -203,7 +203,7 @@ class FirstReads:
         except Damaged:
             return False
         except StorageMissing:
-            # Who reads a file that went says so.
+            # The reader reports a missing file.
             return True
         return True
 
@@ -231,10 +231,10 @@ def _identity(stats: os.stat_result) -> tuple[int, int, int]:
 
 
 class VersionGuard:
-    """Which files of one version of a table were looked at, and which indexes are damaged.
+    """Which files of one version of a table were checked, and which indexes are damaged.
 
     ``earlier`` is the version from which this process made it: what was good there is good here,
-    and what was not looked at there is still to be.
+    and what was not checked there is still to be checked.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class VersionGuard:
                 self._unchecked, self._is_inherited = earlier._unchecked, True
 
     def check_rows(self, dataset: LanceDataset) -> None:
-        """Look at the deletion files; ``StorageCorrupt`` when one is damaged."""
+        """Check the deletion files; ``StorageCorrupt`` when one is damaged."""
         if self._rows_checked:
             return
         with self._lock:
@@ -270,8 +270,7 @@ class VersionGuard:
     def avoids_index(self, dataset: LanceDataset, condition: object) -> bool:
         """Whether columns that a condition names have to be read without their indexes.
 
-        They are looked for in its text: what looks like a column and is none costs a look at an
-        index more.
+        The columns are searched in its text: a false match costs the check of one more index.
         """
         unchecked = self._unchecked
         if unchecked == {} and not self._damaged:
@@ -283,7 +282,7 @@ class VersionGuard:
         return any(column in text for column in self._damaged)
 
     def damaged_indexes(self, dataset: LanceDataset) -> frozenset[str]:
-        """The names of the indexes that cannot be used; all of them are looked at."""
+        """The names of the indexes that cannot be used; all of them are checked."""
         if self._unchecked != {}:
             with self._lock:
                 self._check(list(self._to_check(dataset)), dataset)
@@ -294,7 +293,7 @@ class VersionGuard:
             entries = self._to_check(dataset).get(column, ())
             names = frozenset(entry.name for entry in entries if self._is_damaged(entry))
             if names and self._is_inherited:
-                # The index may have been built anew since.
+                # The index may have been rebuilt since.
                 self._unchecked, self._is_inherited = None, False
                 self._check([c for c in self._to_check(dataset) if c in columns], dataset)
                 return
@@ -303,7 +302,7 @@ class VersionGuard:
             self._unchecked = {c: e for c, e in self._to_check(dataset).items() if c != column}
 
     def _to_check(self, dataset: LanceDataset) -> Indexes:
-        """The indexes that nobody has looked at yet."""
+        """The indexes that were not checked yet."""
         if self._unchecked is None:
             names = {field.id(): field.name() for field in dataset.lance_schema.fields()}
             columns: dict[str, tuple[IndexEntry, ...]] = {}

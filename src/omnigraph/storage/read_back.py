@@ -1,4 +1,4 @@
-"""Reading back what a write left on local disk, before anybody relies on it.
+"""Reading back what a write left on local disk, before it is relied on.
 
 Three moments: files of a staged write, before its sidecar is written; the version and transaction
 files of a commit, directly after it; a version of the graph's manifest, directly after its publish.
@@ -166,10 +166,10 @@ def is_readable_reference(datasets: Datasets, ref: TableRef) -> bool:
 
 
 def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
-    """Take a version file out of the way that nobody can read, and so nobody built on.
+    """Set an unreadable version file aside, on which nothing can have been built.
 
-    The bytes are kept for whoever wants to look at them. Lance's hint of the newest version is
-    put right first: it may name a version that is not the newest, but none that is gone.
+    The bytes are kept for inspection. Lance's hint of the newest version is corrected first: it
+    may name a version that is not the newest, but not a missing one.
     """
     path = datasets.version_path(ref, version)
     with suppress(OmniGraphError):
@@ -195,7 +195,7 @@ def _aside_prefix(ref: TableRef) -> str:
 def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: int) -> int:
     """The newest version that can be read, from ``head`` down to ``floor``; what lies above it is
     set aside. The caller holds the lease of the table, and acknowledged nothing above ``floor``.
-    A file that was written whole and damaged later stays: whoever opens it is told.
+    A file that was damaged after it was written stays: opening it reports the damage.
     """
     while datasets.root.is_local and head > floor:
         try:

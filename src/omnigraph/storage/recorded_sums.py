@@ -1,10 +1,10 @@
 """Recorded checksums by the path of a file, looked up without reading all records.
 
 A graph has a record for each publish until they are folded into one, so there may be thousands, or
-one of many megabytes. A record is written shortly after its files, and its name tells when: the
-next few from that moment on are read first, and the others only if the file is in none of them.
+one of many megabytes. A record is written shortly after its files, and its name contains the time:
+the next few from that moment on are read first, and the others only if the file is in none of them.
 Small ones are remembered, large ones are searched as bytes. What comes back is not proven: a record
-may be damaged. Who finds that a file differs asks ``read_records``.
+may be damaged. A caller that finds a difference asks ``read_records``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RecordedSums:
         if missing:
             self._list()
             self._read_next(missing)
-        # The rest is for files that were changed or copied later, or that nobody recorded.
+        # The rest is for files that were changed or copied later, or that are not recorded.
         for name in sorted(self._times, key=self._times.__getitem__, reverse=True):
             if not missing:
                 return

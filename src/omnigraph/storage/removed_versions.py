@@ -1,4 +1,4 @@
-"""The versions that cleanup removed, so that a lost version can be told from a removed one.
+"""The versions that cleanup removed, to distinguish a lost version from a removed one.
 
 Lance numbers the versions of a dataset without gaps. A gap is therefore a removed version or a
 lost one, and only this record knows which. It is one small object for the whole graph, made with
@@ -74,7 +74,7 @@ def read_fork(objects: ObjectStore, ref: TableRef) -> BranchReference | None:
 
 
 def life_id(objects: ObjectStore, ref: TableRef) -> str | None:
-    """What tells a fork from a later one of the same name, also in a copy of the graph."""
+    """The identity of a fork, different from a later one of the same name; also in a copy."""
     if ref.branch is None:
         return None
     fork = read_fork(objects, ref)
@@ -191,7 +191,7 @@ def record_removed(
 
 
 def prune_record(objects: ObjectStore) -> None:
-    """Forget what is recorded of forks that are gone."""
+    """Remove the entries of deleted forks."""
 
     def exists(path: str, copy: CopyRemovals) -> bool:
         location, _, branch = path.partition("/tree/")

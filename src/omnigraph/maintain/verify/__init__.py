@@ -106,7 +106,7 @@ def _link(ground: Ground, path: str) -> None:
             ProblemCode.LINK_REFUSED,
             f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
             "deleting branches refuse it",
-            "replace it by the directory or file that it stands for, or remove it",
+            "replace it with the directory or file it points to, or remove it",
             table=ground.table_at(path),
             file=path,
         )

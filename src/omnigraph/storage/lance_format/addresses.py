@@ -18,7 +18,7 @@ _TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)"
 
 
 class GraphAddresses:
-    """Tells addresses under the root of a graph from those under another root."""
+    """Distinguishes addresses under the root of a graph from those under another root."""
 
     def __init__(self, root: Root) -> None:
         self._root = root

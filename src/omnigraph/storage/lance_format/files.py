@@ -1,4 +1,4 @@
-"""Whether a file that Lance wrote is whole.
+"""Whether a file that Lance wrote is complete.
 
 Lance's local writer can lose an error of the disk and give a cut or empty file its final name. So
 every new file is read back once before anything names it, or directly afterwards where Lance writes
@@ -46,7 +46,7 @@ class NewFile(NamedTuple):
     """A file that a write added, relative to its table, and what the write says about it."""
 
     name: str
-    """A directory with ``/*`` behind it stands for all files in it."""
+    """A directory followed by ``/*`` means all files in it."""
     size: int | None = None
     deleted: int | None = None
     """How many rows a deletion file marks."""
@@ -59,7 +59,7 @@ class Damage:
     path: str
     reason: str
     unreadable_version: bool = False
-    """Whether it is a version file that nobody can open, so nobody built on it."""
+    """Whether it is an unreadable version file, on which nothing was built."""
 
     def error(self) -> StorageError:
         """The error of the write that met it; nothing of that write is visible then."""
@@ -72,7 +72,7 @@ class Damage:
 
 
 class Damaged(OmniGraphError):
-    """Damage that was found; caught by whoever can undo the write, never shown."""
+    """Detected damage; caught by the caller that can undo the write, never shown."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.reason)
@@ -104,7 +104,7 @@ def check_new_file(top: str, file: NewFile) -> FileSum:
 
 
 def check_column_tail(path: str) -> None:
-    """Look at the end of a large file of columns only."""
+    """Check only the end of a large file of columns."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _FOOTER.size))
@@ -115,7 +115,7 @@ def check_column_tail(path: str) -> None:
 def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
     """Read the file of a version: what it says and its sum, or ``Damaged``.
 
-    One that says another version than its name is damaged: who opens it finds the wrong one.
+    One that claims another version than its name is damaged: opening it gives the wrong version.
     """
     try:
         raw = _read(path)

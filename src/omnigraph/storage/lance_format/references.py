@@ -11,7 +11,7 @@ from omnigraph.storage.objects.graph_paths import is_branch, refused
 
 @dataclass(frozen=True, slots=True)
 class BranchReference:
-    """Where a branch of a table was forked, and what tells it from a later one of that name."""
+    """Where a branch was forked, and an identity that a later one of its name does not have."""
 
     parent: str | None
     parent_version: int

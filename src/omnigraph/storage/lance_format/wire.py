@@ -1,6 +1,6 @@
 """The protobuf wire format, as far as Lance messages use it: fields in, fields out.
 
-Fields that nobody asks for keep their bytes, so a message can be changed without knowing all of it.
+Other fields keep their bytes, so a message can be changed without knowing all of it.
 """
 
 from __future__ import annotations

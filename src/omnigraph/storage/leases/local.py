@@ -37,10 +37,10 @@ TTL_SECONDS = 15.0
 
 
 class LeaseGuard(Protocol):
-    """Leases that are held."""
+    """Acquired leases."""
 
     def check(self) -> None:
-        """Raise ``Conflict`` when one of them is not ours any more."""
+        """Raise ``Conflict`` when one of them was lost."""
 
 
 class Leases(Protocol):
@@ -53,7 +53,7 @@ class Leases(Protocol):
         """
 
     def is_free(self, name: str) -> bool:
-        """Whether nobody alive holds a lease at this moment."""
+        """Whether no live process holds a lease at this moment."""
 
 
 def open_leases(root: Root, objects: ObjectStore, ttl: float = TTL_SECONDS) -> Leases:
@@ -79,7 +79,7 @@ def lease_path(name: str) -> str:
 
 
 def lease_busy(name: str) -> Conflict:
-    """The error of a lease that somebody else holds."""
+    """The error of a lease that another writer holds."""
     return Conflict(
         f"'{name}' is locked by another writer",
         hint="retry later, or raise the lease timeout",
@@ -88,14 +88,14 @@ def lease_busy(name: str) -> Conflict:
 
 
 def jittered(pause: float) -> float:
-    """About this pause, but not the same one for everybody who waits."""
+    """About this pause, different for each waiter."""
     return pause * random.uniform(0.5, 1.5)
 
 
 class ThreadQueue:
     """The threads of one process that want a lease: one has the turn, the others queue.
 
-    The locks behind a lease do not tell threads apart, and only one thread of a process needs to
+    The locks behind a lease do not distinguish threads, and only one thread of a process needs to
     ask for it. First come, first served.
     """
 
@@ -170,12 +170,12 @@ class LocalLeases:
             _release(path, descriptor)
 
     def _lock(self, path: str, name: str, deadline: float) -> int:
-        """Wait for the lock of a lease behind everybody who came before."""
+        """Wait for the lock of a lease behind all earlier waiters."""
         is_patient = time.monotonic() < deadline
         with storage_call("lease", path):
             folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
             for checked in (path, folder):
-                # Files in the directory of a queue are removed when nobody has locked them.
+                # Unlocked files in the directory of a queue are removed.
                 refuse_links(self._top, checked.removeprefix(f"{self._top}/"))
             queue = LeaseQueue(folder)
             if not is_patient or queue.is_empty():
@@ -206,7 +206,7 @@ _LOCAL_GUARD = _LocalLeaseGuard()
 
 
 def _try_lock(path: str) -> int | None:
-    """Lock the file of a lease; none when somebody else has."""
+    """Lock the file of a lease; none when it is locked."""
     while True:
         descriptor = open_file(path)
         try:
@@ -222,9 +222,9 @@ def _try_lock(path: str) -> int | None:
 def _release(path: str, descriptor: int) -> None:
     """Give a lock back. Never raises: what was done under the lease has its own answer.
 
-    A file that stays is locked by nobody, and the next holder takes it as it is.
+    A file that stays is unlocked, and the next holder reuses it.
     """
-    # Removed while still locked: who waits for it notices and makes it anew.
+    # Removed while still locked: a waiter notices and creates it again.
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def _release(path: str, descriptor: int) -> None:
     try:
         os.close(descriptor)
     except OSError as error:
-        # The descriptor is gone whatever this says, and the lock with it.
+        # The descriptor is closed all the same, and the lock released.
         _LOG.warning("cannot close the lease file '%s': %s", path, error)
 
 

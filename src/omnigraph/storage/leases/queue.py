@@ -1,12 +1,12 @@
 """First come, first served between processes that wait for one lease on local disk.
 
-Whoever finds a lease taken puts a ticket into the folder of its queue: an empty file that is named
-by the time of arrival and locked by its owner. A waiter may try to take the lease when no ticket
-is older than its own. The ticket of a process that died is not locked any more and is removed; the
-ticket of a process that is stopped is not touched any more and is passed over.
+A process that finds a lease taken puts a ticket into the folder of its queue: an empty file that is
+named by the time of arrival and locked by its owner. A waiter may try to take the lease when no
+ticket is older than its own. The ticket of a process that died is not locked any more and is
+removed; the ticket of a process that is stopped is not touched any more and is passed over.
 
-The queue decides who may try. Who holds the lease is decided by the lock of the lease alone, so a
-mistake here costs a turn and nothing else.
+The queue decides who may try. The lock of the lease alone decides who holds it, so a mistake here
+costs a turn and nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LeaseQueue:
         self._folder = folder
 
     def is_empty(self) -> bool:
-        """Whether nobody waits who could go on."""
+        """Whether there is no live waiter."""
         if not os.access(self._folder, os.F_OK):
             return True
         if self.has_waiters():
@@ -45,7 +45,7 @@ class LeaseQueue:
         return True
 
     def has_waiters(self, before: str | None = None) -> bool:
-        """Whether somebody waits, or waited before the owner of a ticket did."""
+        """Whether there are live waiters, or some before the owner of a ticket."""
         try:
             names = sorted(os.listdir(self._folder))
         except FileNotFoundError:
@@ -67,13 +67,13 @@ class LeaseQueue:
             self._remove_folder()
 
     def _remove_folder(self) -> None:
-        # Not while somebody waits; a waiter who is late makes it again.
+        # Fails while there are waiters; a late waiter creates it again.
         with suppress(OSError):
             os.rmdir(self._folder)
 
 
 class Ticket:
-    """A place in a queue."""
+    """A position in a queue."""
 
     def __init__(self, queue: LeaseQueue, folder: str) -> None:
         self._queue = queue
@@ -88,7 +88,7 @@ class Ticket:
         """Whether it is this one's turn to try."""
         os.utime(self._descriptor)
         if not os.fstat(self._descriptor).st_nlink:
-            # Somebody took it for the ticket of a dead process before it was locked.
+            # Another process took it for the ticket of a dead one before it was locked.
             os.close(self._descriptor)
             self._write()
         self._is_next = not self._queue.has_waiters(before=self._name)
@@ -102,7 +102,7 @@ class Ticket:
         return min(max(waited * _PAUSE_SHARE, least), _LONGEST_PAUSE_SECONDS)
 
     def remove(self) -> None:
-        """Give the place up. What fails here is removed by whoever finds it unlocked."""
+        """Leave the queue; a ticket that stays is removed by others as soon as it is unlocked."""
         with suppress(OSError):
             os.unlink(f"{self._folder}/{self._name}")
         with suppress(OSError):
@@ -116,7 +116,7 @@ class Ticket:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Somebody is looking whether it is locked.
+                # Another process is checking whether it is locked.
                 os.close(descriptor)
                 continue
             self._descriptor = descriptor
@@ -144,7 +144,7 @@ def _is_waiting(path: str) -> bool:
 
 def open_file(path: str) -> int:
     """Open a file, and make it and its folder where they are missing."""
-    # Whoever needs the folder no more removes it when it is empty, possibly right now.
+    # The last waiter removes the empty folder, possibly right now.
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -152,6 +152,6 @@ def open_file(path: str) -> int:
         try:
             os.makedirs(folder, exist_ok=True)
         except FileExistsError:
-            # It was there and is gone again; only a file in its place stays one.
+            # It existed and is removed again; a file in its place would stay.
             if os.path.isfile(folder):
                 raise

@@ -2,16 +2,15 @@
 
 A lease is taken by creating its object, which exactly one of several can do. A background thread
 renews it while it is held. One that was not renewed for its time to live belongs to a writer that
-is dead, stopped or cut off: it is replaced, on the condition that nobody touched it since, and the
+is dead, stopped or cut off: it is replaced, on the condition that it was not changed since, and the
 new holder's token is higher. Only the clock of the store decides what is too old, so clocks of
 hosts may differ. A holder that was stopped for too long finds out by ``check``.
 
-S3 tells contents apart, not writes: each renewal counts up, so that it changes the object's tag.
+S3 distinguishes contents, not writes: each renewal counts up, which changes the tag of the object.
 
-Who waits enters its name into the object, behind those who came before. A holder that sees names
-there gives the lease to the first of them instead of deleting the object; until it has looked, it
-deletes it, so that a lease which nobody wants costs no request more. The first takes it on within a
-short time or is passed over.
+A waiter enters its name into the object, behind earlier waiters. A holder that has seen names there
+hands the lease to the first of them; otherwise it deletes the object, so a lease without waiters
+costs no extra request. The first waiter takes the lease within a short time or is passed over.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LONGEST_PAUSE_SECONDS = 0.1
 _GRANT_SECONDS = 2.0
 """How long a lease that was handed over waits for its new holder."""
 _BUSY_SECONDS = 10.0
-"""How long somebody is expected to wait for a lease after somebody did."""
+"""How long waiters are expected for a lease after one was seen."""
 _ATTEMPTS = 3
 """Of a change to an object that others are changing too."""
 
@@ -56,7 +55,7 @@ _CLOCK_STEP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What a lease object says."""
+    """The content of a lease object."""
 
     owner: str
     token: int
@@ -64,9 +63,9 @@ class _Record:
     ttl: float
     beat: int = 0
     waiters: tuple[str, ...] = ()
-    """Who wants it next, in the order of arrival."""
+    """The waiters in the order of arrival."""
     renewed: float | None = None
-    """When its holder wrote it, by the store's clock; none when nobody wrote it since."""
+    """When its holder wrote it, by the store's clock; none when nothing was written since."""
 
     def text(self) -> str:
         payload: dict[str, Any] = {
@@ -83,7 +82,7 @@ class _Record:
         return json.dumps(payload)
 
     def is_same_write(self, other: _Record) -> bool:
-        """Whether the holder wrote both at once; who waits may have been entered since."""
+        """Whether both are the same write of the holder; waiters may have been added since."""
         return (self.owner, self.token, self.beat) == (other.owner, other.token, other.beat)
 
 
@@ -130,7 +129,7 @@ class S3Leases:
 
 
 class _Demand:
-    """Which leases somebody waited for lately, as far as this process knows."""
+    """The leases that had waiters lately, as far as this process knows."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -139,7 +138,7 @@ class _Demand:
         self._until[name] = time.monotonic() + _BUSY_SECONDS
 
     def expects(self, name: str) -> bool:
-        """Whether somebody may be waiting."""
+        """Whether there may be waiters."""
         until = self._until.get(name)
         if until is not None and until < time.monotonic():
             self._until.pop(name, None)
@@ -147,7 +146,7 @@ class _Demand:
 
 
 class S3LeaseGuard:
-    """Leases that are held, kept alive in the background."""
+    """Acquired leases, renewed in the background."""
 
     def __init__(self) -> None:
         self._leases: list[_Lease] = []
@@ -228,7 +227,7 @@ class _Lease:
             if seen is not None and self._is_mine(seen):
                 self._is_taken = self._put(seen)
             elif seen is None or self._observer.is_stale(seen):
-                # Those who came before may take it first, each in one round.
+                # Earlier waiters may take it first, each in one round.
                 if not is_patient or passed >= self._ahead():
                     self._is_taken = self._put(seen)
                 passed += 1
@@ -244,7 +243,7 @@ class _Lease:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _note_waiters(self, seen: _LeaseState | None) -> None:
-        """Remember who waits; when the object is gone, those who came before may be first."""
+        """Remember the waiters; when the object is deleted, earlier ones may be first."""
         if seen is None:
             return
         self._waiters = seen.record.waiters
@@ -257,7 +256,7 @@ class _Lease:
         return self._waiters.index(mine) if mine in self._waiters else len(self._waiters)
 
     def _enter(self, seen: _LeaseState) -> None:
-        """Enter our name behind those who wait, unless it is there."""
+        """Enter our name behind the other waiters, unless it is entered."""
         if self._record.owner in seen.record.waiters:
             return
         waiters = (*seen.record.waiters, self._record.owner)
@@ -300,7 +299,7 @@ class _Lease:
         )
 
     def _written(self, record: _Record, put: Callable[[str], bool]) -> bool:
-        """Write a record; when the answer says no or is lost, the object itself says who won."""
+        """Write a record; when the answer is negative or lost, the object shows who won."""
         # Taken before the request: the store's time of the object can only be later.
         started = time.monotonic()
         self._is_answered = False
@@ -349,7 +348,7 @@ class _Lease:
             if was_taken and self._demand.expects(self.name) and self._hand_over():
                 return
             if was_taken and self._age() < self._ttl / 3:
-                # Too young to be taken by anybody before this request arrives.
+                # Too young to be taken over before this request arrives.
                 self._objects.delete(self._path)
             elif was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
@@ -357,7 +356,7 @@ class _Lease:
             _LOG.warning("cannot release the lease '%s' before it expires: %s", self.name, error)
 
     def _hand_over(self) -> bool:
-        """Give the lease to whoever waited longest; whether it is not ours any more.
+        """Hand the lease to the first waiter; whether it is not ours any more.
 
         A refused change may be one of ours that arrived and whose answer was lost: only a look at
         the object says that it may be deleted.
@@ -386,8 +385,8 @@ class _Lease:
     def _release_old(self) -> None:
         """Delete a lease that may be about to expire, or a creation that arrived late.
 
-        S3 cannot delete on a condition, so the object is made young first: then nobody takes it
-        between the look at it and its end.
+        S3 cannot delete on a condition, so the object is renewed first: then it is not taken over
+        between the read and the delete.
         """
         seen = self._observer.look()
         if seen is None or not self._is_mine(seen):
@@ -457,7 +456,7 @@ class _LeaseObserver:
 
 
 def _parse(text: str, name: str, ttl: float) -> _Record:
-    """What a lease object says; one that nobody can read expires like any other."""
+    """The record of a lease object; an unreadable one expires like any other."""
     try:
         data: dict[str, Any] = json.loads(text)
         return _Record(

@@ -1,9 +1,9 @@
-"""Files that only save time: arrays computed from the tables, which anybody may remove.
+"""Files that only save time: arrays computed from the tables. They may be removed at any time.
 
 A file is one Arrow table of one row whose columns are the arrays, with a checksum over all of
 them. It is read, not mapped: the checksum needs every byte anyway, and a process that has a file
-mapped is killed when somebody cuts it short. What is missing, cut off or changed is simply not
-there: the caller computes it again.
+mapped is killed when the file is truncated. A missing, truncated or changed file is treated as
+absent: the caller computes it again.
 """
 
 from __future__ import annotations

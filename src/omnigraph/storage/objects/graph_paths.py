@@ -1,8 +1,8 @@
 """The paths that a graph of format 4, and a backup of one, can hold.
 
 Lists of files are read from storage: points of backups, sidecars, cleanup intents, checksum
-records, rows of the manifest, version files of Lance. Whoever can write one of these files could
-name anything there, so a path from such a list is used only when it has one of the forms below.
+records, rows of the manifest, version files of Lance. An attacker who can write one of these
+files could name anything there, so a path from such a list is used only in one of the forms below.
 All of them are relative and of plain ASCII letters. ``refuse_unsafe`` is the last line: no address
 is made of a path that could lead out of its root.
 """
@@ -15,7 +15,7 @@ from typing import NoReturn
 from omnigraph.errors import StorageCorrupt
 
 _LONGEST = 1024
-"""The limit of S3 for the name of an object; paths on local disk are held to it as well."""
+"""The limit of S3 for the name of an object; it applies to paths on local disk as well."""
 _SHOWN = 120
 
 # Segments "." and ".." are refused apart from these, which makes them quick.
@@ -101,7 +101,7 @@ def is_file_in_copy(path: object) -> bool:
 
 
 def is_removable_file(path: object, copy: str) -> bool:
-    """Whether a path can be a file that goes with the versions of one copy of a table.
+    """Whether a path can be a file that is removed with versions of one copy of a table.
 
     >>> is_removable_file("nodes/40d7/data/x.lance", "nodes/40d7")
     True

@@ -1,8 +1,8 @@
 """Symbolic links below the root of a graph or a backup on local disk: never followed.
 
 The root itself may be reached through links. Below it every directory is one and every file is one:
-a link there could make a copy read, or a removal delete, what lies elsewhere. Nothing here helps
-against somebody who exchanges directories while a command runs.
+a link there could make a copy read, or a removal delete, what lies elsewhere. Directories that
+are exchanged while a command runs are not detected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def refuse_links(top: str, path: str) -> None:
         try:
             mode = os.lstat(at).st_mode
         except OSError:
-            # What is not there leads nowhere; whoever uses the path says what is wrong with it.
+            # A missing path leads nowhere; the caller reports it when using it.
             return
         if stat.S_ISLNK(mode):
             refuse_link(at[len(top) + 1 :])
@@ -64,7 +64,7 @@ def walk(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every regular file at any depth below a directory of a root, in no order.
 
-    Links and special files are handed to ``on_link``, which raises unless told otherwise.
+    Links and special files are passed to ``on_link``, which raises by default.
     """
     try:
         refuse_links(top, path)

@@ -136,7 +136,7 @@ class LocalObjects:
             self._sync_entry(path)
 
     def put_unsynced(self, path: str, data: bytes) -> None:
-        """Write an object that nobody would miss after a power failure."""
+        """Write an object that may be lost in a power failure."""
         temporary = self._temporary(path)
         with _removed_on_failure(temporary):
             _write_new(temporary, data)

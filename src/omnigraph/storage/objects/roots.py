@@ -136,7 +136,7 @@ def refuse_a_file(root: Root) -> None:
         return
     path = root.uri
     while path and not os.path.isdir(path):
-        # Asked again, because somebody may just have made the directory.
+        # Checked again, because the directory may just have been created.
         if os.path.lexists(path) and not os.path.isdir(path):
             raise InputError(
                 f"'{path}' is a file, and a graph is a directory", hint="choose another path"

@@ -36,7 +36,7 @@ _LONGEST_BACKOFF = timedelta(seconds=1)
 _IDLE_TIMEOUT = timedelta(seconds=4)
 _PARTS_AT_ONCE = 2
 
-# How S3 says that an object is not what it was: changed, gone, or being changed right now.
+# How S3 says that an object is not what it was: changed, deleted, or being changed right now.
 _LOST = (
     store_errors.PreconditionError,
     store_errors.AlreadyExistsError,

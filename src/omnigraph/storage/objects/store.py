@@ -1,7 +1,7 @@
 """Small text objects under a graph's root: schema files, sidecars, leases.
 
 One contract for local disk and S3. A write is seen whole or not at all; ``create`` has exactly
-one winner; ``replace`` only succeeds when nobody replaced the object since it was read. On local
+one winner; ``replace`` only succeeds when the object was not replaced since it was read. On local
 disk that last promise holds between processes too: a lock file is held from the comparison to the
 replacement. No path leads out of the root, and symbolic links below it are refused.
 """
@@ -67,7 +67,7 @@ class ObjectStore:
             raise StorageCorrupt(f"'{self.root.path(path)}' is not UTF-8 text") from None
 
     def read_bytes(self, path: str) -> bytes:
-        """The bytes of an object that is no text."""
+        """The bytes of an object."""
         self.traffic.reads += 1
         with storage_call("read", self.address(path)):
             return self.backend.get_bytes(path)
@@ -171,7 +171,7 @@ class ObjectStore:
             self.backend.put(path, text.encode("utf-8"))
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Create or replace an object that is no text and that nobody would miss."""
+        """Create or replace a binary object that may be lost in a power failure."""
         self.traffic.writes += 1
         with storage_call("write", self.address(path, written=True), writes=True):
             self.backend.put_unsynced(path, data)
@@ -179,7 +179,7 @@ class ObjectStore:
     def create(self, path: str, text: str) -> bool:
         """Create an object unless it exists; of several that try, exactly one gets ``True``.
 
-        ``StorageUnknown`` when the answer was lost: who can tell its own text reads it back.
+        ``StorageUnknown`` when the answer was lost: a caller with a unique text reads it back.
         """
         for _ in range(_CREATE_ATTEMPTS):
             self.traffic.writes += 1
@@ -231,13 +231,13 @@ class ObjectStore:
     def delete_all(self, paths: Iterable[str]) -> None:
         """Remove many objects, with one sync for each directory; missing ones are fine.
 
-        When it returns they are gone for good: what is removed next cannot go before them.
+        The removal is durable when it returns: what is removed next cannot disappear before.
         """
         names = list(paths)
         if not names:
             return
         self.traffic.deletes += len(names)
-        # All of them before the first goes.
+        # All of them before the first is removed.
         addresses = [self.address(name, written=True) for name in names]
         with storage_call("delete", addresses[0], writes=True):
             self.backend.delete_all(names)

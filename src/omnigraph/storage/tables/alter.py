@@ -1,7 +1,7 @@
-"""Giving a table other columns: staged, in one commit, and without touching what stays.
+"""Changes to the columns of a table: staged, in one commit, without touching unchanged columns.
 
-A column that goes on, also under another name or as optional, keeps its files; one that is new and
-empty needs none. Only values that are computed are written, in files beside those that are there.
+A column that is kept, renamed or made optional keeps its files; a new column without values needs
+none. Only computed values are written, to files beside the existing ones.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Compute = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """A column as it is to be.
+    """The target state of a column.
 
-    ``source`` is the column that it goes on from, none for a new one; with ``compute`` its values
-    are made anew, without it they stay, or are null.
+    ``source`` is the existing column that it continues, none for a new one; with ``compute`` its
+    values are computed, without it they are kept, or null.
     """
 
     field: pa.Field
@@ -233,7 +233,7 @@ def _arranged(
     computed: dict[str, ColumnProto],
 ) -> list[ColumnProto]:
     existing = {column.name: column for column in before}
-    # Above every number that any file uses, or a new column would show what a dropped one held.
+    # Above every number that any file uses, or a new column would show the values of a dropped one.
     last = max([dataset.max_field_id, *(column.last_id for column in computed.values())])
     arranged = []
     for column in columns:

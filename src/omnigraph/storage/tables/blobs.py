@@ -1,6 +1,6 @@
 """Blob columns: plain bytes towards the rest of the program, Lance's blob type on storage.
 
-Only Blob properties are ``large_binary`` in the schema of a type, so the column type tells.
+Only Blob properties are ``large_binary`` in the schema of a type, so the type identifies them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which versions a table has, what removing some would free, and their removal.
 
 Lance removes the files of a version before the version itself, so a process that dies in between
-leaves versions that cannot be read. Here Lance only says what goes: version files go first, then
-the files that only they name. Who calls this writes down the intent before; see
+leaves versions that cannot be read. Here Lance only lists what can be removed: version files are
+removed first, then the files that only they reference. The caller records the intent before; see
 ``commit.removal``.
 """
 
@@ -21,7 +21,7 @@ from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.orphaned_files import name_in_versions, referenced_names
 from omnigraph.storage.tables.types import TableRef, split_file
 
-# More files than any table has: Lance names a thousand unless it is told otherwise.
+# More files than any table has: Lance lists a thousand by default.
 _ALL = 1 << 40
 
 
@@ -40,19 +40,19 @@ class Freed:
     versions: int
     size: int
     unverified: Mapping[str, int]
-    """Files that no version names, of which Lance would remove the old ones too: their sizes."""
+    """The sizes of orphaned files; Lance would remove the old ones too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Versions of one copy of a table that can go, and the files that go with them."""
+    """Removable versions of one copy of a table, and the files that are removed with them."""
 
     ref: TableRef
     versions: tuple[int, ...]
     files: tuple[str, ...]
-    """What only these versions name, relative to the root."""
+    """The files that only these versions reference, relative to the root."""
     unverified: tuple[str, ...]
-    """What no version names and is a week old: Lance has it for garbage."""
+    """Orphaned files older than a week, which Lance would remove too."""
     size: int
     """Of all of it, version files included, in bytes."""
 
@@ -90,7 +90,7 @@ def _explained(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> An
 
 
 def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Removal:
-    """What can go of some versions: not the newest, nor those that forks were made from.
+    """What can be removed of some versions: not the newest, nor those that forks start from.
 
     ``StorageCorrupt`` when a file would go that is not one of this copy, or that a link leads to.
     """
@@ -125,22 +125,22 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
 
 
 def delete_versions(datasets: Datasets, ref: TableRef, versions: Iterable[int]) -> None:
-    """Remove version files, oldest first; they are gone for good when this returns."""
+    """Remove version files, oldest first; their removal is durable when this returns."""
     datasets.objects.delete_all(datasets.version_path(ref, version) for version in sorted(versions))
     datasets.forget()
 
 
 def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
-    """Remove files of a table, and directories of indexes and blobs that held nothing else."""
+    """Remove files of a table, and directories of indexes and blobs that are empty then."""
     objects.delete_all(paths)
     for folder in sorted({path.rpartition("/")[0] for path in paths}):
-        # Not those of all files: somebody may be about to write one there.
+        # Not the shared directories: a writer may be about to use them.
         if (split_file(f"{folder}/") or ("", ""))[1].count("/") > 1:
             objects.remove_if_empty(folder)
 
 
 def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
-    """Those of some files that no version of a table names, on no branch."""
+    """Those of some files that no version of any branch of a table references."""
     named = referenced_names(datasets, location)
     unreferenced = []
     for path in paths:

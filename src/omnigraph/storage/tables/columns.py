@@ -1,7 +1,7 @@
-"""Some columns of rows that are there, replaced fragment by fragment.
+"""Some columns of existing rows, replaced fragment by fragment.
 
-Any process can do it for its share of a table: the other columns are neither read nor written, and
-rows stay where they are, so only indexes of the replaced columns have to catch up. What the
+Any process can do it for some fragments of a table: the other columns are neither read nor written,
+and rows stay where they are, so only indexes of the replaced columns have to catch up. What the
 processes give back is text that names files; one staged write is made of all of it.
 """
 
@@ -47,7 +47,7 @@ def unfilled_rows(
     fragments: Sequence[int],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of such rows, or of all, with their addresses; always in the same order."""
+    """Columns of these rows, or of all, with their addresses; always in the same order."""
     numbers = set(fragments)
     with lance_call("read", table.ref.path):
         condition = None if wanted is None else wanted.condition()

@@ -1,8 +1,8 @@
-"""Rows of small or thinned-out parts, written again into few: by any process, moving nothing.
+"""Compaction: rows of small or sparse fragments rewritten into few, by any process, uncommitted.
 
 Lance does the rewriting; row ids, the stamps of creation and change, and blobs stay what they
-were. Which parts go together is decided elsewhere: the planner of Lance stops at the edge of what
-an index covers, so that two runs of it find twice something to do.
+were. Which fragments are merged is decided elsewhere: the planner of Lance stops at the edge of
+what an index covers, so that a second run finds work again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from omnigraph.storage.tables.widths import batch_rows
 
 @dataclass(frozen=True, slots=True)
 class FragmentState:
-    """A part of a table, and how worn it is."""
+    """A fragment of a table, and how much of it is deleted."""
 
     number: int
     signature: str
@@ -44,7 +44,7 @@ class FragmentState:
 
 
 def fragment_states(table: Table) -> tuple[FragmentState, ...]:
-    """The parts of a version in the order of a scan."""
+    """The fragments of a version in the order of a scan."""
     with lance_call("read", table.ref.path):
         fragments = [fragment.metadata for fragment in table.dataset.get_fragments()]
     return tuple(
@@ -64,7 +64,7 @@ def fragment_states(table: Table) -> tuple[FragmentState, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSplit:
-    """Parts of one version that become one, or a few when they have many rows."""
+    """Fragments of one version to be merged into one, or a few when they have many rows."""
 
     locator: TableLocator
     file_version: str
@@ -74,19 +74,19 @@ class CompactionSplit:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Parts that no version names yet, for others that they can take the place of."""
+    """New fragments that no version references yet, and the fragments they replace."""
 
     old: tuple[str, ...]
     new: tuple[str, ...]
     """Both as Lance describes them, as JSON."""
     sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
-    """What the new files are, if whoever wrote them has them on a disk."""
+    """The checksums of the new files, if they are on local disk."""
 
 
 def compaction_split(
     table: Table, locator: TableLocator, numbers: Sequence[int]
 ) -> CompactionSplit:
-    """Some parts of a table as a share for any process."""
+    """Fragments of a table to be compacted by any process."""
     with lance_call("read", table.ref.path):
         dataset = table.dataset
         form = str(dataset.data_storage_version)
@@ -96,7 +96,7 @@ def compaction_split(
 
 
 def compact(split: CompactionSplit) -> CompactionResult:
-    """Write the rows of some parts again; for any process."""
+    """Rewrite the rows of some fragments; for any process."""
     locator = split.locator
     task: dict[str, Any] = {
         "task": {"fragments": [json.loads(fragment) for fragment in split.fragments]},
@@ -164,7 +164,7 @@ def stage_before_indexes(
 ) -> tuple[StagedTable, ...]:
     """The steps after which indexes can be built: each becomes one version, in this order.
 
-    A segment that knows a part which is rewritten goes before: Lance refuses to rewrite what a
+    A segment that covers a rewritten fragment is dropped before: Lance refuses to rewrite what a
     segment covers in half, and keeps some kinds pointing to rows that moved.
     """
     steps: list[tuple[TableChange, Any]] = []

@@ -1,4 +1,4 @@
-"""Open Lance datasets of one graph, kept warm and shared by everything in this room.
+"""Open Lance datasets of one graph, cached and shared by the whole storage room.
 
 One session with bounded caches serves all tables. A handle is looked up by path, version and the
 tag of the version's manifest file, so a branch that was deleted and made again is never served
@@ -130,7 +130,7 @@ class Datasets:
         return self._brought_home(ref, number)
 
     def check_version_file(self, ref: TableRef, version: int) -> None:
-        """Look at the file of a version before Lance does; ``StorageCorrupt`` names it."""
+        """Check the file of a version before Lance reads it; ``StorageCorrupt`` names it."""
         self.first_reads.check_version_file(ref, self.version_path(ref, version))
 
     def is_damaged_version(self, path: str) -> bool:
@@ -206,7 +206,7 @@ class Datasets:
             )
 
     def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
-        """Which files of the version of a handle were looked at."""
+        """The guard of the version of a handle: which of its files were checked."""
         guard = self.first_reads.get(dataset)
         if guard is not None:
             return guard
@@ -289,7 +289,7 @@ class Datasets:
     # -- versions ------------------------------------------------------------------------
 
     def info(self, ref: TableRef, version: int) -> VersionInfo | None:
-        """What the file of a version is and where, or ``None`` when there is no such version."""
+        """The file of a version, or ``None`` when the version does not exist."""
         path = self.version_path(ref, version)
         head = self.objects.head(path)
         if head is None:
@@ -303,7 +303,7 @@ class Datasets:
         return version
 
     def listed_versions(self, ref: TableRef) -> list[int]:
-        """Every version that has a file, oldest first; whether it can be read is not looked at."""
+        """Every version that has a file, oldest first; not checked for being readable."""
         names = self.objects.list(f"{ref.path}/{_VERSIONS}")
         return sorted(v for v in map(version_number, names) if v is not None)
 
@@ -376,7 +376,7 @@ class Datasets:
     def sync_table(self, ref: TableRef) -> None:
         """Put all files of a table or branch on the disk, and the directories that lead to it.
 
-        For what is new, or what somebody left who died: nobody knows which of its files are safe.
+        For new tables and for those of dead writers, of which it is unknown which files are safe.
         """
         if self.synced:
             files = [*self._own_files(ref), *self._refs(ref)]

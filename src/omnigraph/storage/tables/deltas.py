@@ -1,7 +1,7 @@
 """What changed in a table since an earlier version of the same history.
 
-Lance keeps with every row when it was made and last changed, and finds what is gone by the marks
-of deletion; parts of a table that did not change are not read.
+Lance stores with every row the versions that created and last changed it, and finds deleted rows
+by deletion files; unchanged fragments are not read.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def rows_of(
 ) -> pa.Table:
     """Columns of some rows, and ``_rowid``; those that the table has not are null.
 
-    When a later version has changed or deleted all of them, only the parts that changed until
-    then are looked at.
+    When a later version has changed or deleted all of them, only the fragments that
+    changed until then are read.
     """
     columns = _plain(schema, names)
     if not len(row_ids):
@@ -93,8 +93,8 @@ def find_rows(
 ) -> pa.Table:
     """Columns of the rows that are there of some, with ``_rowid`` and ``_rowaddr``.
 
-    By a condition, which Lance answers from what it knows of each part: when it is asked for
-    rows by their ids, it numbers every row of the table first.
+    By a filter, which Lance answers from the metadata of each fragment: to take rows by their ids,
+    it numbers every row of the table first.
     """
     dataset = table.dataset
     some = None if fragments is None else set(fragments)

@@ -1,8 +1,8 @@
 """The errors of Lance, translated once.
 
-Lance tells most of its failures apart only by their text, and by different exceptions for the same
-thing. The patterns stand here and nowhere else; tests pin each of them, so that a release that
-words one differently turns red.
+Lance distinguishes most failures only by their text, and raises different exceptions for the same
+failure. The patterns are defined only here; tests pin each of them, so a release with another
+wording fails them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TRANSIENT = re.compile(
     r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
 )
 _MISSING = re.compile("not found|does not exist", re.I)
-# Also of a directory that somebody removed while a file was written into it.
+# Also of a directory that was removed while a file was written into it.
 _NO_FILE = re.compile(r"\(os error 2\)")
 _PANIC = "PanicException"
 _UNPROCESSABLE = re.compile(r"\AUnprocessable: ")
@@ -126,7 +126,7 @@ def index_build(index: str, table: str) -> Iterator[None]:
     """Turn what the build of an index raises into our errors.
 
     Only a definite refusal of the values is ``UnfitValues``. Whatever else happens is a failure
-    of the store, also what nobody has seen before: it must not be taken for a property of the data.
+    of the store, unknown ones too: it must not be taken for a property of the data.
     """
     action = f"build the {index} index of"
     try:

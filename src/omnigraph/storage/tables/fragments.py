@@ -1,9 +1,9 @@
-"""Rows that other processes write for a table, to be committed here.
+"""Fragments that other processes write for a table, to be committed here.
 
-Many processes each write their share as files beside those of a table, without opening it and
-without moving anything; what they give back is text that names the files. The process that
-coordinates them makes one staged write of all the shares. The table need not be there yet when
-they write: a branch gets its copy of a table only when its first write is committed.
+Many processes each write fragments beside the files of a table, without opening it and without
+moving its HEAD; they return text that names the files. The coordinating process makes one staged
+write of all fragments. The table need not exist yet when they write: a branch gets its copy of a
+table only when its first write is committed.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
 
 @dataclass(frozen=True, slots=True)
 class FragmentTarget:
-    """Where the shares of one table go and in which form. Made to be sent to other processes."""
+    """Where fragments of one table are written, and in which format. Sent to other processes."""
 
     uri: str
     path: str
     """The same relative to the root, for messages."""
     is_there: bool
-    """Whether the table has a version there, as far as is known."""
+    """Whether the table is known to have a version there."""
     file_version: str
     fields: tuple[int, ...]
     """The numbers that the table has for its columns, in their order."""
@@ -64,13 +64,13 @@ class FragmentTarget:
 
 @dataclass(frozen=True, slots=True)
 class StagedFragment:
-    """Rows that lie on storage and belong to no version."""
+    """A written fragment that belongs to no version yet."""
 
     rows: int
     fragment: str
-    """What Lance has to know of it, as JSON."""
+    """Its metadata for Lance, as JSON."""
     sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
-    """What its files are, if whoever wrote them has them on a disk."""
+    """The checksums of its files, if they are on local disk."""
 
     @property
     def files(self) -> list[str]:
@@ -82,7 +82,7 @@ class StagedFragment:
 
 
 def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> FragmentTarget:
-    """Where the shares of a table go that become a version of ``ref``, in the form of ``table``.
+    """The target for fragments that become a version of ``ref``, in the format of ``table``.
 
     ``ref`` may be a branch that has no copy of the table yet.
     """
@@ -127,7 +127,7 @@ def write_staged_fragments(
     if not target.is_there:
         with suppress(AlreadyExists):
             return _written(target, schema, rows, "create")
-    # Nothing is overwritten: it is the mode in which Lance does not look at what is there.
+    # Nothing is overwritten: in this mode Lance does not read the existing table.
     return _written(target, schema, rows, "overwrite")
 
 
@@ -177,7 +177,7 @@ def read_staged_fragments(
 def require_fragment_files(
     datasets: Datasets, ref: TableRef, fragments: Iterable[StagedFragment]
 ) -> None:
-    """Refuse to commit rows whose files are gone: Lance would not look."""
+    """Refuse to commit fragments whose files were removed, which Lance does not check."""
     there = set(datasets.objects.list(f"{ref.path}/data"))
     for fragment in fragments:
         for name in fragment.files:
@@ -208,9 +208,9 @@ class Deletions:
 
     rows: int = 0
     changed: tuple[str, ...] = ()
-    """What Lance has to know of the fragments that have fewer rows now, as JSON."""
+    """The metadata of the fragments with deleted rows, as JSON."""
     removed: tuple[int, ...] = ()
-    """Fragments of which no row is left."""
+    """Fragments without remaining rows."""
 
     @classmethod
     def of(cls, several: Iterable[Deletions]) -> Deletions:
@@ -245,7 +245,7 @@ def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocato
             hint="open the graph once with mode='rw' to update it",
         )
     uri = datasets.root.path(table.ref.path)
-    # The processes that open it look at nothing themselves.
+    # The processes that open it check no files themselves.
     is_damaged = not table.check_files()
     return TableLocator(uri, table.ref.path, table.version, datasets.options, is_damaged, rows)
 
@@ -258,7 +258,7 @@ def open_version(locator: TableLocator) -> Table:
 
 @contextmanager
 def report_removed_version(locator: TableLocator) -> Iterator[None]:
-    """Read a version that was there when its place was told: what went with it was removed."""
+    """Report files that are missing because the located version was removed since."""
     try:
         yield
     except StorageMissing as error:
@@ -275,7 +275,7 @@ def report_removed_version(locator: TableLocator) -> Iterator[None]:
 
 
 def fragment_sizes(table: Table) -> list[tuple[int, int]]:
-    """The fragments of a table and how many rows each has, as shares for other processes."""
+    """The fragments of a table and how many rows each has, to divide work."""
     return [(fragment.number, fragment.rows) for fragment in table.fragments()]
 
 
@@ -331,14 +331,14 @@ def delete_keys(
 
 
 def _dataset(locator: TableLocator) -> lance.LanceDataset:
-    # Not kept: a process may live on while a branch of the same name begins anew.
+    # Not cached: a branch may be deleted and created again while a process lives.
     if locator.has_damaged_index:
         return _unindexed(locator)
     return lance.dataset(locator.uri, version=locator.version, storage_options=locator.options)
 
 
 def _unindexed(locator: TableLocator) -> lance.LanceDataset:
-    """Only of local tables anybody knows that an index is damaged."""
+    """A damaged index is detected only in local tables."""
     path = f"{locator.uri}/_versions/{manifest_name(locator.version)}"
     with storage_call("read", path), open(path, "rb") as file:
         content = without_indexes(manifest_message(file.read(), path), path)

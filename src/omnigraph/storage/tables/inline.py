@@ -1,4 +1,4 @@
-"""What Lance cannot stage: calls that write and commit at once. The reason stands at each method.
+"""What Lance cannot stage: calls that write and commit in one step. Each method says why.
 
 Nothing here touches a table that holds user data, except ``restore`` and ``create_branch``, and
 those two move only tables whose lease the caller holds. A test fails when a module other than
@@ -66,7 +66,7 @@ class InlineTables:
     def create(self, location: str, schema: pa.Schema) -> CommittedTable:
         """Create an empty table at version 1.
 
-        Inline because a dataset that does not exist has no HEAD that could be held back; it is
+        Inline because a dataset that does not exist has no HEAD to hold back; it is
         unreachable until a manifest names it.
         """
         ref = TableRef(location)
@@ -169,7 +169,7 @@ class InlineTables:
         datasets.note_new(ref)
 
     def _check_next(self, ref: TableRef, dataset: LanceDataset) -> None:
-        """Check a version that brought no files of rows; one that nobody can read is set aside."""
+        """Check a version that brought no files of rows; an unreadable one is set aside."""
         datasets, version = self._datasets, int(dataset.version)
         if not datasets.root.is_local:
             with lance_call("read", ref.path):
@@ -203,7 +203,7 @@ class InlineTables:
         }
 
     def _listed(self, dataset: LanceDataset, location: str) -> Any:
-        """Lance lists references and then reads each: one that goes in between fails it all."""
+        """Lance lists references and then reads each; one deleted meanwhile fails the call."""
         for _ in range(_LISTINGS):
             with suppress(StorageMissing), lance_call("list the branches of", location):
                 return dataset.branches.list()
@@ -214,7 +214,7 @@ class InlineTables:
         """Fork a dataset at a version.
 
         Inline because a branch is a reference, not a version: until the graph's manifest places
-        a table on it, nobody reads it.
+        a table on it, it is not read.
         """
         dataset = self._datasets.open(TableRef(source.location))
         origin = version if source.branch is None else (source.branch, version)
@@ -283,7 +283,7 @@ class InlineTables:
         try:
             self._add(location, rows, "create")
         except AlreadyExists:
-            # Somebody else wrote the first rows between our look and our write.
+            # Another writer created the table between our check and our write.
             self._add(location, rows, "append")
 
     def _is_written(self, location: str) -> bool:
@@ -313,7 +313,7 @@ class InlineTables:
         self._datasets.checksums.record()
 
     def read_log(self, location: str) -> pa.Table | None:
-        """All rows of such a table, or ``None`` when it was never written."""
+        """All rows of a log, or ``None`` when it was never written."""
         try:
             dataset = self._datasets.open(TableRef(location))
         except StorageMissing:
@@ -376,7 +376,7 @@ def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iter
 def _forget_detached(locator: TableLocator, made: LanceDataset) -> None:
     # Some options are for Lance alone.
     options = {k: v for k, v in (locator.options or {}).items() if k not in S3_LIMITS}
-    # Files that nobody refers to: what is left of them takes a little room.
+    # Unreferenced files: what remains of them takes a little space.
     with suppress(OmniGraphError), lance_call("read", locator.path):
         objects = ObjectStore(parse_root(locator.uri, options))
         by = made.read_transaction(made.version)

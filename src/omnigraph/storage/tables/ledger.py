@@ -1,8 +1,8 @@
 """A table of rows by key that is written by compare-and-set: the graph's manifest.
 
-Lance writes and commits such a change in one call, so it can be checked only when it is visible.
-Whoever writes holds the lease for it, reads back what was written, and takes it back when it is
-not whole: see ``read_back`` and ``withdraw``.
+Lance writes and commits a change to it in one call, so a change can be checked only once it is
+visible. The writer holds the lease, reads back what was written, and withdraws it when it is
+incomplete: see ``read_back`` and ``withdraw``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CONTENT = "metadata"
 
 
 class Ledger:
-    """A handle of such a table. It moves with every write, so it is never shared."""
+    """A handle of the table. It moves with every write, so it is never shared."""
 
     def __init__(self, datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
         self.ref = ref
@@ -87,7 +87,7 @@ class Ledger:
         return cls(datasets, ref, datasets.open(ref, version))
 
     def check_rows(self) -> None:
-        """Look at the files by which rows are hidden; ``StorageCorrupt`` when one is damaged."""
+        """Check the deletion files; ``StorageCorrupt`` when one is damaged."""
         self._datasets.guard(self.ref, self._dataset).check_rows(self._dataset)
 
     @property
@@ -142,9 +142,9 @@ class Ledger:
     def upsert(self, rows: pa.Table, key: str) -> int:
         """Insert or replace rows by key in one version, unless one of them changed meanwhile.
 
-        Executed directly, because a staged upsert does not notice that somebody else inserts
-        the same new key; and without an index, because one on the key would hide it again.
-        Raises ``Conflict`` when somebody was faster. Others see the rows from here on; they are
+        Executed directly, because a staged upsert does not notice that another writer inserts the
+        same new key; and without an index, because one on the key would hide it again. Raises
+        ``Conflict`` when another writer was faster. Others see the rows from here on; they are
         checked by ``read_back`` and on the disk after ``sync``.
         """
         with lance_call("write", self.ref.path, writes=True):
@@ -193,7 +193,7 @@ class Ledger:
             return tuple(sorted(k for k in self._dataset.config() if k.startswith(AUTO_CLEANUP)))
 
     def forget_cleanup(self) -> int:
-        """Take such settings out, in one version. Inline because nothing else is written."""
+        """Remove these settings, in one version. Inline because nothing else is written."""
         gone = LanceOperation.UpdateMap(dict.fromkeys(self.stored_cleanup))
         with lance_call("write", self.ref.path, writes=True):
             self._dataset = LanceDataset.commit(
@@ -248,7 +248,7 @@ class Ledger:
         return _pairs(rows, key) <= stored
 
     def contains(self, rows: pa.Table, key: str) -> bool:
-        """Whether exactly these rows are there, for a writer that was not told."""
+        """Whether exactly these rows are there, for a writer that got no answer."""
         return _pairs(rows, key) <= _pairs(self.read([key, _CONTENT]), key)
 
     def _new_marks(self, fragments: Iterable[lance.LanceFragment]) -> Iterable[NewFile]:
@@ -265,7 +265,7 @@ class Ledger:
     def withdraw(self, damage: Damage) -> bool:
         """Take back the version that this handle wrote; whether others may have seen it.
 
-        One that nobody can open is set aside, and its number is free again. Any other is
+        An unreadable version is set aside, and its number is free again. Any other is
         followed by a version with the content of the one before.
         """
         version = self.version
@@ -341,7 +341,7 @@ def _data_files(fragments: Iterable[FragmentMetadata]) -> Iterable[NewFile]:
 
 
 def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damage) -> bool:
-    """See ``Ledger.withdraw``; the caller made sure that nobody wrote since."""
+    """See ``Ledger.withdraw``; the caller made sure that there was no write since."""
     version = int(dataset.version)
     if damage.unreadable_version:
         set_aside(datasets, ref, version)

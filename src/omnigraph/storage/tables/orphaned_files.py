@@ -1,7 +1,7 @@
-"""Files beside a table that none of its versions names, on no branch: what dead writers left.
+"""Orphaned files of a table, which no version of any branch references: left by dead writers.
 
-Only looked at here. A write that has not been committed yet has such files too, so nobody may
-remove them without knowing that no writer needs them.
+They are only listed here. An uncommitted write has such files too, so they may be removed only
+when no writer needs them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNFINISHED = re.compile(r"^\.tmp|#\d+$")
 
 @dataclass(frozen=True, slots=True)
 class OrphanedFile:
-    """A file that no version names."""
+    """A file that no version references."""
 
     path: str
     """Relative to the root of the graph."""
@@ -40,7 +40,7 @@ def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
     """The files of rows, deletions and indexes beside a table and its branches, by their paths."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
-        # What is there before what is named: a write that is committed meanwhile has no such file.
+        # Existing files first: those of a write that is committed meanwhile are then referenced.
         there = list(_there(table))
     named = referenced_names(datasets, location)
     orphaned = [
@@ -52,7 +52,7 @@ def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
 
 
 def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
-    """Files that a writer died over before they had their names; listings leave them out."""
+    """Temporary files of dead writers; listings leave them out."""
     if not datasets.root.is_local:
         return
     top = datasets.root.path(location)
@@ -78,7 +78,7 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
 
 
 def referenced_names(datasets: Datasets, location: str) -> set[str]:
-    """What all versions of a table name, on all its branches; relative to whichever has it."""
+    """The files that all versions of a table reference, on all branches; relative to a copy."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
         copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]

@@ -1,7 +1,7 @@
 """The only door to Lance's searches: words by a text index, neighbours by vectors.
 
-A text search asks the index alone: rows in fragments that it does not cover are the caller's to
-look at. A vector search covers every row, by the index where there is one and by brute force
+A text search uses the index alone: the caller searches rows in fragments that it does not cover.
+ A vector search covers every row, by the index where there is one and by brute force
 elsewhere. Rows are named by their stable row ids.
 """
 
@@ -154,7 +154,7 @@ def text_hits(
 ) -> Hits | None:
     """The rows that an index finds for any of the words, best first, with their scores.
 
-    None when so many edits are more than it can look for, or when it takes no such condition, as
+    None when the index does not support so many edits or the filter, as
     one on a column whose index is damaged.
     """
     if condition is not None and table.avoids_index(condition):

@@ -1,7 +1,7 @@
-"""Indexes in segments: each knows some parts of a table, and all of one name are one index.
+"""Indexes in segments: each covers some fragments of a table, and all of one name are one index.
 
-Any process can build a segment over its share of the parts; those of one index are then put
-together here, which works for every kind that we build. Nothing moves before a commit names them.
+Any process can build a segment over some fragments; the segments of one index are then merged
+here, which works for every kind that we build. They are used once a commit references them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _CREATED = "_row_created_at_version"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of an index that a version has."""
+    """A segment of an index of a version."""
 
     name: str
     uuid: str
     fragments: frozenset[int]
     version: int
-    """What it was built on: a row that is younger is not in it."""
+    """The version it was built on: later rows are not in it."""
     is_misnamed: bool = False
-    """Whether it still goes by a name that its column had once, and another may have now."""
+    """Whether it still has a former name of its column, which another column may have now."""
     index: Any = field(default=None, repr=False, compare=False)
 
 
@@ -62,7 +62,7 @@ def _segment(name: str, index: Any, segment: Any) -> Segment:
 
 
 def oldest_rows(table: Table, fragments: Iterable[int]) -> dict[int, int]:
-    """The version that made the oldest row of each part."""
+    """The version that created the oldest row of each fragment."""
     rows_by_fragment = table.read_fragments(list(fragments), [_CREATED])
     return {
         number: int(pc.min(rows[_CREATED]).as_py()) if len(rows) else table.version
@@ -72,7 +72,7 @@ def oldest_rows(table: Table, fragments: Iterable[int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What a version says about one of its indexes, without reading it."""
+    """The metadata of an index of a version, without reading the index."""
 
     name: str
     method: str
@@ -80,10 +80,10 @@ class IndexFacts:
     sub_vectors: int | None
     segments: int
     largest: int
-    """The rows that the segment knows which knows most."""
+    """The rows in its largest segment."""
     rows: int
     outside: int
-    """Rows that it knows, and that it does not."""
+    """Rows that it does not cover."""
     fragments: int
     size: int
     created_at: datetime | None
@@ -123,7 +123,7 @@ def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexF
 
 
 def _as_stored(moment: datetime) -> datetime:
-    """In milliseconds; who has just built an index knows more than what was written."""
+    """In milliseconds, as stored; the process that built an index knows more digits."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
@@ -137,7 +137,7 @@ def partitions_of(table: Table, name: str) -> int | None:
 
 
 def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float32]:
-    """Vectors of rows that lie evenly over a table, those of no row left out."""
+    """Vectors of rows spread evenly over a table, without nulls."""
     total = table.count()
     positions = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
     with lance_call("read", table.ref.path):
@@ -153,22 +153,22 @@ def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float3
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """Parts of one version that an index is to know."""
+    """Fragments of one version that an index segment is to cover."""
 
     locator: TableLocator
     spec: IndexSpec
     fragments: tuple[int, ...]
     is_all: bool = True
-    """Whether no other segment will be put together with it."""
+    """Whether it will not be merged with other segments."""
     partitions: int = 1
     """Of an index of vectors; a small segment has fewer than the index would have."""
     centroids: Any = field(default=None, repr=False, compare=False)
-    """Around which the vectors lie; learnt when there are none."""
+    """The centroids of the partitions; trained when there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIndex:
-    """A segment that no version names yet."""
+    """A segment that no version references yet."""
 
     spec: IndexSpec
     index: Any = field(repr=False, compare=False)
@@ -227,7 +227,7 @@ def learnt_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) ->
 def join_segments(
     datasets: Datasets, locator: TableLocator, built: Sequence[BuiltIndex]
 ) -> BuiltIndex:
-    """One segment of several that know different parts; their files go."""
+    """Merge segments that cover different fragments into one; their files are removed."""
     spec = built[0].spec
     with lance_call(f"build the {spec.name} index of", locator.path):
         whole = _open(locator).merge_existing_index_segments([segment.index for segment in built])

@@ -44,7 +44,7 @@ def staged_table(
 
 
 def is_blob_folder(file: NewFile) -> bool:
-    """Whether a pattern stands for blobs beside a data file."""
+    """Whether a pattern matches the blobs beside a data file."""
     return file.name.startswith("data/") and file.name.endswith("/*")
 
 

@@ -82,7 +82,7 @@ class TableStore:
             return int(self._datasets.open(ref).version)
 
     def info(self, ref: TableRef, version: int) -> VersionInfo | None:
-        """The file of a version, or ``None`` when there is no such version."""
+        """The file of a version, or ``None`` when the version does not exist."""
         return self._datasets.info(ref, version)
 
     def transaction_id(self, ref: TableRef, version: int) -> str | None:
@@ -95,7 +95,7 @@ class TableStore:
     # -- staging -------------------------------------------------------------------------
 
     def stage_append(self, table: Table, data: Data) -> StagedTable:
-        """Add rows; keys are not looked at."""
+        """Add rows without checking keys."""
         with lance_call("stage an append to", table.ref.path):
             transaction = write_fragments(
                 stored_data(data),
@@ -129,7 +129,7 @@ class TableStore:
     def stage_upsert_streams(
         self, table: Table, replacement: Replacement, new: Data | None
     ) -> StagedTable:
-        """An upsert of many rows, of which it is known which are there; none is held in memory."""
+        """An upsert of many rows, divided into existing and new ones; they are streamed."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, deleted = self._deleted_keys(table, replacement.keys)
             replaced = self._fragments(table, replacement.rows)
@@ -166,9 +166,9 @@ class TableStore:
         row_ids: np.ndarray,
         new: pa.Table,
     ) -> StagedTable:
-        """Rows in the place of some that are marked as deleted, with their row ids, and new ones.
+        """Rows that replace some marked as deleted, with their row ids, and new rows.
 
-        No key is looked for.
+        Keys are not looked up.
         """
         with lance_call("stage an upsert into", table.ref.path):
             replaced = self._fragments(table, rows) if rows.num_rows else []
@@ -184,7 +184,7 @@ class TableStore:
         added: Sequence[FragmentMetadata],
         deleted: int,
     ) -> StagedTable:
-        """Rows in the place of some that are deleted in the same transaction, and new ones."""
+        """Rows that replace some deleted in the same transaction, and new rows."""
         operation: Any = transaction.operation
         operation.new_fragments = [*replaced, *added]
         updated = sum(fragment.physical_rows for fragment in replaced)
@@ -199,12 +199,12 @@ class TableStore:
             deleted=deleted - updated,
         )
 
-    # -- rows that other processes wrote, see ``storage.parts`` --------------------------
+    # -- fragments that other processes wrote, see ``storage.tables.fragments`` ----------
 
     def stage_fragments(
         self, table: Table, staged: Sequence[StagedFragment], *, replaces: bool
     ) -> StagedTable:
-        """Add rows that lie on storage already, or put them in the place of all that are there."""
+        """Add fragments that are written already, or replace all rows by them."""
         fragments = [fragment.metadata() for fragment in staged]
         before = table.count() if replaces else 0
         operation: Any
@@ -228,7 +228,7 @@ class TableStore:
         replaced: Sequence[tuple[StagedFragment, np.ndarray]],
         added: Sequence[StagedFragment],
     ) -> StagedTable:
-        """Parts in the place of rows that other processes have marked as deleted, and new ones."""
+        """Fragments that replace rows marked as deleted by other processes, and new ones."""
         kept = []
         for staged_fragment, row_ids in replaced:
             fragment = staged_fragment.metadata()
@@ -250,7 +250,7 @@ class TableStore:
         )
 
     def stage_update(self, table: Table, data: Data) -> StagedTable:
-        """Replace some columns of rows that are there, by key; the others keep what they hold."""
+        """Replace some columns of existing rows by key; the other columns stay unchanged."""
         with lance_call("stage an update of", table.ref.path):
             transaction, stats = (
                 table.dataset_for(KEY)
@@ -359,7 +359,7 @@ class TableStore:
                     storage_options=self.storage_options,
                 )
         except StorageUnknown:
-            # It may have arrived all the same: the version that it would have made tells.
+            # It may have arrived all the same: the version that it would have made says so.
             if not self.landed(staged, before + 1):
                 raise
             committed = self._datasets.shared(ref, before + 1)
@@ -398,7 +398,7 @@ class TableStore:
         return content.transaction_id
 
     def _written(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
-        """The files of a staged write; on S3 nobody asks for blobs where there can be none."""
+        """The files of a staged write; on S3 without blobs where there can be none."""
         if self._datasets.root.is_local:
             return staged.files
         schema = self._datasets.shared(staged.ref, version).schema
@@ -419,7 +419,7 @@ class TableStore:
         try:
             return self.transaction_id(staged.ref, version) == staged.transaction_id
         except StorageError:
-            # Not there, or not readable: nobody can have built on it.
+            # Missing or unreadable: nothing can build on it.
             return False
 
 

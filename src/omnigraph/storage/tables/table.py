@@ -30,7 +30,7 @@ _ROW_ADDRESS = "_rowaddr"
 
 @dataclass(frozen=True, slots=True)
 class FragmentInfo:
-    """A part of a table. Parts with the same signature hold the same rows, also on branches."""
+    """A fragment of a table. Equal signatures mean equal rows, also on branches."""
 
     number: int
     signature: str
@@ -50,15 +50,15 @@ class Table:
 
     @property
     def dataset(self) -> LanceDataset:
-        """The version for whoever asks no index; its files were looked at."""
+        """The handle for reads without an index; its deletion files are checked."""
         if self._guard is not None:
             self._guard.check_rows(self._handle)
         return self._handle
 
     def dataset_for(self, condition: object) -> LanceDataset:
-        """The version for whoever asks a condition, or a column by its name.
+        """The handle for reads with a condition, or of a column by its name.
 
-        It has no indexes if one of those that would be asked is damaged.
+        It has no indexes if one of those that the read would use is damaged.
         """
         dataset = self.dataset
         if condition is not None and self._datasets is not None and self.avoids_index(condition):
@@ -69,7 +69,7 @@ class Table:
         return self._guard is not None and self._guard.avoids_index(self._handle, condition)
 
     def damaged_indexes(self) -> frozenset[str]:
-        """The names of the indexes whose files are damaged; all of them are looked at."""
+        """The names of the indexes with damaged files; all of them are checked."""
         if self._guard is None:
             return frozenset()
         damaged = self._guard.damaged_indexes(self._handle)
@@ -80,7 +80,7 @@ class Table:
         return frozenset(index_name(index) for index in indexes if index.name in damaged)
 
     def check_files(self) -> bool:
-        """Look at all deletion files and indexes; gives whether all indexes can be used."""
+        """Check all deletion files and indexes; gives whether all indexes are usable."""
         return self.dataset is not None and not self.damaged_indexes()
 
     @property
@@ -107,7 +107,7 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the rows that a condition keeps, in no promised order.
 
-        With ``fragments`` only of those parts.
+        With ``fragments`` only of those.
         """
         names = None if columns is None else list(columns)
         with lance_call("read", self.ref.path):
@@ -167,7 +167,7 @@ class Table:
             with_row_id=row_ids,
             fragments=selected,
             batch_size=rows,
-            # What is read ahead is held too.
+            # Batches that are read ahead take memory too.
             batch_readahead=None if rows is None else 1,
             fragment_readahead=None if rows is None else 1,
         )
@@ -184,7 +184,7 @@ class Table:
         limit: int | None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that a condition keeps, judged here.
+        """The rows that a condition keeps, evaluated here.
 
         Lance takes no condition on unsigned numbers and moments, nor any on a table with a list
         of them.
@@ -211,12 +211,12 @@ class Table:
             )
 
     def fragments(self) -> tuple[FragmentInfo, ...]:
-        """The parts of this version, in the order of a scan."""
+        """The fragments of this version, in the order of a scan."""
         with lance_call("read", self.ref.path):
             return tuple(_fragment_info(fragment) for fragment in self.dataset.get_fragments())
 
     def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
-        """Columns of the rows of some parts, with ``_rowid`` as the last one."""
+        """Columns of the rows of some fragments, with ``_rowid`` as the last one."""
         wanted = set(numbers)
         names = list(columns)
         size = self._batch_rows(names)
@@ -243,7 +243,7 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """All rows in the order of one column, blobs as bytes.
 
-        Only that column is sorted and held; the rows are fetched by their ids, in pieces of about
+        Only that column is sorted in memory; the rows are fetched by their ids, in pieces of about
         so many rows or bytes, whichever is less.
         """
         order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
@@ -266,7 +266,7 @@ class Table:
         fragments: Sequence[int] | None = None,
         batch_bytes: int = 32 << 20,
     ) -> Iterator[pa.RecordBatch]:
-        """As ``scan``, blobs as bytes; the order of the rows is that of the parts."""
+        """As ``scan``, blobs as bytes; the order of the rows is that of the fragments."""
         blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         if not blobs:
             yield from self.scan(columns, condition, fragments=fragments)
@@ -294,7 +294,7 @@ class Table:
             yield batch.select(list(columns)).combine_chunks().to_batches()[0]
 
     def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
-        """All rows of the last part, blobs as bytes."""
+        """All rows of the last fragment, blobs as bytes."""
         plain = [field.name for field in schema if not is_blob(field)]
         with lance_call("read", self.ref.path):
             last = self.dataset.get_fragments()[-1]
@@ -377,14 +377,14 @@ class Table:
     def has_values(self, column: str) -> bool:
         """Whether some row has a value there; stops at the first batch that does.
 
-        Lance takes no condition on vectors, so the column itself is looked at.
+        Lance takes no condition on vectors, so the column itself is read.
         """
         return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
 
     def indexes(self) -> dict[str, Coverage]:
         """Every index by name, with how much of the table it covers.
 
-        One of a column that was renamed goes by the new name of the column.
+        The index of a renamed column is listed under the new name.
         """
         with lance_call("read", self.ref.path):
             live = {fragment.fragment_id for fragment in self.dataset.get_fragments()}
@@ -400,7 +400,7 @@ class Table:
 
 
 def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
-    """What a part consists of: files, whose names are used once, and what changes or hides rows."""
+    """A fragment by its files, whose names are unique, its overlays and its deletion file."""
     metadata = fragment.metadata
     deleted = metadata.deletion_file
     files = "+".join(file.path for file in metadata.files)
@@ -411,7 +411,7 @@ def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
 
 
 def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns that a condition looks at: those without which it cannot be judged."""
+    """The columns that a condition uses: those without which it cannot be evaluated."""
     plain = [field for field in schema if not is_stored_blob(field)]
     empty = pa.schema(plain).empty_table()
     columns = []

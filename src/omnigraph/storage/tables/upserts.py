@@ -1,4 +1,4 @@
-"""Upserts of more rows than should be held in memory.
+"""Upserts of more rows than should be in memory.
 
 Lance holds the rows of an upsert while it writes them. Here they are written as streams instead,
 and the rows they replace are deleted in the same transaction. What comes out is what Lance's own
@@ -24,7 +24,7 @@ _AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Rows that take the place of others: what they hold, their keys, and whose place it is."""
+    """Rows that replace others: their values, their keys, and the ids of the rows they replace."""
 
     rows: pa.RecordBatchReader
     keys: pa.Array
@@ -42,7 +42,7 @@ def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Batches put together to about so many rows: who looks many values up pays for each table."""
+    """Batches merged into tables of about so many rows: a lookup of many values pays per table."""
     pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -56,7 +56,7 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[p
 
 
 def keep_row_ids(fragments: Sequence[FragmentMetadata], row_ids: np.ndarray) -> None:
-    """Say of new fragments which rows theirs are, in the order in which they were written."""
+    """Give the rows of new fragments the row ids of the rows they replace, in written order."""
     if sum(fragment.physical_rows for fragment in fragments) != len(row_ids):
         raise InternalError("the number of written rows differs from the number of rows to replace")
     start = 0

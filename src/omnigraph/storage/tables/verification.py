@@ -1,4 +1,4 @@
-"""Looks at tables that only a verify takes: past every index, and at everything a version names."""
+"""Checks of tables for verify: without their indexes, and of all files that versions reference."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def equality_gap(table: Table, column: str) -> IndexGap | None:
                     there = np.sort(kept[_ROW_ID].to_numpy())
             except (ValueError, pa.ArrowInvalid) as error:
                 if is_unsupported_filter(error):
-                    # No query asks the index of such a column either.
+                    # Queries do not use the index of such a column either.
                     return None
                 raise
             missing += len(np.setdiff1d(there, indexed))
