@@ -16,6 +16,7 @@ import omnigraph
 from omnigraph import errors
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.query.typed import TypedExpr
+from tools import api_page
 
 HEAVY = {"lance", "numpy", "obstore", "pandas", "pyarrow", "pyspark"}
 
@@ -216,7 +217,7 @@ def public_callables() -> list[tuple[str, Callable[..., object]]]:
             found.append((name, value))
         if not inspect.isclass(value) or issubclass(value, OmniGraphError | Enum):
             continue
-        for member, raw in vars(value).items():
+        for member, raw in api_page.members(value).items():
             if member.startswith("_"):
                 continue
             if isinstance(raw, classmethod | staticmethod):
@@ -257,7 +258,7 @@ def test_every_call_has_a_text_and_an_example(name, function):
     text = function.__doc__ or ""
     assert text
     owner, _, member = name.partition(".")
-    if not isinstance(vars(getattr(omnigraph, owner)).get(member), property):
+    if not isinstance(inspect.getattr_static(getattr(omnigraph, owner), member, None), property):
         assert ">>> " in text, name
 
 

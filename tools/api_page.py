@@ -127,10 +127,19 @@ def _attributes(cls: type) -> Iterator[str]:
         for field in dataclasses.fields(cls):
             if not field.name.startswith("_"):
                 yield _row(field.name, str(field.type), texts.get(field.name, ""))
-    for name, raw in vars(cls).items():
+    for name, raw in members(cls).items():
         if isinstance(raw, property) and not name.startswith("_"):
             hint = raw.fget.__annotations__.get("return", "") if raw.fget else ""
             yield _row(name, str(hint), inspect.cleandoc(raw.__doc__ or "").split("\n\n")[0])
+
+
+def members(cls: type) -> dict[str, Any]:
+    """What a class has, also from classes of ours that it extends; its own come first."""
+    inherited = [base for base in cls.__mro__ if base.__module__.startswith("omnigraph")]
+    found: dict[str, Any] = {}
+    for base in inherited:
+        found = {**found, **{k: v for k, v in vars(base).items() if k not in found}}
+    return found
 
 
 def _row(name: str, hint: str, text: str) -> str:
@@ -160,7 +169,7 @@ def _attribute_texts(source: str, name: str | None) -> dict[str, str]:
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
     if cls is omnigraph.ReadOnlyDataset:
         return  # those of Lance
-    for name, raw in vars(cls).items():
+    for name, raw in members(cls).items():
         if isinstance(raw, classmethod | staticmethod):
             raw = raw.__func__
         if inspect.isfunction(raw) and not name.startswith("_"):

@@ -137,7 +137,7 @@ _MODULES = {
     "Catalog": "lang.schema.catalog",
     "NodeType": "lang.schema.catalog",
     "EdgeType": "lang.schema.catalog",
-    "MigrationPlan": "lang.schema",
+    "MigrationPlan": "lang.schema.migrate",
     "UnsupportedChange": "lang.schema.steps",
     "SchemaApplied": "evolve.apply",
     "Violation": "write.validate.violations",

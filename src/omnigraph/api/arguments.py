@@ -42,14 +42,14 @@ _LONGEST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class ArgumentRule:
     """A further check of an annotated parameter; ``wanted`` replaces the words for its type."""
 
     check: Check | None = None
     wanted: str | None = None
 
 
-UNCHECKED = Marker()
+UNCHECKED = ArgumentRule()
 """For a parameter whose reader has better errors."""
 
 
@@ -158,7 +158,7 @@ def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
     if UNCHECKED in markers:
         return None
     for marker in markers:
-        if isinstance(marker, Marker):
+        if isinstance(marker, ArgumentRule):
             rule = rule or _Rule(lambda value: True, "")
             further = rule.further if marker.check is None else (*rule.further, marker.check)
             rule = _Rule(rule.fits, marker.wanted or rule.wanted, further, rule.choices)
@@ -167,25 +167,25 @@ def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
 
 def _union(members: tuple[Any, ...]) -> _Rule | None:
     rules = [_rule_of(member) for member in members if member is not NoneType]
-    known = [rule for rule in rules if rule is not None]
-    if len(known) < len(rules):
+    checked = [rule for rule in rules if rule is not None]
+    if len(checked) < len(rules):
         return None
     may_be_none = NoneType in members
 
     def fits(value: Any) -> bool:
-        return (may_be_none and value is None) or any(rule.fits(value) for rule in known)
+        return (may_be_none and value is None) or any(rule.fits(value) for rule in checked)
 
     def further(name: str, value: Any) -> None:
-        for rule in known:
+        for rule in checked:
             if rule.fits(value):
                 for check in rule.further:
                     check(name, value)
                 return
 
-    choices = tuple(dict.fromkeys(choice for rule in known for choice in rule.choices))
-    if any(rule.wanted == "text" for rule in known):
+    choices = tuple(dict.fromkeys(choice for rule in checked for choice in rule.choices))
+    if any(rule.wanted == "text" for rule in checked):
         choices = ()
-    wanted = " or ".join(dict.fromkeys(rule.wanted for rule in known))
+    wanted = " or ".join(dict.fromkeys(rule.wanted for rule in checked))
     return _Rule(fits, wanted, (further,), choices)
 
 
@@ -261,29 +261,29 @@ def _path_keys(name: str, value: Mapping[Any, str]) -> None:
         _not_blank(f"a key of {name}", key)
 
 
-def at_least(least: int) -> Marker:
+def at_least(least: int) -> ArgumentRule:
     """The smallest number that a parameter takes."""
 
     def check(name: str, value: float) -> None:
         if not value >= least:
             raise InputError(f"{name} must be at least {least}")
 
-    return Marker(check)
+    return ArgumentRule(check)
 
 
-Actor = Annotated[str, Marker(_actor)]
+Actor = Annotated[str, ArgumentRule(_actor)]
 """Who writes, as a commit records it."""
-Label = Annotated[str, Marker(_label)]
+Label = Annotated[str, ArgumentRule(_label)]
 """A text of 1 to 1,000 characters that is not blank."""
-Location = Annotated[str | os.PathLike[str], Marker(_not_blank, "a path")]
+Location = Annotated[str | os.PathLike[str], ArgumentRule(_not_blank, "a path")]
 """A path or an address."""
-SchemaSource = Annotated[str | os.PathLike[str], Marker(_not_blank, "text or a path")]
+SchemaSource = Annotated[str | os.PathLike[str], ArgumentRule(_not_blank, "text or a path")]
 """A schema: its text, or the path of a ``.pg`` file."""
-QuerySource = Annotated[str | os.PathLike[str], Marker(None, "text or a path")]
+QuerySource = Annotated[str | os.PathLike[str], ArgumentRule(None, "text or a path")]
 """Queries: their text, or the path of a ``.gq`` file."""
 Params = Annotated[Mapping[str, Any], UNCHECKED]
 """The parameters of a query by name; a wrong one is a ``ParameterError``."""
-TypesByFile = Annotated[Mapping[Any, str], Marker(_path_keys, "a dict of types by file name")]
+TypesByFile = Annotated[Mapping[Any, str], ArgumentRule(_path_keys, "a dict of types by file name")]
 """The type of each file, by its path."""
 Natural = Annotated[int, at_least(0)]
 """A whole number, zero or more."""

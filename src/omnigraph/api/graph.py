@@ -25,6 +25,7 @@ from omnigraph.api.arguments import (
 )
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, Mode, parse_location
+from omnigraph.api.merging import GraphMerging
 from omnigraph.api.query import run_query
 from omnigraph.api.snapshot import GraphSnapshot, context_of
 from omnigraph.commit.history import Commit, History
@@ -47,7 +48,7 @@ from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
 
 
-class Graph:
+class Graph(GraphMerging):
     """An open graph. Use it as a context manager, or call ``close``.
 
     >>> import tempfile, pyarrow as pa
@@ -497,99 +498,3 @@ class Graph:
 
         handle, contract = self._handle, self._handle.write()
         return append(handle.store, contract, rows, normal_branch(branch), handle.writer(actor))
-
-    # -- merging -------------------------------------------------------------------------
-
-    @public
-    def merge(
-        self,
-        source: str,
-        into: str = "main",
-        *,
-        resolve: omnigraph.Resolve = None,
-        dry_run: bool = False,
-        delete_branch: bool = False,
-        actor: Actor | None = None,
-    ) -> omnigraph.MergeReport:
-        """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
-
-        ``resolve`` decides conflicts: ``"ours"`` (the branch merged into), ``"theirs"`` (the
-        source), a choice for each conflict by its id, or a file of choices. With ``dry_run``
-        nothing is written, and the report has every conflict.
-
-        Raises:
-            MergeConflicts: both branches changed the same values.
-            NotFound: there is no such branch.
-            ReadOnly: the graph is open for reading.
-
-        >>> graph.branches.create("review")
-        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', branch="review")
-        >>> graph.merge("review", delete_branch=True).outcome.value
-        'fast_forward'
-        """
-        from omnigraph.merge.run import MergeOptions, merge_branches
-
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor), delete_branch)
-        catalog = self._merged_catalog(dry_run)
-        return merge_branches(self._handle.store, catalog, source, into, options)
-
-    @public
-    def revert(
-        self,
-        commit: str,
-        branch: str = "main",
-        *,
-        resolve: omnigraph.Resolve = None,
-        dry_run: bool = False,
-        actor: Actor | None = None,
-    ) -> omnigraph.MergeReport:
-        """Undo the changes of a commit by a new commit; later changes stay.
-
-        A row that was changed again since is a conflict: ``"ours"`` keeps it, ``"theirs"`` takes
-        its state before the commit.
-
-        Raises:
-            MergeConflicts: a row was changed again since.
-            NotFound: there is no such commit or branch.
-
-        >>> receipt = graph.mutate('query q() { delete Person where name = "Ada" }')
-        >>> report = graph.revert(receipt.commit_id)
-        >>> graph.snapshot().count("Person")
-        2
-        """
-        from omnigraph.merge.run import MergeOptions, revert_commit
-
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
-        catalog = self._merged_catalog(dry_run)
-        return revert_commit(self._handle.store, catalog, commit, branch, options)
-
-    @public
-    def cherry_pick(
-        self,
-        commit: str,
-        branch: str = "main",
-        *,
-        resolve: omnigraph.Resolve = None,
-        dry_run: bool = False,
-        actor: Actor | None = None,
-    ) -> omnigraph.MergeReport:
-        """Apply the changes of a commit of any branch to a branch, by a new commit.
-
-        Raises:
-            MergeConflicts: the branch changed the same values.
-            NotFound: there is no such commit or branch.
-
-        >>> graph.branches.create("review")
-        >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', branch="review")
-        >>> report = graph.cherry_pick(receipt.commit_id)
-        >>> graph.snapshot().count("Person")
-        3
-        """
-        from omnigraph.merge.run import MergeOptions, pick_commit
-
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
-        catalog = self._merged_catalog(dry_run)
-        return pick_commit(self._handle.store, catalog, commit, branch, options)
-
-    def _merged_catalog(self, dry_run: bool) -> Catalog:
-        return (self._handle.accepted() if dry_run else self._handle.write()).catalog

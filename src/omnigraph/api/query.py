@@ -113,19 +113,19 @@ def _entity(expr: typed.TypedExpr) -> EntityRef | None:
 
 def links_of(plan: ReadPlan) -> list[Link]:
     """Which returned nodes are joined by an edge of the pattern."""
-    places = {
-        column.expr.variable: place
-        for place, column in enumerate(plan.columns)
+    positions = {
+        column.expr.variable: position
+        for position, column in enumerate(plan.columns)
         if isinstance(column.expr, typed.Entity)
     }
-    found = []
+    links = []
     for step in plan.pipeline:
-        if not isinstance(step, Expand | Connect) or not {step.src, step.dst} <= places.keys():
+        if not isinstance(step, Expand | Connect) or not {step.src, step.dst} <= positions.keys():
             continue
         ends = (step.src, step.dst) if step.direction is not Direction.IN else (step.dst, step.src)
-        edge = None if step.edge_variable is None else places.get(step.edge_variable)
-        found.append(Link(places[ends[0]], places[ends[1]], step.edge_type, edge))
-    return found
+        edge = None if step.edge_variable is None else positions.get(step.edge_variable)
+        links.append(Link(positions[ends[0]], positions[ends[1]], step.edge_type, edge))
+    return links
 
 
 # -- explain and profile ----------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _facts(note: Mapping[str, Any]) -> str:
     facts = ", ".join(
         f"{key} {escape(str(value))}" for key, value in shown.items() if value is not None
     )
-    inner = "".join(f"\n    {_facts(each)}" for each in note.get("inner", ()))
+    inner = "".join(f"\n    {_facts(inner_note)}" for inner_note in note.get("inner", ()))
     return f"{note['step']}: {facts}{inner}" if "step" in note else facts
 
 
@@ -217,8 +217,8 @@ def profile_query(
 
 
 def _in_order(pipeline: Sequence[PlanStep], reports: Sequence[StepReport]) -> list[StepReport]:
-    known = {id(report.step): report for report in reports}
-    return [known.get(id(step)) or StepReport(step) for step in pipeline]
+    by_step = {id(report.step): report for report in reports}
+    return [by_step.get(id(step)) or StepReport(step) for step in pipeline]
 
 
 def _report_json(report: StepReport) -> dict[str, Any]:

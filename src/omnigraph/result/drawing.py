@@ -1,7 +1,7 @@
 """Nodes and edges of a result as a small picture, drawn as SVG.
 
-The places come from a force-directed layout that starts from fixed places, so the same rows are
-always the same picture.
+A force-directed layout that starts from fixed positions places the nodes, so the same rows always
+give the same picture.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#
 _STROKES = ("#8a8f98", "#c08a3e", "#6f9e6b", "#a07f9b", "#b56b6b", "#6a9c98")
 
 Node = tuple[str, str]
-Places = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -48,14 +48,14 @@ def draw(
     if not scene.nodes:
         return ""
     pairs = [(src, dst) for src, dst, _ in scene.edges]
-    places = _layout(len(scene.nodes), pairs)
+    positions = _layout(len(scene.nodes), pairs)
     colours = _assign((type_name for type_name, _ in scene.nodes), _COLOURS)
     strokes = _assign((edge_type for _, _, edge_type in scene.edges), _STROKES)
     parts = [
-        _edge(places, src, dst, edge_type, strokes[edge_type], (dst, src) in pairs)
+        _edge(positions, src, dst, edge_type, strokes[edge_type], (dst, src) in pairs)
         for src, dst, edge_type in scene.edges
     ]
-    parts += [_node(places[at], node, colours[node[0]]) for node, at in scene.nodes.items()]
+    parts += [_node(positions[at], node, colours[node[0]]) for node, at in scene.nodes.items()]
     return (
         f'<figure style="margin:0"><svg xmlns="http://www.w3.org/2000/svg" role="img" '
         f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -93,55 +93,57 @@ def _assign(names: Any, colours: tuple[str, ...]) -> dict[str, str]:
     return {name: colours[at % len(colours)] for at, name in enumerate(dict.fromkeys(names))}
 
 
-# -- places ---------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------
 
 
-def _layout(count: int, edges: Sequence[tuple[int, int]]) -> Places:
+def _layout(count: int, edges: Sequence[tuple[int, int]]) -> Positions:
     """Nodes push each other away, edges pull: the classic, cooled down over a fixed time."""
-    turns = np.arange(count) * math.pi * (3 - math.sqrt(5))
+    angles = np.arange(count) * math.pi * (3 - math.sqrt(5))
     spread = np.sqrt((np.arange(count) + 0.5) / count)
-    places: Places = np.stack([spread * np.cos(turns), spread * np.sin(turns)], axis=1)
+    positions: Positions = np.stack([spread * np.cos(angles), spread * np.sin(angles)], axis=1)
     if count > 1:
         ends = np.array([pair for pair in edges if pair[0] != pair[1]], np.intp).reshape(-1, 2)
         wanted = 1.6 / math.sqrt(count)
         for heat in np.linspace(0.2, 0.005, _ROUNDS):
-            places += _step(places, ends, wanted, float(heat))
-    return _fitted(places)
+            positions += _step(positions, ends, wanted, float(heat))
+    return _fitted(positions)
 
 
-def _step(places: Places, ends: npt.NDArray[np.intp], wanted: float, heat: float) -> Places:
-    apart = places[:, None, :] - places[None, :, :]
-    distance = np.maximum(np.linalg.norm(apart, axis=2), 1e-3)
-    force: Places = (apart * (wanted**2 / distance**2)[:, :, None]).sum(axis=1)
-    pull = places[ends[:, 0]] - places[ends[:, 1]]
+def _step(
+    positions: Positions, ends: npt.NDArray[np.intp], wanted: float, heat: float
+) -> Positions:
+    offsets = positions[:, None, :] - positions[None, :, :]
+    distance = np.maximum(np.linalg.norm(offsets, axis=2), 1e-3)
+    force: Positions = (offsets * (wanted**2 / distance**2)[:, :, None]).sum(axis=1)
+    pull = positions[ends[:, 0]] - positions[ends[:, 1]]
     pull *= np.linalg.norm(pull, axis=1, keepdims=True) / wanted
     np.subtract.at(force, ends[:, 0], pull)
     np.add.at(force, ends[:, 1], pull)
-    force -= places * 0.4  # parts that no edge joins would drift away from each other
+    force -= positions * 0.4  # parts that no edge joins would drift away from each other
     size = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
-    moved: Places = force / size * np.minimum(size, heat)
+    moved: Positions = force / size * np.minimum(size, heat)
     return moved
 
 
-def _fitted(places: Places) -> Places:
-    """The places in the picture, with room for the labels."""
-    low, high = places.min(axis=0), places.max(axis=0)
+def _fitted(positions: Positions) -> Positions:
+    """The positions in the picture, with room for the labels."""
+    low, high = positions.min(axis=0), positions.max(axis=0)
     box = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
     extent = np.where(high - low > 1e-9, high - low, np.inf)
     # One measure for both directions, stretched a little, so that a path is not drawn as a ball.
     scale = np.minimum(box / extent, 1.6 * (box / extent).min())
     scale = np.where(np.isfinite(extent), scale, 0)
     centre = np.array([_WIDTH, _HEIGHT]) / 2
-    fitted: Places = centre + (places - (low + high) / 2) * scale
+    fitted: Positions = centre + (positions - (low + high) / 2) * scale
     return fitted
 
 
 # -- shapes ---------------------------------------------------------------------------------------
 
 
-def _node(place: Places, node: Node, colour: str) -> str:
+def _node(position: Positions, node: Node, colour: str) -> str:
     type_name, id_ = node
-    x, y = place
+    x, y = position
     label = id_ if len(id_) <= _LABEL else id_[: _LABEL - 1] + "…"
     return (
         f"<g><title>{escape(type_name)} {escape(id_)}</title>"
@@ -151,22 +153,22 @@ def _node(place: Places, node: Node, colour: str) -> str:
     )
 
 
-def _edge(places: Places, src: int, dst: int, label: str, stroke: str, bent: bool) -> str:
+def _edge(positions: Positions, src: int, dst: int, label: str, stroke: str, bent: bool) -> str:
     title = f"<title>{escape(label)}</title>"
     pen = f'fill="none" stroke="{stroke}" stroke-width="1.3"'
     if src == dst:
-        x, y = places[src]
+        x, y = positions[src]
         loop = (
             f"M {x - 5:.1f} {y - 7:.1f} C {x - 22:.1f} {y - 34:.1f} "
             f"{x + 22:.1f} {y - 34:.1f} {x + 6:.1f} {y - 8.5:.1f}"
         )
         tip = _arrow(x + 5, y - 7.5, -0.53, 0.85, stroke)
         return f'<g>{title}<path d="{loop}" {pen}/>{tip}</g>'
-    start, end = places[src], places[dst]
+    start, end = positions[src], positions[dst]
     along = end - start
     length = max(float(np.hypot(*along)), 1e-6)
     side = np.array([-along[1], along[0]]) / length
-    # Two edges between one pair bend apart; seen from either end, each bends to its own left.
+    # Two edges between one pair bend offsets; seen from either end, each bends to its own left.
     control = (start + end) / 2 + side * (min(0.18 * length, 26) if bent else 0)
     heading = end - control
     heading /= max(float(np.hypot(*heading)), 1e-6)

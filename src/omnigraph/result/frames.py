@@ -73,8 +73,8 @@ def to_networkx(
             ends = (nodes[link.src], row[link.src]), (nodes[link.dst], row[link.dst])
             key = link.edge_type if link.edge is None else (link.edge_type, row[link.edge])
             graph.add_edge(*ends, key=key)
-            known = _attributes(row, link.edge_type, link.edge, properties)
-            graph.edges[(*ends, key)].update(known)
+            attributes = _attributes(row, link.edge_type, link.edge, properties)
+            graph.edges[(*ends, key)].update(attributes)
     return graph
 
 

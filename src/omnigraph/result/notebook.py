@@ -26,7 +26,7 @@ def text_table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> list[str
     """The lines of a table: names, a rule, then the rows."""
     cells = [[_cut(_one_line(_text(value)), _WIDEST) for value in row] for row in rows]
     names = [_cut(column.name, _WIDEST) for column in columns]
-    widths = [max(map(len, each)) for each in zip(names, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     right = [_is_number(column) for column in columns]
 
     def line(texts: Sequence[str]) -> str:
@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     """Control characters would break the table, or the terminal."""
-    return "".join(each if each.isprintable() else "�" if each != "\n" else "⏎" for each in text)
+    return "".join(char if char.isprintable() else "�" if char != "\n" else "⏎" for char in text)
 
 
 def _cut(text: str, width: int) -> str:

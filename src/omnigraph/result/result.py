@@ -1,7 +1,7 @@
 """``Result``: what users hold after a query.
 
-Rows as an Arrow stream, and every form that users want them in; how each is made stands in the
-``result_*`` modules beside this one.
+Rows as an Arrow stream, and every form that users want them in; the modules beside this one make
+them.
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ class Result:
         from omnigraph.result.notebook import ROWS_IN_DRAWING, html_page
 
         rows, more = self._first(ROWS_IN_DRAWING)
-        known = not more or self._stream.complete
-        return html_page(self._columns, self._links, rows, self.row_count if known else None)
+        is_complete = not more or self._stream.complete
+        return html_page(self._columns, self._links, rows, self.row_count if is_complete else None)
 
     # -- the end -------------------------------------------------------------------------
 
