@@ -58,7 +58,7 @@ def export_files(
 ) -> int:
     """Write a directory for ``load``, which all workers must reach; gives the number of rows."""
     if format not in FORMATS:
-        raise InputError(f"invalid export format '{format}'", hint="use ndjson or parquet")
+        raise InputError(f"invalid format '{format}'", hint="use ndjson or parquet")
     with export.lasting(), new_folder(Path(os.path.abspath(dest))) as top:
         tasks = list(_tasks(export, catalog, top, format))
         folders = [Path(folder) for folder in sorted({task.folder for task in tasks})]

@@ -30,10 +30,10 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
         return node
     if kind in ("", "edge") and (edge := catalog.edge_types.get(bare)) is not None:
         return edge
-    known = [*catalog.node_types, *catalog.edge_types]
+    names = [*catalog.node_types, *catalog.edge_types]
     raise InputError(
         f"there is no type '{name}' in the schema",
-        hint=_meant(bare, known),
+        hint=_suggestion(bare, names),
         details={"type": name},
     )
 
@@ -62,7 +62,7 @@ def conform(
     if unknown:
         raise InputError(
             f"{kind.table_key} has no property '{unknown[0]}'",
-            hint=_meant(unknown[0], schema.names),
+            hint=_suggestion(unknown[0], schema.names),
             details={"table_key": kind.table_key, "property": unknown[0]},
         )
     columns = [_column(kind, table, field) for field in schema]
@@ -87,10 +87,10 @@ def _column(kind: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.C
         )
     prop = kind.properties.get(field.name)
     flaws = () if prop is None else (flaw(prop.type, chunk) for chunk in column.chunks)
-    for found in flaws:
-        if found is not None:
+    for problem in flaws:
+        if problem is not None:
             raise ValueConversionError(
-                f"{kind.table_key}: '{field.name}' {found}",
+                f"{kind.table_key}: '{field.name}' {problem}",
                 details={"table_key": kind.table_key, "property": field.name},
             )
     return column
@@ -121,8 +121,8 @@ def _from_base64(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Blobs that came as text; files are not read here, where nothing bounds what they add."""
     if pc.all(pc.starts_with(column, BASE64)).as_py() is False:
         raise ValueConversionError("a Blob is bytes, or text that starts with 'base64:'")
-    found = [blob_bytes(value) for value in column.to_pylist()]
-    return pa.chunked_array([pa.array(found, pa.large_binary())])
+    blobs = [blob_bytes(value) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(blobs, pa.large_binary())])
 
 
 def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -278,6 +278,6 @@ def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array([key_id(row) for row in values], pa.string())])
 
 
-def _meant(name: str, known: list[str]) -> str | None:
-    found = closest(name, known)
-    return None if found is None else f"did you mean '{found}'?"
+def _suggestion(name: str, names: list[str]) -> str | None:
+    nearest = closest(name, names)
+    return None if nearest is None else f"did you mean '{nearest}'?"

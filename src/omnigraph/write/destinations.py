@@ -19,14 +19,14 @@ _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
-    """A file to be written; it takes the place of an older one at the end."""
+    """A file to be written; it replaces an existing one at the end."""
     if path.exists() and not path.is_file():
         # A pipe or a terminal cannot be replaced.
         with _written(path), path.open("wb") as file:
             yield file.write
         return
-    with _written(path), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as place:
-        made = Path(place, "export")
+    with _written(path), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+        made = Path(folder, "export")
         codec = _COMPRESSED.get(path.suffix.lower())
         with made.open("wb", buffering=1 << 18) as file:
             if codec is None:
@@ -39,7 +39,7 @@ def replaced_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A directory to be filled; one that holds something already is not touched."""
+    """A directory to be filled; it must not exist or be empty."""
     with _written(path):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(

@@ -1,7 +1,7 @@
 """A snapshot written out: JSON lines in the form that load reads, or a directory of Parquet.
 
 Nodes come before edges and rows by their ids, so two exports of one state are the same bytes.
-Rows stream; no table is held in memory. What is written appears under its name when it is whole.
+Rows stream; no table is loaded into memory. A file or directory is renamed to its name at the end.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Export:
         count = 0
         with new_folder(folder) as top:
             for kind, pin in self._pinned():
-                place = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
-                place.mkdir(exist_ok=True)
+                folder_of_type = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
+                folder_of_type.mkdir(exist_ok=True)
                 schema = parquet_schema(kind)
-                with pq.ParquetWriter(place / f"{kind.name}.parquet", schema) as writer:
+                with pq.ParquetWriter(folder_of_type / f"{kind.name}.parquet", schema) as writer:
                     for rows in parquet_groups(self._batches(kind, pin), schema):
                         writer.write_table(rows)
                         count += rows.num_rows
@@ -150,17 +150,17 @@ def parquet_schema(kind: Kind) -> pa.Schema:
 
 def parquet_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches put together to what a Parquet file should hold in one piece."""
-    held: list[pa.RecordBatch] = []
+    group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(_parquet_batch(batch, schema))
+        group.append(_parquet_batch(batch, schema))
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held, schema)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held, schema)
+            yield pa.Table.from_batches(group, schema)
+            group, rows, size = [], 0, 0
+    if group:
+        yield pa.Table.from_batches(group, schema)
 
 
 def _parquet_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
-"""Running the statements of a mutation into deltas.
+"""Mutations: statements run into deltas, which are validated, staged and committed.
 
-Statements run in order on one snapshot plus what earlier ones made: the same condition filters the
-rows that are there and the pending ones. Nothing is staged before the last statement has run and
-the validator has agreed.
+Statements run in order on one snapshot and the pending rows of earlier statements: the same
+condition filters committed and pending rows. Nothing is staged before the last statement has run
+and the deltas are valid.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def mutate(
 
 
 class Mutation:
-    """One bound mutation, ready to be run on a snapshot, more than once if need be."""
+    """A bound mutation, which can run on a snapshot more than once."""
 
     def __init__(
         self,
@@ -97,17 +97,17 @@ class Mutation:
     @property
     def touches(self) -> frozenset[str]:
         """Every table that the statements may change."""
-        found: set[str] = set()
+        keys: set[str] = set()
         for step in self._plan.statements:
             kind = _kind(self._catalog, step)
-            found.add(kind.table_key)
+            keys.add(kind.table_key)
             if step.kind is StatementKind.DELETE and isinstance(kind, NodeType):
-                found.update(edge.table_key for edge in _incident(self._catalog, kind))
-        return frozenset(found)
+                keys.update(edge.table_key for edge in _incident(self._catalog, kind))
+        return frozenset(keys)
 
     @property
     def is_strict(self) -> bool:
-        """An update or delete decides on what it read; a table that moved refuses it."""
+        """An update or delete depends on the rows it read, so it fails if a table has changed."""
         return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
 
     def prepare(self, view: WriteView) -> PreparedWrite:
@@ -124,7 +124,7 @@ class Mutation:
 
 
 class _Run:
-    """One execution: what is pending, what is deleted, what was counted."""
+    """One execution: pending rows, deleted ids and counts."""
 
     def __init__(
         self, store: GraphStore, catalog: Catalog, snapshot: Snapshot, files: LocalFiles
@@ -151,11 +151,11 @@ class _Run:
                 self._delete(step, kind)
 
     def deltas(self) -> dict[str, TableDelta]:
-        found: dict[str, TableDelta] = {}
+        deltas: dict[str, TableDelta] = {}
         for key, pending in self._pending.items():
             if len(pending):
                 effect = self._effect(key, pending)
-                found[key] = TableDelta(
+                deltas[key] = TableDelta(
                     pending.kind,
                     effect,
                     TableRows(pending.image()),
@@ -163,11 +163,11 @@ class _Run:
                 )
         for key, ids in self._deleted.items():
             if len(ids):
-                found[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
-        return found
+                deltas[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
+        return deltas
 
     def _effect(self, key: str, pending: PendingTable) -> Effect:
-        """Rows that can meet no older one are appended, which is cheaper than an upsert."""
+        """Rows with new ids are appended, which is cheaper than an upsert."""
         if key not in self._inserted:
             return Effect.UPDATE
         if key in self._updated:
@@ -223,10 +223,10 @@ class _Run:
                 self._remove(edge, self._edges_of(edge, kind, gone))
 
     def _remove(self, kind: Kind, ids: pa.Array) -> pa.Array:
-        """Mark rows as deleted; gives those that were not marked yet."""
-        known = self._deleted.get(kind.table_key, NO_IDS)
-        new = ids.filter(pc.invert(pc.is_in(ids, value_set=known)))
-        self._deleted[kind.table_key] = pa.concat_arrays([known, new])
+        """Mark rows as deleted; returns those that were not marked before."""
+        deleted = self._deleted.get(kind.table_key, NO_IDS)
+        new = ids.filter(pc.invert(pc.is_in(ids, value_set=deleted)))
+        self._deleted[kind.table_key] = pa.concat_arrays([deleted, new])
         self._count(kind, len(new))
         return new
 
@@ -247,15 +247,15 @@ class _Run:
     def _matching(
         self, kind: Kind, names: list[str], condition: typed.TypedExpr | None, pending: PendingTable
     ) -> pa.Table:
-        """Rows that are there and not shadowed, and pending ones, that a condition keeps."""
+        """Committed rows without a pending version, and pending rows, that match a condition."""
         image = pending.image().select(names)
-        found = [_filtered(image, condition)]
+        matches = [_filtered(image, condition)]
         table = self._committed(kind)
         if table is not None:
             rows = _scan(table, names, condition)
             rows = rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pending.ids())))
-            found.insert(0, rows.cast(image.schema))
-        return pa.concat_tables(found)
+            matches.insert(0, rows.cast(image.schema))
+        return pa.concat_tables(matches)
 
     def _committed(self, kind: Kind) -> Table | None:
         pin = self._snapshot.pin(kind.table_key)
@@ -264,11 +264,11 @@ class _Run:
         return self._store.table(pin) if pin.row_count else None
 
     def _table(self, kind: Kind, columns: tuple[str, ...] | None = None) -> PendingTable:
-        found = self._pending.get(kind.table_key)
-        if found is None:
+        pending = self._pending.get(kind.table_key)
+        if pending is None:
             refuse_wide(kind)
-            found = self._pending[kind.table_key] = PendingTable(kind, columns)
-        return found
+            pending = self._pending[kind.table_key] = PendingTable(kind, columns)
+        return pending
 
     def _count(self, kind: Kind, rows: int) -> None:
         self.affected[kind.table_key] = self.affected.get(kind.table_key, 0) + rows
@@ -281,7 +281,7 @@ def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:
 
 
 def _scan(table: Table, names: list[str], condition: typed.TypedExpr | None) -> pa.Table:
-    """Rows of a table that a condition keeps; what storage cannot judge is judged here."""
+    """Rows of a table that match a condition; what storage cannot evaluate is filtered here."""
     if condition is None:
         return table.read(names)
     if pushable(condition):
@@ -300,7 +300,7 @@ def _is_keyed(kind: Kind) -> TypeGuard[NodeType]:
 
 
 def _assigned(kind: Kind, name: str, expr: typed.TypedExpr, files: LocalFiles) -> pa.Array:
-    """The value of an assignment as a column of one, converted as every loaded value is."""
+    """The value of an assignment as a column of one row, converted like loaded values."""
     if not isinstance(expr, typed.Constant):
         raise InternalError(f"the value of '{name}' is not bound")
     if name in _ENDS and isinstance(kind, EdgeType):
@@ -337,7 +337,7 @@ def _blob(kind: Kind, name: str, value: Any, files: LocalFiles) -> bytes | None:
 
 
 def _key(kind: NodeType, values: Mapping[str, pa.Array]) -> str:
-    """The id of a new row, from the values as they are stored."""
+    """The id of a new row, from its stored values."""
     stored = [values[name] for name in kind.key]
     return key_id([to_timestamp(value)[0].as_py() for value in stored])
 
@@ -354,7 +354,7 @@ def _with_column(rows: pa.Table, field: pa.Field, column: Any) -> pa.Table:
 
 
 def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:
-    """Rows with and without a Blob cannot be in one commit; new rows have all of them."""
+    """All updates of a table in one commit must assign the same Blobs; inserts assign all."""
     seen: dict[str, set[str]] = {}
     for step in plan.statements:
         kind = _kind(catalog, step)

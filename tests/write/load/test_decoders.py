@@ -350,3 +350,28 @@ def test_many_of_one_type_and_of_several_are_decoded():
         found = taken(CATALOG, data)
         assert sum(map(len, found["rows"].values())) == len(records)
         assert found == taken(CATALOG, data, decoded=False)
+
+
+TEXTS = ["Ada", 'a "quoted": name', ": ", '":', "id"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("ids", ["none", "beside", "inside", "both", "some"])
+def test_ids_are_read_the_same_with_decoders(ids, text):
+    """Also where a string looks like a name, so that names cannot be counted at a glance."""
+    lines = []
+    for number in range(6):
+        record = {"type": "Person", "data": {"name": f"{text}{number}"}}
+        if ids in ("beside", "both") or (ids == "some" and number == 3):
+            record["id"] = f"{text}{number}"
+        if ids in ("inside", "both"):
+            record["data"]["id"] = f"{text}{number}"
+        lines.append(json.dumps(record, separators=(",", ":")))
+    block = "\n".join(lines).encode()
+    assert taken(CATALOG, block) == taken(CATALOG, block, decoded=False)
+
+
+def test_records_without_ids_are_not_searched_for_them(monkeypatch):
+    """The number of names shows that there are none."""
+    monkeypatch.setattr(decoders._Batch, "read_ids", lambda batch: pytest.fail("searched"))
+    assert Decoders(CATALOG).decode(f"{ADA}\n{ADA}\n".encode()) is not None

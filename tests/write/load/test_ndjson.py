@@ -210,7 +210,7 @@ class _Taken:
         self.files.append(name)
         return 0
 
-    def took(self, size):
+    def count_bytes(self, size):
         pass
 
     def check_length(self, file, line, size):
@@ -229,7 +229,7 @@ def test_any_layout_of_objects_is_read_as_it_was_written(layout, block):
         start = text.count("\n") + 1
         expected.append(({"v": value}, start))
         text += json.dumps({"v": value}, indent=indent, ensure_ascii=False) + space
-    reader = ndjson._Reader(intake, "x")
+    reader = ndjson._NdjsonReader(intake, "x")
     reader._records.take = lambda value, line: intake.values.append((value, line))
     old, ndjson._BLOCK = ndjson._BLOCK, block
     try:
@@ -244,7 +244,7 @@ def test_any_layout_of_objects_is_read_as_it_was_written(layout, block):
 def test_any_bytes_are_read_or_refused_like_a_strict_reader_does(data):
     """Nothing but JSON is taken, and each value as a plain parser would take it."""
     intake = _Taken()
-    reader = ndjson._Reader(intake, "x")
+    reader = ndjson._NdjsonReader(intake, "x")
     reader._records.take = lambda value, line: intake.values.append((value, line))
     reader.run(io.BytesIO(data))
     assert (

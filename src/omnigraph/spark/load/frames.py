@@ -45,7 +45,7 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.load.job import LoadDestination, LoadJob
 from omnigraph.write.load.rejects import Reject, Rejects, source_line
 from omnigraph.write.load.rejects_file import open_rejects
-from omnigraph.write.load.run import Load, Reader
+from omnigraph.write.load.run import Load, LoadReader
 from omnigraph.write.load.tables import frame_batches
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def frame_reader(
     executor: Executor,
     max_rows: int | None = None,
     joins: KeyJoins | None = None,
-) -> Reader:
+) -> LoadReader:
     """A reader of frames that are evaluated by ``evaluate``."""
 
     @contextmanager

@@ -54,7 +54,7 @@ from omnigraph.write.load.rejects_file import open_rejects
 from omnigraph.write.load.run import (
     Fingerprint,
     Load,
-    Reader,
+    LoadReader,
     first_fingerprint,
     is_by_files,
     read_locally,
@@ -290,7 +290,7 @@ def fragment_targets(
 
 def split_reader(
     executor: Executor, split_bytes: int = SPLIT_BYTES, joins: KeyJoins | None = None
-) -> Reader:
+) -> LoadReader:
     """A reader of files whose splits are read by ``executor``."""
 
     @contextmanager

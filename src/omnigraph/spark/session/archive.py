@@ -73,8 +73,8 @@ def plan_archive(
     """What the next start of Java does; of several processes at once, one builds."""
     if wish == OFF or not cache_dir:
         return NO_ARCHIVE
-    place = hashlib.sha256(f"{java.home}\n{spark_home}".encode()).hexdigest()[:12]
-    name = f"{place}-spark-{spark_version}-java-{java.version}"
+    location = hashlib.sha256(f"{java.home}\n{spark_home}".encode()).hexdigest()[:12]
+    name = f"{location}-spark-{spark_version}-java-{java.version}"
     folder = Path(cache_dir, "spark")
     archive = folder / f"{name}{_SUFFIX}"
     try:
@@ -83,12 +83,12 @@ def plan_archive(
             return ArchivePlan(archive)
         if not _is_due(folder / f"{name}.starts", wish):
             return NO_ARCHIVE
-        lock = _locked(folder / f"{place}.lock")
+        lock = _locked(folder / f"{location}.lock")
     except OSError:
         return NO_ARCHIVE
     if lock is None:
         return NO_ARCHIVE
-    _sweep(folder, place)
+    _sweep(folder, location)
     return ArchivePlan(archive, folder / f"{name}-{uuid.uuid4().hex}{_UNFINISHED}", lock)
 
 
@@ -110,11 +110,11 @@ def _locked(path: Path) -> int | None:
     return lock
 
 
-def _sweep(folder: Path, place: str) -> None:
-    """Remove the archives of other versions in the same place, and what was never finished."""
+def _sweep(folder: Path, location: str) -> None:
+    """Remove the archives of other versions in the same location, and what was never finished."""
     before = time.time() - _STALE_SECONDS
     with suppress(OSError):
-        for path in folder.glob(f"{place}-*{_SUFFIX}"):
+        for path in folder.glob(f"{location}-*{_SUFFIX}"):
             path.unlink(missing_ok=True)
         for path in folder.glob(f"*{_UNFINISHED}"):
             if path.stat().st_mtime < before:

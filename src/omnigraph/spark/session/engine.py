@@ -1,4 +1,4 @@
-"""The Spark of this process: started when first asked for, shared, and ended with its last user.
+"""The Spark of this process: started on first use, shared, and ended with its last user.
 
 A driver is either Java beside this process (classic, on this machine or for a cluster) or on a
 Spark Connect server. A session that the user made is used as it is found: ours is one beside it
@@ -25,7 +25,7 @@ from omnigraph.spark.session.failures import spark_call
 from omnigraph.spark.session.interrupts import deferred_interrupts
 from omnigraph.spark.session.jobs import Report, run_watched
 from omnigraph.spark.session.launch import Jvm
-from omnigraph.spark.session.tasks import answers_of, task_frame
+from omnigraph.spark.session.tasks import results_of, task_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ class _Driver:
         self._has_ended = False
 
     def is_alive(self) -> bool:
-        """Whether it can still be asked: not ended, and its Java has not died."""
+        """Whether it can still be used: not ended, and its Java has not died."""
         return not self._has_ended and (self.jvm is None or self.jvm.is_alive())
 
     def end(self) -> None:
@@ -144,36 +144,36 @@ class SparkEngine:
 
     def tasks(
         self,
-        work: Callable[[A], R],
-        shares: Sequence[A],
+        function: Callable[[A], R],
+        tasks: Sequence[A],
         label: str,
         *,
         cancel: Cancel | None = None,
         check: Callable[[], None] | None = None,
         report: Report | None = None,
     ) -> list[R]:
-        """Run a function on every share, each in a task of its own; the answers in their order.
+        """Run a function on many tasks, one Spark task each; the results in their order.
 
-        ``work`` is best a function of a module that the workers have. Shares and answers are
-        pickled; they are small, and may hold secrets. A typed error of the work is raised here.
+        ``function`` should be in a module that the workers have. Tasks and results are pickled;
+        they are small, and may contain secrets. A typed error of the function is raised here.
         """
-        count = len(shares)
+        count = len(tasks)
         if not count:
             return []
 
         def progress(done: int, _: int) -> None:
-            # The last is told when the answers are here.
+            # The last one is reported when the results are here.
             if report is not None and done < count:
                 report(done, count)
 
         def ask() -> Any:
-            return task_frame(self.session, work, shares, label).toArrow()
+            return task_frame(self.session, function, tasks, label).toArrow()
 
         table = self.run(ask, label, cancel=cancel, check=check, report=report and progress)
-        answers = answers_of(table, count, label)
+        results = results_of(table, count, label)
         if report is not None:
             report(count, count)
-        return answers
+        return results
 
     # -- the end -------------------------------------------------------------------------
 
@@ -216,20 +216,20 @@ def open_spark(
 ) -> SparkEngine:
     """A handle of Spark: of the given session, of what runs in this process, or of a new one."""
     _refuse_without_pyspark()
-    asked = config or SparkConfig()
+    requested = config or SparkConfig()
     with _guard:
         if _driver is not None and not _driver.is_alive():
             _end(_driver)
         if session is not None:
-            driver = _beside(session, asked)
+            driver = _beside(session, requested)
         elif _driver is not None:
-            _refuse_another(_driver, asked)
+            _refuse_another(_driver, requested)
             driver = _driver
         else:
-            found = _found()
-            if found is None and not asked.remote:
-                return _start(asked)
-            driver = _connect(asked) if found is None else _beside(found, asked)
+            active = _active_session()
+            if active is None and not requested.remote:
+                return _start(requested)
+            driver = _connect(requested) if active is None else _beside(active, requested)
         driver.users += 1
         return SparkEngine(driver)
 
@@ -253,10 +253,10 @@ def _refuse_without_pyspark() -> None:
         )
 
 
-def _refuse_another(running: _Driver, asked: SparkConfig) -> None:
+def _refuse_another(running: _Driver, requested: SparkConfig) -> None:
     """Spark allows one driver in a process; who asks for nothing in particular shares it."""
     plain = SparkConfig()
-    wanted = (asked.master, asked.remote, asked.settings)
+    wanted = (requested.master, requested.remote, requested.settings)
     has = (running.config.master, running.config.remote, running.config.settings)
     if wanted not in ((plain.master, plain.remote, plain.settings), has):
         raise SparkError(
@@ -265,7 +265,7 @@ def _refuse_another(running: _Driver, asked: SparkConfig) -> None:
         )
 
 
-def _found() -> SparkSession | None:
+def _active_session() -> SparkSession | None:
     """A session that somebody else made in this process."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -278,25 +278,25 @@ def _found() -> SparkSession | None:
     return None
 
 
-def _beside(given: SparkSession, asked: SparkConfig) -> _Driver:
+def _beside(given: SparkSession, requested: SparkConfig) -> _Driver:
     """A session of our own on somebody else's driver."""
     with spark_call("using the given Spark session"):
         if is_connect(given):
             ours = beside(given)
-            driver = _Driver(ours, asked, lambda: disconnect(ours), owned=False)
+            driver = _Driver(ours, requested, lambda: disconnect(ours), owned=False)
         else:
-            _refuse_another_master(given, asked)
+            _refuse_another_master(given, requested)
             ours = given.newSession()
             _copy_settings(given, ours)
-            driver = _Driver(ours, asked, lambda: None, owned=False)
-        for name, value in asked.session_settings().items():
+            driver = _Driver(ours, requested, lambda: None, owned=False)
+        for name, value in requested.session_settings().items():
             ours.conf.set(name, value)
     return driver
 
 
-def _refuse_another_master(given: SparkSession, asked: SparkConfig) -> None:
+def _refuse_another_master(given: SparkSession, requested: SparkConfig) -> None:
     runs = given.sparkContext.master
-    if asked.remote or (asked.master and asked.master != runs):
+    if requested.remote or (requested.master and requested.master != runs):
         raise SparkError(
             f"Spark runs in this process already, with master '{runs}'",
             hint="stop that session first, or ask for no other master",

@@ -2,7 +2,7 @@
 
 A typed error that a worker raises arrives at the driver as the same class with the same fields. It
 travels packed, as data or inside the text of an exception, because Spark carries nothing but text.
-Everything else is told apart by the words of Spark; the patterns stand here and nowhere else.
+Everything else is trace apart by the words of Spark; the patterns stand here and nowhere else.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Carried(Exception):
 
 def pack(error: OmniGraphError) -> bytes:
     """An error as bytes, with the traceback of this process."""
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     fields = {name: value for name, value in vars(error).items() if not name.startswith("__")}
     try:
-        return pickle.dumps((type(error), error.args, fields, told))
+        return pickle.dumps((type(error), error.args, fields, trace))
     except Exception:
         # Some detail cannot travel; the words can.
         words: dict[str, object] = {"message": error.message, "hint": error.hint, "details": {}}
-        return pickle.dumps((type(error), error.args, words, told))
+        return pickle.dumps((type(error), error.args, words, trace))
 
 
 def typed(error: Exception, label: str) -> OmniGraphError:
@@ -82,15 +82,15 @@ def typed(error: Exception, label: str) -> OmniGraphError:
     if isinstance(error, OmniGraphError):
         return error
     if isinstance(error, MemoryError):
-        found: OmniGraphError = MemoryExceeded(
+        failure: OmniGraphError = MemoryExceeded(
             f"{label}: a worker ran out of memory", hint=_MORE_MEMORY
         )
     elif isinstance(error, OSError):
-        found = translate(error, "run", label)
+        failure = translate(error, "run", label)
     else:
-        found = InternalError(f"{label}: a worker failed unexpectedly ({type(error).__name__})")
-    found.__cause__ = error
-    return found
+        failure = InternalError(f"{label}: a worker failed unexpectedly ({type(error).__name__})")
+    failure.__cause__ = error
+    return failure
 
 
 def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable[..., Iterator[B]]:
@@ -111,11 +111,11 @@ def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable
 
 def unpack(packed: bytes) -> OmniGraphError:
     """The error that was packed; what was said there is its cause."""
-    kind, args, fields, told = pickle.loads(packed)
+    kind, args, fields, trace = pickle.loads(packed)
     error: OmniGraphError = kind.__new__(kind, *args)
     error.args = args
     vars(error).update(fields)
-    error.__cause__ = Remote(told)
+    error.__cause__ = Remote(trace)
     return error
 
 
@@ -140,9 +140,9 @@ def translated(error: Exception, label: str) -> OmniGraphError:
             return unpack(base64.b64decode(packed.group(1)))
         except Exception:
             text = _PACKED.sub("", text)
-    found = _recognised(text, label)
-    found.__cause__ = Remote(_without_java(text))
-    return found
+    failure = _recognised(text, label)
+    failure.__cause__ = Remote(_without_java(text))
+    return failure
 
 
 def launch_failure(said: str) -> SparkUnavailable:
@@ -177,10 +177,10 @@ def _without_java(text: str) -> str:
 
 
 def _recognised(text: str, label: str) -> OmniGraphError:
-    for pattern, make in _KNOWN:
-        found = pattern.search(text)
-        if found is not None:
-            return make(found, label)
+    for pattern, make in _PATTERNS:
+        match = pattern.search(text)
+        if match is not None:
+            return make(match, label)
     named = _NAMED.search(text)
     if named is not None:
         kind = _error_class(named.group(1))
@@ -201,76 +201,76 @@ def _error_class(name: str) -> type[OmniGraphError] | None:
     return None if issubclass(kind, errors.LanguageError) else kind
 
 
-def _missing(found: re.Match[str], label: str) -> OmniGraphError:
-    name = found.group(1).split(".")[0]
+def _missing(match: re.Match[str], label: str) -> OmniGraphError:
+    name = match.group(1).split(".")[0]
     return SparkUnavailable(
         f"{label}: the Python of the Spark workers cannot import {name}", hint=_SAME_PYTHON
     )
 
 
-def _known(
+def _pattern(
     pattern: str, kind: type[OmniGraphError], message: str, hint: str | None = None
 ) -> tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]]:
     return re.compile(pattern), lambda _, label: kind(f"{label}: {message}", hint=hint)
 
 
-_KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]], ...] = (
-    _known(
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]], ...] = (
+    _pattern(
         "OPERATION_CANCELED|SPARK_JOB_CANCELLED|cancelled part of|was cancelled|canceled the job",
         Cancelled,
         "the Spark job was cancelled",
     ),
     (_MISSING_MODULE, _missing),
-    _known(
+    _pattern(
         "PYTHON_VERSION_MISMATCH|Cannot run program",
         SparkUnavailable,
         "the Python of the Spark workers does not fit this one",
         _SAME_PYTHON,
     ),
-    _known("No space left on device", StorageFull, "no space is left", "free space and repeat"),
-    _known(
+    _pattern("No space left on device", StorageFull, "no space is left", "free space and repeat"),
+    _pattern(
         "maxResultSize",
         SparkError,
         "the results are larger than Spark hands over",
         "raise spark.driver.maxResultSize",
     ),
-    _known(
+    _pattern(
         "OutOfMemoryError|Java heap space|GC overhead limit",
         MemoryExceeded,
         "Spark ran out of memory",
         _MORE_MEMORY,
     ),
-    _known(
+    _pattern(
         "Python worker exited unexpectedly|Python worker process terminated|worker.*crashed",
         SparkError,
         "a worker process died again and again",
         f"it may have run out of memory: {_MORE_MEMORY}",
     ),
-    _known(
+    _pattern(
         f"ExecutorLostFailure|Executor heartbeat timed out|ExecutorDeadException|{ROWS_LOST}",
         SparkError,
         "executors of the cluster were lost",
         "see the logs of the cluster; the work can be repeated",
     ),
-    _known(
+    _pattern(
         "(?i)all masters are unresponsive|master .* (was )?removed our application",
         SparkUnavailable,
         "the master of the cluster does not answer",
         "check its address and that it runs",
     ),
-    _known(
+    _pattern(
         "Could not parse Master URL|ClassNotFoundException: Unable to load.*master",
         InputError,
         "this is no master that Spark knows",
         "such as local[4,4] or spark://host:7077",
     ),
-    _known(
+    _pattern(
         "UNAUTHENTICATED|PERMISSION_DENIED",
         SparkUnavailable,
         "the Spark Connect server refuses the credentials",
         "check the token in SPARK_REMOTE",
     ),
-    _known(
+    _pattern(
         "Py4JNetworkError|Answer from Java side is empty|ConnectionRefusedError|Connection refused"
         "|ConnectionResetError|SparkContext was shut down|stopped SparkContext"
         "|StatusCode.UNAVAILABLE|SESSION_CLOSED|RETRIES_EXCEEDED"

@@ -52,21 +52,21 @@ class Java:
 
 def find_java(java_home: str = "", usual: tuple[str, ...] = _USUAL) -> Java:
     """The Java to use: the first that is new enough, what the user named before all others."""
-    found: list[Java] = []
+    too_old: list[Java] = []
     for java in _installed(java_home, usual):
         if java.major >= LEAST:
             return java
-        found.append(java)
-    if not found:
+        too_old.append(java)
+    if not too_old:
         raise SparkUnavailable(
             "Java is not installed",
             hint=f"install Java {LEAST} or newer, or set JAVA_HOME to where it is",
         )
-    newest = max(found, key=lambda java: java.major)
+    newest = max(too_old, key=lambda java: java.major)
     raise SparkUnavailable(
         f"Spark needs Java {LEAST} or newer, and the newest here is {newest.version}",
         hint=f"install Java {LEAST} or newer, or set JAVA_HOME to where it is",
-        details={"found": [java.version for java in found]},
+        details={"too_old": [java.version for java in too_old]},
     )
 
 
@@ -101,13 +101,13 @@ def _java_at(home: str) -> Java | None:
     except (OSError, UnicodeDecodeError):
         version = None
     if version is None:
-        version = _SAID.search(_asked(program))
+        version = _SAID.search(_version_output(program))
     if version is None or not re.match(r"\d", version.group(1)):
         return None
     return Java(Path(home), version.group(1))
 
 
-def _asked(program: str) -> str:
+def _version_output(program: str) -> str:
     try:
         process = subprocess.Popen(
             [program, "-version"],
@@ -119,10 +119,10 @@ def _asked(program: str) -> str:
         return ""
     with process, deferred_interrupts(process.kill) as interrupts:
         try:
-            _, told = process.communicate(timeout=_PATIENCE_SECONDS)
+            _, output = process.communicate(timeout=_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            told = b""
+            output = b""
         finally:
             process.kill()
         interrupts.check()
-    return told.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")

@@ -75,7 +75,7 @@ def run_watched(
         finally:
             done.set()
 
-    told: tuple[int, int] | None = None
+    reported: tuple[int, int] | None = None
     try:
         with spark_call(label):
             wrapped = job.wrapped(action)
@@ -86,9 +86,9 @@ def run_watched(
                 raise Cancelled(f"{label} was cancelled")
             if check is not None:
                 check()
-            if report is not None and (now := job.tasks()) not in (told, (0, 0)):
+            if report is not None and (now := job.tasks()) not in (reported, (0, 0)):
                 report(*now)
-                told = now
+                reported = now
     except BaseException:
         _end(job, done)
         raise

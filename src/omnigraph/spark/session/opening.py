@@ -43,8 +43,8 @@ class Opened:
 
 def opened(uri: str, options: Mapping[str, str] | None = None, *, writable: bool = False) -> Opened:
     """Open a graph by its address."""
-    known = Settings.from_environ().storage_options() if uri.startswith("s3://") else {}
-    root = parse_root(uri, {**known, **(options or {})} or None)
+    defaults = Settings.from_environ().storage_options() if uri.startswith("s3://") else {}
+    root = parse_root(uri, {**defaults, **(options or {})} or None)
     store = GraphStore(root)
     contract, _ = open_contract(store, writable=writable)
     if writable:

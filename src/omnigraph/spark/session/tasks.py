@@ -1,8 +1,8 @@
-"""One function on many shares, one task of Spark each: on what load, export and upkeep stand.
+"""One function on many tasks, one Spark task each: for loads, exports and maintenance.
 
-Spark only says who works on what. Function and shares travel inside the function that Spark ships,
-which no plan and no log shows, and each task answers with one row. A typed error is such an answer
-too, unless repeating may help: then it is raised, and Spark tries the task again.
+Spark only assigns the tasks. Function and tasks travel inside the function that Spark ships, which
+no plan and no log shows, and each task answers with one row. A typed error is such an answer too,
+unless it is retryable: then it is raised, and Spark runs the task again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _last: tuple[str, Any] = ("", None)
 
 
 class Tasks:
-    """What a worker is sent: the function, all the shares, and the way to answer."""
+    """Sent to workers: the function and all tasks."""
 
     def __init__(self, job: str, packed: bytes, label: str) -> None:
         self.job = job
@@ -46,13 +46,13 @@ class Tasks:
     def _answer(self, position: int) -> pa.RecordBatch:
         failed = False
         try:
-            work, shares = self._unpacked()
-            answer = pickle.dumps(work(shares[position]))
+            work, tasks = self._unpacked()
+            answer = pickle.dumps(work(tasks[position]))
         except Exception as error:
-            found = typed(error, self.label)
-            if found is not error or found.retryable:
-                raise Carried(found) from None
-            failed, answer = True, pack(found)
+            failure = typed(error, self.label)
+            if failure is not error or failure.retryable:
+                raise Carried(failure) from None
+            failed, answer = True, pack(failure)
         return pa.record_batch([[position], [failed], [answer]], schema=_SCHEMA)
 
     def _unpacked(self) -> Any:
@@ -65,30 +65,30 @@ class Tasks:
 
 
 def task_frame(
-    session: SparkSession, work: Callable[[A], R], shares: Sequence[A], label: str
+    session: SparkSession, work: Callable[[A], R], tasks: Sequence[A], label: str
 ) -> DataFrame:
-    """The rows that the tasks answer with; nothing runs before they are asked for."""
+    """The answers of the tasks; nothing runs before they are collected."""
     from pyspark import cloudpickle
 
     # Functions of modules go by their names, others with their code.
-    packed: bytes = cloudpickle.dumps((work, list(shares)))  # type: ignore[no-untyped-call]
-    tasks = Tasks(uuid.uuid4().hex, packed, label)
+    packed: bytes = cloudpickle.dumps((work, list(tasks)))  # type: ignore[no-untyped-call]
+    shipped = Tasks(uuid.uuid4().hex, packed, label)
 
     def answer(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return tasks(positions)
+        return shipped(positions)
 
-    count = len(shares)
+    count = len(tasks)
     return session.range(0, count, 1, count).mapInArrow(answer, _COLUMNS)
 
 
-def answers_of(table: pa.Table, count: int, label: str) -> list[Any]:
-    """The answers in the order of the shares; the first error, if there is one, is raised."""
+def results_of(table: pa.Table, count: int, label: str) -> list[Any]:
+    """The results in the order of the tasks; the first error is raised."""
     rows = table.sort_by("position")
     if rows.column("position").to_pylist() != list(range(count)):
         raise InternalError(f"{label}: {count} tasks gave {rows.num_rows} answers")
-    answers = []
+    results = []
     for failed, answer in zip(rows.column("failed"), rows.column("answer"), strict=True):
         if failed.as_py():
             raise unpack(answer.as_py())
-        answers.append(pickle.loads(answer.as_py()))
-    return answers
+        results.append(pickle.loads(answer.as_py()))
+    return results

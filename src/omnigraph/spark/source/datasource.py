@@ -75,7 +75,7 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
             self.answer = answer
             self.query = query
 
-    class Reader(datasource.DataSourceReader):
+    class SourceReader(datasource.DataSourceReader):
         def __init__(self, scan: TypeScan) -> None:
             self.scan = scan
 
@@ -102,12 +102,12 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
             self, start: dict[str, str], end: dict[str, str]
         ) -> list[datasource.InputPartition]:
             with _hinting():
-                return [datasource.InputPartition(each) for each in self.plan.commits(start, end)]
+                return [datasource.InputPartition(end) for end in self.plan.commits(start, end)]
 
         def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
             return self.plan.read(partition.value)
 
-    class Writer(datasource.DataSourceArrowWriter):
+    class SourceWriter(datasource.DataSourceArrowWriter):
         def __init__(self, plan: TypeWrite) -> None:
             self.plan = plan
 
@@ -159,11 +159,11 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
                 raise InputError(
                     "the columns of a graph are known", hint="give no schema; choose by columns"
                 )
-            return Reader(self._scan)
+            return SourceReader(self._scan)
 
         def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
             with _hinting():
-                return Writer(_plan_write(self.options, overwrite, storage))
+                return SourceWriter(_plan_write(self.options, overwrite, storage))
 
         def streamReader(  # noqa: N802
             self, schema: StructType
@@ -241,7 +241,7 @@ def _plan_feed(options: MutableMapping[str, str], storage: Mapping[str, str] | N
 
     def several(name: str) -> tuple[str, ...] | None:
         value = options.get(name)
-        return None if value is None else tuple(each.strip() for each in value.split(","))
+        return None if value is None else tuple(item.strip() for item in value.split(","))
 
     return FeedPlan(
         _needed(options, "path"),
@@ -292,17 +292,17 @@ def _plan_write(
 
 
 def _check(
-    options: MutableMapping[str, str], known: tuple[str, ...], *, is_stream: bool = False
+    options: MutableMapping[str, str], allowed: tuple[str, ...], *, is_stream: bool = False
 ) -> None:
-    """A slip of the pen is not passed over; a stream has options of Spark beside ours."""
+    """Reject unknown options; a stream also has options of Spark."""
     for name in options:
-        if name.lower() in known or name.lower() == "path":
+        if name.lower() in allowed or name.lower() == "path":
             continue
-        meant = closest(name.lower(), list(known))
+        meant = closest(name.lower(), list(allowed))
         if meant is not None or not is_stream:
             raise InputError(
                 f"there is no option '{name}'",
-                hint=f"did you mean '{meant}'?" if meant else f"there are {', '.join(known)}",
+                hint=f"did you mean '{meant}'?" if meant else f"there are {', '.join(allowed)}",
             )
 
 

@@ -42,8 +42,8 @@ _SCHEMA = pa.schema(
 _ROWS = 4_096
 _CURSOR = "cursor"
 
-Place = dict[str, str]
-"""Where a stream is, as Spark keeps it."""
+StreamOffset = dict[str, str]
+"""The position of a stream, as Spark stores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +60,27 @@ class FeedPlan:
     """How many commits are one batch at most."""
     storage: Mapping[str, str] | None = field(default=None, repr=False)
 
-    def first(self) -> Place:
-        return _place(self._feed().start(self.start))
+    def first(self) -> StreamOffset:
+        return _offset(self._feed().start(self.start))
 
-    def latest(self, start: Place) -> Place:
-        """How far a batch goes that begins at a place."""
+    def latest(self, start: StreamOffset) -> StreamOffset:
+        """The end of a batch that begins at an offset."""
         behind = self._feed().after(_cursor(start))
         if self.max_commits is not None:
             behind = behind[: self.max_commits]
-        return _place(behind[-1]) if behind else start
+        return _offset(behind[-1]) if behind else start
 
-    def commits(self, start: Place, end: Place) -> list[str]:
+    def commits(self, start: StreamOffset, end: StreamOffset) -> list[str]:
         """The commits of a batch, each by the cursor behind it."""
         last = _cursor(end).commit
-        found: list[str] = []
+        cursors: list[str] = []
         if start == end:
-            return found
+            return cursors
         for cursor in self._feed().after(_cursor(start)):
-            found.append(cursor.text())
+            cursors.append(cursor.text())
             if cursor.commit == last:
                 break
-        return found
+        return cursors
 
     def read(self, end: str) -> Iterator[pa.RecordBatch]:
         """The events and changes of one commit."""
@@ -106,10 +106,10 @@ class FeedPlan:
         return Feed(here.store, here.schema_at, normal_branch(self.branch), wanted)
 
 
-def _place(cursor: Cursor) -> Place:
+def _offset(cursor: Cursor) -> StreamOffset:
     return {_CURSOR: cursor.text()}
 
 
-def _cursor(place: Place | str) -> Cursor:
-    known = json.loads(place) if isinstance(place, str) else place
-    return Cursor.parse(known[_CURSOR])
+def _cursor(offset: StreamOffset | str) -> Cursor:
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return Cursor.parse(parsed[_CURSOR])

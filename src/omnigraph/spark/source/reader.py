@@ -43,7 +43,7 @@ class TypeScan:
     """What is to be read. Made to be sent to other processes."""
 
     name: str
-    place: TableLocator
+    locator: TableLocator
     wanted: pa.Schema
     """The columns as Spark gets them."""
     condition: typed.TypedExpr | None
@@ -52,8 +52,8 @@ class TypeScan:
 
     def read(self, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        with report_removed_version(self.place):
-            table = open_version(self.place)
+        with report_removed_version(self.locator):
+            table = open_version(self.locator)
             for batch in rows_of(table, self.wanted.names, self.condition, fragments):
                 if batch.num_rows:
                     yield self._for_spark(batch)
@@ -135,15 +135,15 @@ def groups_of(table: Table, partitions: int | None = None) -> Iterator[tuple[int
     fragments = table.fragments()
     rows = ROWS_IN_PARTITION
     if partitions is not None:
-        rows = -(-sum(each.rows for each in fragments) // partitions)
+        rows = -(-sum(fragment.rows for fragment in fragments) // partitions)
     group: list[int] = []
     count = 0
-    for each in fragments:
-        if group and count + each.rows > rows:
+    for fragment in fragments:
+        if group and count + fragment.rows > rows:
             yield tuple(group)
             group, count = [], 0
-        group.append(each.number)
-        count += each.rows
+        group.append(fragment.number)
+        count += fragment.rows
     if group:
         yield tuple(group)
 
@@ -194,5 +194,5 @@ def _spark_type(given: pa.DataType) -> DataType:
         pa.date64(): types.TimestampType,
         pa.large_binary(): types.BinaryType,
     }
-    found: DataType = types.DecimalType(20, 0) if given == pa.uint64() else plain[given]()
-    return found
+    spark_type: DataType = types.DecimalType(20, 0) if given == pa.uint64() else plain[given]()
+    return spark_type

@@ -23,7 +23,7 @@ from omnigraph.errors import OmniGraphError, OutcomePending, StorageError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.write.load.job import LoadDestination, LoadJob
-from omnigraph.write.load.run import Load, Reader, first_commit, read_locally
+from omnigraph.write.load.run import Load, LoadReader, first_commit, read_locally
 
 _LOG = logger(__name__)
 
@@ -33,7 +33,7 @@ def load_into(
     catalog: Catalog,
     job: LoadJob,
     destination: LoadDestination,
-    reader: Reader = read_locally,
+    reader: LoadReader = read_locally,
 ) -> LoadReceipt:
     """Read, validate and commit. A refused load leaves no trace, not even its branch."""
     origin = branch = normal_branch(destination.branch)

@@ -23,7 +23,7 @@ from omnigraph.lang.types import PropType
 from omnigraph.lang.values.codecs import CODECS
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
-from omnigraph.write.load.line_shapes import has_names, records_by_look
+from omnigraph.write.load.line_shapes import has_names, most_names, records_by_look
 
 _ENDS = {"src": "from", "dst": "to"}
 # A block is larger only where a single line is, and looking at it takes memory of its size.
@@ -35,7 +35,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The records of one type in a block, and the lines they stand on, counted from 0."""
+    """The records of one type in a block, and their lines, counted from 0."""
 
     kind: Kind
     columns: Mapping[str, list[Any]]
@@ -43,15 +43,15 @@ class Decoded:
 
 
 class Decoders:
-    """One decoder for each type of a catalog, made when the type appears."""
+    """One decoder for each type of a catalog, created on first use."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[Any, Any], _KindDecoder] = {}
+        self._decoders: dict[tuple[Any, Any], _KindDecoder] = {}
         self._envelope = _lines_of(_ENVELOPE)
 
     def decode(self, block: bytes) -> list[Decoded] | None:
-        """The records of a block by their types; none when another reader should look at it."""
+        """The records of a block by type; none if the plain reader should read it."""
         count = records_by_look(block) if len(block) <= _LARGEST else None
         if count is None:
             return None
@@ -70,11 +70,8 @@ class Decoders:
             records = decoder.records(block)
         except _UNREADABLE:
             return None
-        found = decoder.columns(records)
-        if found is None or len(records) != count or not has_names(block, found[1]):
-            return None
-        columns = found[0]
-        return [Decoded(decoder.kind, columns, np.arange(count))]
+        batch = decoder.columns(records, np.arange(count))
+        return _complete(block, [batch]) if len(records) == count else None
 
     def _of_several(self, block: bytes, count: int) -> list[Decoded] | None:
         """All records, each first without what is in its data."""
@@ -85,19 +82,17 @@ class Decoders:
         if len(groups) == 1:
             # Then they were tried already.
             return None
-        parts, all_names = [], 0
+        batches = []
         for lines in groups.values():
-            some = [heads[line] for line in lines]
-            decoder = self._find(some[0])
-            found = None if decoder is None else decoder.columns_of_heads(some)
-            if decoder is None or found is None:
+            of_type = [heads[line] for line in lines]
+            decoder = self._find(of_type[0])
+            if decoder is None:
                 return None
-            columns, names = found
-            parts.append(Decoded(decoder.kind, columns, np.array(lines)))
-            all_names += names
-        if len(heads) != count or not has_names(block, all_names):
-            return None
-        return parts
+            batch = decoder.columns_of_heads(of_type, np.array(lines))
+            if batch is None:
+                return None
+            batches.append(batch)
+        return _complete(block, batches) if len(heads) == count else None
 
     def runs(self, block: bytes) -> list[bytes] | None:
         """The block cut around the lines that are not usual; none when they are not few.
@@ -126,7 +121,7 @@ class Decoders:
     def _find(self, head: Any) -> _KindDecoder | None:
         """The decoder for the type that a record names."""
         name = (head.type, head.edge)
-        if name not in self._known:
+        if name not in self._decoders:
             kinds: Mapping[Any, Kind] = {}
             if head.edge is UNSET:
                 kinds = self._catalog.node_types
@@ -135,8 +130,8 @@ class Decoders:
             kind = kinds.get(name[0] if head.edge is UNSET else name[1])
             if kind is None:
                 return None
-            self._known[name] = _KindDecoder(kind)
-        return self._known[name]
+            self._decoders[name] = _KindDecoder(kind)
+        return self._decoders[name]
 
 
 class _KindDecoder:
@@ -152,7 +147,9 @@ class _KindDecoder:
         self._getters: list[tuple[str, Callable[[Any], Any], bool]] = [
             (name, attrgetter(f"f{number}"), len(field) > 1)
             for number, (name, field) in enumerate(fields.items())
+            if name != KEY
         ]
+        self._get_id = attrgetter(f"f{len(fields) - 1}")
         # Without anything that is required, there may be no data at all.
         self._empty = data() if all(is_free for *_, is_free in self._getters) else None
         word = "edge" if self._is_edge else "type"
@@ -166,13 +163,12 @@ class _KindDecoder:
         self.records = _lines_of(_struct(record, names=(word, "data", KEY, *_ENDS)[: len(record)]))
         """All records of a block, if they are of this type and nothing is unusual with them."""
 
-    def columns(self, records: Sequence[Any]) -> tuple[dict[str, list[Any]], int] | None:
-        """The columns of records, and how many names there were in them; none as for a block."""
-        data = [record.data for record in records]
-        return self._columns(records, data)
+    def columns(self, records: Sequence[Any], lines: np.ndarray) -> _Batch:
+        """The columns of parsed records."""
+        return self._columns(records, [record.data for record in records], lines)
 
-    def columns_of_heads(self, heads: Sequence[Any]) -> tuple[dict[str, list[Any]], int] | None:
-        """The same for records whose data was not looked at."""
+    def columns_of_heads(self, heads: Sequence[Any], lines: np.ndarray) -> _Batch | None:
+        """The columns of records whose data is not parsed; none for unusual ones."""
         ends = {type(end) for head in heads for end in (head.src, head.dst)}
         if ends != ({str} if self._is_edge else {UnsetType}):
             return None
@@ -182,19 +178,17 @@ class _KindDecoder:
             return None
         data = self._data(b"\n".join(text for text in texts if text is not UNSET))
         if missing:
-            found = iter(data)
-            data = [UNSET if text is UNSET else next(found) for text in texts]
-        return self._columns(heads, data)
+            parsed = iter(data)
+            data = [UNSET if text is UNSET else next(parsed) for text in texts]
+        return self._columns(heads, data, lines)
 
-    def _columns(
-        self, heads: Sequence[Any], data: list[Any]
-    ) -> tuple[dict[str, list[Any]], int] | None:
+    def _columns(self, heads: Sequence[Any], data: list[Any], lines: np.ndarray) -> _Batch:
         columns: dict[str, list[Any]] = {}
         rows = len(heads)
         names = (4 if self._is_edge else 2) * rows
         if self._empty is not None and (missing := data.count(UNSET)):
             names -= missing
-            data = [self._empty if each is UNSET else each for each in data]
+            data = [self._empty if members is UNSET else members for members in data]
         if self._is_edge:
             columns["src"] = [head.src for head in heads]
             columns["dst"] = [head.dst for head in heads]
@@ -205,17 +199,48 @@ class _KindDecoder:
                 values = [None if value is UNSET else value for value in values]
             columns[name] = values
             names += rows - absent
-        beside = [head.id for head in heads]
-        if (without := beside.count(UNSET)) == rows:
-            return columns, names
-        # The last of the fields; beside such an id, one in the data is no id.
-        inside = list(map(self._getters[-1][1], data))
-        if any(a is not UNSET and b is not UNSET for a, b in zip(beside, inside, strict=True)):
+        columns[KEY] = [None] * rows
+        return _Batch(Decoded(self.kind, columns, lines), names, heads, data, self._get_id)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The columns of parsed records of one type; their ids are read only if they have any."""
+
+    decoded: Decoded
+    names: int
+    """How many names the records have, without those of ids until they are read."""
+    heads: Sequence[Any]
+    data: list[Any]
+    get_id: Callable[[Any], Any]
+
+    def read_ids(self) -> bool:
+        """Read the ids beside and in the data; false if a record has both."""
+        beside = [head.id for head in self.heads]
+        inside = list(map(self.get_id, self.data))
+        rows = len(beside)
+        self.names += 2 * rows - beside.count(UNSET) - inside.count(UNSET)
+        ids: list[Any] = []
+        for outer, inner in zip(beside, inside, strict=True):
+            if outer is not UNSET and inner is not UNSET:
+                return False
+            given = inner if outer is UNSET else outer
+            ids.append(None if given is UNSET else given)
+        self.decoded.columns[KEY][:] = ids
+        return True
+
+
+def _complete(block: bytes, batches: Sequence[_Batch]) -> list[Decoded] | None:
+    """The decoded records of a block; none if a name is given twice, or an id in two places.
+
+    If the block has no more names than were read, no record has an id, and none is looked for.
+    """
+    if most_names(block) != sum(batch.names for batch in batches):
+        if not all(batch.read_ids() for batch in batches):
             return None
-        columns[KEY] = [
-            old if new is UNSET else new for new, old in zip(beside, columns[KEY], strict=True)
-        ]
-        return columns, names + rows - without
+        if not has_names(block, sum(batch.names for batch in batches)):
+            return None
+    return [batch.decoded for batch in batches]
 
 
 def _field(type_: PropType) -> tuple[Any, ...]:

@@ -223,7 +223,7 @@ class Load:
         return self._looked_up[pin.table_key][1]
 
 
-class Reader(Protocol):
+class LoadReader(Protocol):
     """Reads the data of a load; ``base`` is the state that it will be committed on."""
 
     def __call__(

@@ -192,8 +192,8 @@ class InMemoryFinder:
     def _before(self, delta: TableDelta, ids: pa.Array) -> pa.Array:
         if not len(ids):
             return NO_IDS
-        found = self._committed.raw_matching(delta.table_key, KEY, ids, ["src"])
-        return found["src"].combine_chunks() if found is not None else NO_IDS
+        edges = self._committed.raw_matching(delta.table_key, KEY, ids, ["src"])
+        return edges["src"].combine_chunks() if edges is not None else NO_IDS
 
     def _alive(self, kind: EdgeType, sources: pa.Array) -> pa.Array:
         node = self._deltas.get(f"node:{kind.from_type}")
