@@ -8,7 +8,6 @@ returned, the exact form is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -22,28 +21,9 @@ from omnigraph.lang.values.arrow import arrow_array, arrow_scalar, arrow_type
 from omnigraph.plan.arrow_functions import contains_function, text_function
 
 
-def column_name(column: typed.Column) -> str:
-    """How a column is called in the table of its own type."""
-    return column.name
-
-
-def wide_name(column: typed.Column) -> str:
-    """How a column is called where several variables stand side by side."""
-    return f"{column.variable}.{column.name}"
-
-
-def filter_expression(
-    condition: typed.TypedExpr, name: Callable[[typed.Column], str] = column_name
-) -> pc.Expression:
+def filter_expression(condition: typed.TypedExpr) -> pc.Expression:
     """A condition for keeping rows; rows where it is null may be dropped."""
-    return _ExpressionVisitor(name, exact=False).visit(condition)
-
-
-def value_expression(
-    expr: typed.TypedExpr, name: Callable[[typed.Column], str] = column_name
-) -> pc.Expression:
-    """The value of an expression for each row, null where it is unknown."""
-    return _ExpressionVisitor(name, exact=True).visit(expr)
+    return ExpressionVisitor(exact=False).visit(condition)
 
 
 def pushable(condition: typed.TypedExpr) -> bool:
@@ -194,27 +174,17 @@ class ArrowVisitor(typed.Visitor[Any]):
         return _balanced([self.visit(operand) for operand in expr.operands], "or_kleene")
 
 
-class _ExpressionVisitor(ArrowVisitor):
-    """Columns by their names, for storage to evaluate."""
-
-    def __init__(self, name: Callable[[typed.Column], str], *, exact: bool) -> None:
-        super().__init__(exact=exact)
-        self._name = name
-
-    def refuse(self, expr: typed.TypedExpr) -> Exception:
-        return InternalError(f"{type(expr).__name__} {self.unsupported}")
+class ExpressionVisitor(ArrowVisitor):
+    """Expressions over the columns of one table, for storage to evaluate."""
 
     def _constant(self, value: pa.Scalar) -> Any:
         return pc.scalar(value)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
-        return pc.field(self._name(expr))
+        return pc.field(expr.name)
 
     def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
-        return pc.field(self._name(typed.Column(expr.variable, typed.ID_COLUMN, expr.type)))
-
-    def visit_Output(self, expr: typed.Output) -> Any:  # noqa: N802
-        return pc.field(expr.name)
+        return pc.field(typed.ID_COLUMN)
 
 
 def call(function: str, *operands: Any) -> Any:

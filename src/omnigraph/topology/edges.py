@@ -43,19 +43,11 @@ class EdgeIndex:
             self._plain[direction] = adjacency.with_edges(src, dst) if len(src) else adjacency
 
     @property
-    def count(self) -> int:
-        return len(self.src)
-
-    @property
     def nbytes(self) -> int:
         # Copies: a query in another thread may add one meanwhile.
         plain = sum(adjacency.nbytes for adjacency in list(self._plain.values()))
         edges = sum(adjacency.nbytes for adjacency in list(self._edges.values()))
         return self.cache.nbytes() + plain + edges
-
-    def directions(self) -> tuple[str, ...]:
-        """The directions whose adjacency is built."""
-        return tuple(self._plain)
 
     def is_complete(self, src: NodeIndex, dst: NodeIndex) -> bool:
         """Whether both ends of every edge exist; computed once for a pair of node indexes."""
