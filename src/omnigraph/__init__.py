@@ -164,7 +164,7 @@ _MODULES = {
     "EmbeddingStatus": "embed.job.run",
     "RateLimit": "embed.job.rate_limit",
     "Batching": "embed.job.requests",
-    "compile_schema": "lang.schema",
+    "compile_schema": "lang.schema.compile",
     "compile_query": "plan",
     "ReadPlan": "plan.nodes",
     "MutationPlan": "plan.nodes",
