@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,19 @@ def test_a_relative_import_in_a_package_is_resolved():
 
 def test_a_module_without_docstring_is_found():
     assert list(rules.says_what_it_is(Module("omnigraph.read.scan", "x = 1"))) == ["no docstring"]
+
+
+def test_the_surface_loads_names_from_where_the_type_checker_finds_them():
+    surface = next(module for module in MODULES if module.name == "omnigraph")
+    typed = {
+        alias.name: (node.module or "").removeprefix("omnigraph.")
+        for node in surface.nodes
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("omnigraph.")
+        for alias in node.names
+    }
+    (table,) = (
+        node.value
+        for node in surface.nodes
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES"
+    )
+    assert ast.literal_eval(table) == typed
