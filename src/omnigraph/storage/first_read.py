@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,17 +87,15 @@ class FirstReads:
             self._guards.clear()
             self._newest.clear()
 
-    def get(self, dataset: LanceDataset) -> VersionGuard | None:
-        """What was found out about the version that a handle shows, if it was asked for before."""
-        with self._lock:
-            return self._guards.get(dataset)
-
-    def guard(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> VersionGuard:
+    def guard(
+        self, ref: TableRef, dataset: LanceDataset, version_path: Callable[[TableRef, int], str]
+    ) -> VersionGuard:
         """What is known of the version that a handle shows."""
         with self._lock:
             guard = self._guards.get(dataset)
             if guard is None:
-                guard = VersionGuard(self, ref, int(dataset.version), version_path)
+                version = int(dataset.version)
+                guard = VersionGuard(self, ref, version, version_path(ref, version))
                 self._guards[dataset] = self._newest[ref.path] = guard
             return guard
 
@@ -153,10 +151,10 @@ class FirstReads:
             elif path not in self._good and not self._checksums.is_own(path):
                 unknown.append(named)
         if unknown:
-            paths += self._compared(unknown)
+            paths += self._compare(unknown)
         return paths
 
-    def _compared(self, files: Sequence[FileInTable]) -> list[str]:
+    def _compare(self, files: Sequence[FileInTable]) -> list[str]:
         stats: dict[str, os.stat_result] = {}
         for named in files:
             # The reader reports a missing file.
@@ -325,29 +323,29 @@ class VersionGuard:
             if fragment.deletion_file
         ]
         is_elsewhere = any(mark.base_id is not None for mark, _ in marks)
-        homes = self._homes() if is_elsewhere else {}
+        bases = self._base_paths() if is_elsewhere else {}
         return [
             FileInTable(
-                self._ref.path if mark.base_id is None else homes.get(mark.base_id, self._ref.path),
+                self._ref.path if mark.base_id is None else bases.get(mark.base_id, self._ref.path),
                 NewFile(mark.path(number), deleted=mark.num_deleted_rows),
             )
             for mark, number in marks
         ]
 
     def _is_damaged(self, entry: IndexEntry) -> bool:
-        home = self._ref.path if entry.base is None else self._homes().get(entry.base)
-        if home is None:
+        copy = self._ref.path if entry.base is None else self._base_paths().get(entry.base)
+        if copy is None:
             return False
         folder = f"_indices/{entry.uuid}"
         if not all(is_file_in_copy(f"{folder}/{name}") for name, _ in entry.files):
             return True
-        files = [FileInTable(home, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
+        files = [FileInTable(copy, NewFile(f"{folder}/{name}", size)) for name, size in entry.files]
         root = self._reads.objects.root
         if any(not os.path.exists(root.path(file.path)) for file in files):
             return True
         return bool(self._reads.damaged(files))
 
-    def _homes(self) -> dict[int, str]:
+    def _base_paths(self) -> dict[int, str]:
         """The copies of the table that a version of a branch names files of."""
         return base_paths(self._raw(), self._version_path, self._ref.location)
 

@@ -21,8 +21,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+
+import msgspec
 
 from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
 from omnigraph.logs import logger
@@ -60,7 +61,7 @@ class _Record:
     owner: str
     token: int
     name: str
-    ttl: float
+    ttl_seconds: float
     beat: int = 0
     waiters: tuple[str, ...] = ()
     """The waiters in the order of arrival."""
@@ -68,18 +69,8 @@ class _Record:
     """When its holder wrote it, by the store's clock; none when nothing was written since."""
 
     def text(self) -> str:
-        payload: dict[str, Any] = {
-            "owner": self.owner,
-            "token": self.token,
-            "name": self.name,
-            "ttl_seconds": self.ttl,
-            "beat": self.beat,
-        }
-        if self.waiters:
-            payload["waiters"] = list(self.waiters)
-        if self.renewed is not None:
-            payload["renewed"] = self.renewed
-        return json.dumps(payload)
+        stored = {name: value for name, value in asdict(self).items() if value not in ((), None)}
+        return json.dumps(stored)
 
     def is_same_write(self, other: _Record) -> bool:
         """Whether both are the same write of the holder; waiters may have been added since."""
@@ -114,7 +105,7 @@ class S3Leases:
         """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
-            guard = stack.enter_context(_renewed(self._ttl))
+            guard = stack.enter_context(_renew_in_background(self._ttl))
             for name in sorted(set(names)):
                 stack.enter_context(self._threads.wait(name, deadline))
                 lease = _Lease(self._objects, name, self._ttl, self._demand)
@@ -177,7 +168,7 @@ class S3LeaseGuard:
 
 
 @contextmanager
-def _renewed(ttl: float) -> Iterator[S3LeaseGuard]:
+def _renew_in_background(ttl: float) -> Iterator[S3LeaseGuard]:
     guard = S3LeaseGuard()
     done = threading.Event()
 
@@ -282,23 +273,25 @@ class _Lease:
         """Create the object, or replace what a dead holder or a late request of ours left."""
         if seen is None:
             record = replace(self._record, token=1, beat=0)
-            return self._written(record, lambda text: self._objects.create(self._path, text))
+            return self._write_record(record, lambda text: self._objects.create(self._path, text))
         if self._is_mine(seen):
             return self._beat(seen)
         waiters = tuple(waiter for waiter in seen.record.waiters if waiter != self._record.owner)
         record = replace(self._record, token=seen.record.token + 1, waiters=waiters)
-        return self._replaced(seen, record)
+        return self._replace(seen, record)
 
     def _beat(self, seen: _LeaseState) -> bool:
-        record = replace(seen.record, ttl=self._ttl, beat=seen.record.beat + 1, renewed=None)
-        return self._replaced(seen, record)
+        record = replace(
+            seen.record, ttl_seconds=self._ttl, beat=seen.record.beat + 1, renewed=None
+        )
+        return self._replace(seen, record)
 
-    def _replaced(self, seen: _LeaseState, record: _Record) -> bool:
-        return self._written(
+    def _replace(self, seen: _LeaseState, record: _Record) -> bool:
+        return self._write_record(
             record, lambda text: self._objects.replace(self._path, text, seen.version)
         )
 
-    def _written(self, record: _Record, put: Callable[[str], bool]) -> bool:
+    def _write_record(self, record: _Record, put: Callable[[str], bool]) -> bool:
         """Write a record; when the answer is negative or lost, the object shows who won."""
         # Taken before the request: the store's time of the object can only be later.
         started = time.monotonic()
@@ -372,7 +365,7 @@ class _Lease:
             record = replace(
                 seen.record,
                 owner=heir,
-                ttl=min(_GRANT_SECONDS, self._ttl),
+                ttl_seconds=min(_GRANT_SECONDS, self._ttl),
                 beat=0,
                 waiters=tuple(others),
                 renewed=None,
@@ -432,7 +425,7 @@ class _LeaseObserver:
         renewal = (seen.record.owner, seen.record.token, seen.record.beat)
         if renewal == self._last_renewal and time.monotonic() < self._look_again:
             return False
-        life = seen.record.ttl + _CLOCK_STEP_SECONDS
+        life = seen.record.ttl_seconds + _CLOCK_STEP_SECONDS
         age = self._store_time() - seen.renewed
         if age >= life:
             return True
@@ -458,15 +451,6 @@ class _LeaseObserver:
 def _parse(text: str, name: str, ttl: float) -> _Record:
     """The record of a lease object; an unreadable one expires like any other."""
     try:
-        data: dict[str, Any] = json.loads(text)
-        return _Record(
-            str(data["owner"]),
-            int(data["token"]),
-            str(data["name"]),
-            float(data["ttl_seconds"]),
-            int(data["beat"]),
-            tuple(str(waiter) for waiter in data.get("waiters", ())),
-            None if data.get("renewed") is None else float(data["renewed"]),
-        )
-    except (ValueError, KeyError, TypeError):
+        return msgspec.json.decode(text, type=_Record)
+    except msgspec.DecodeError:
         return _Record("", 0, name, ttl)

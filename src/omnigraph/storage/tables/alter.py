@@ -57,8 +57,8 @@ def stage_alter(
     with lance_call("stage new columns for", table.ref.path):
         before = columns_of(dataset.lance_schema)
         kept = [fragment.metadata for fragment in dataset.get_fragments()]
-        written, computed = _written(store, table, columns)
-        after = _arranged(dataset, before, columns, computed)
+        written, computed = _write_computed(store, table, columns)
+        after = _arrange(dataset, before, columns, computed)
         if after == before:
             return []
         grows = any(column.source is None or column.compute for column in columns)
@@ -133,7 +133,7 @@ def stage_repeats(table: Table, content: int, times: int) -> list[StagedTable]:
     ]
 
 
-def _written(
+def _write_computed(
     store: TableStore, table: Table, columns: Sequence[ColumnPlan]
 ) -> tuple[list[FragmentMetadata], dict[str, ColumnProto]]:
     """The fragments with the columns that are computed, and those columns by their names to be.
@@ -226,7 +226,7 @@ def _zero(type_: pa.DataType) -> Any:
     return "" if pa.types.is_string(type_) else 0
 
 
-def _arranged(
+def _arrange(
     dataset: Any,
     before: Sequence[ColumnProto],
     columns: Sequence[ColumnPlan],

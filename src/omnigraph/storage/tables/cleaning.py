@@ -71,14 +71,14 @@ def freed_by(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Free
     """What Lance would remove with these versions."""
     if not versions:
         return Freed(0, 0, {})
-    explanation = _explained(datasets, ref, versions)
+    explanation = _explain(datasets, ref, versions)
     unverified = {f.path: int(f.size_bytes) for f in explanation.candidate_files if f.unverified}
     return Freed(
         int(explanation.stats.old_versions), int(explanation.stats.bytes_removed), unverified
     )
 
 
-def _explained(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Any:
+def _explain(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Any:
     dataset = datasets.open(ref)
     with lance_call("look at old versions of", ref.path):
         return dataset.explain_cleanup_old_versions(
@@ -98,7 +98,7 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
     while wanted:
         sizes: dict[str, int] = {}
         unverified: set[str] = set()
-        for file in _explained(datasets, ref, wanted).candidate_files:
+        for file in _explain(datasets, ref, wanted).candidate_files:
             _, inside, name = f"/{file.path}".rpartition(f"/{ref.path}/")
             if inside:
                 sizes[f"{ref.path}/{name}"] = int(file.size_bytes)

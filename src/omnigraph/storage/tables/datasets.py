@@ -127,7 +127,7 @@ class Datasets:
             raise self._damaged_version(ref, version)
         if all(self._addresses.localize(address, ref.location) == address for address in named):
             return opened
-        return self._brought_home(ref, number)
+        return self._open_localized(ref, number)
 
     def check_version_file(self, ref: TableRef, version: int) -> None:
         """Check the file of a version before Lance reads it; ``StorageCorrupt`` names it."""
@@ -180,11 +180,13 @@ class Datasets:
         self._localized_from[ref.path] = version
         return True
 
-    def _brought_home(self, ref: TableRef, version: int) -> LanceDataset:
+    def _open_localized(self, ref: TableRef, version: int) -> LanceDataset:
         """A handle that reads the files which are here, though nothing on storage changes."""
-        return self._from_message(ref, version, self._home_message(ref, version), self._session)
+        return self._from_message(
+            ref, version, self._localized_message(ref, version), self._session
+        )
 
-    def _home_message(self, ref: TableRef, version: int) -> bytes:
+    def _localized_message(self, ref: TableRef, version: int) -> bytes:
         path = self.version_path(ref, version)
         raw = replace_addresses(
             self.objects.read_bytes(path),
@@ -207,11 +209,7 @@ class Datasets:
 
     def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
         """The guard of the version of a handle: which of its files were checked."""
-        guard = self.first_reads.get(dataset)
-        if guard is not None:
-            return guard
-        path = self.version_path(ref, int(dataset.version))
-        return self.first_reads.guard(ref, dataset, path)
+        return self.first_reads.guard(ref, dataset, self.version_path)
 
     def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
         """A handle of the same version that knows no indexes; for reading and staging only."""
@@ -221,7 +219,7 @@ class Datasets:
                 if self._unindexed_session is None:
                     self._unindexed_session = _session()
                 version = int(dataset.version)
-                whole = self._home_message(ref, version)
+                whole = self._localized_message(ref, version)
                 content = without_indexes(whole, self.version_path(ref, version))
                 handle = self._from_message(ref, version, content, self._unindexed_session)
                 self._unindexed[dataset] = handle
@@ -241,10 +239,10 @@ class Datasets:
         tag = e_tag if e_tag is not None else self._tag(ref, version)
         key = (ref.path, version, tag)
         with self._lock:
-            found = self._handles.get(key)
-            if found is not None:
+            handle = self._handles.get(key)
+            if handle is not None:
                 self._handles.move_to_end(key)
-                return found
+                return handle
         opened = self.open(ref, version)
         if check is not None:
             check()

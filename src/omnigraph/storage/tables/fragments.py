@@ -126,12 +126,12 @@ def write_staged_fragments(
     rows = [batch.select(schema.names) for batch in batches]
     if not target.is_there:
         with suppress(AlreadyExists):
-            return _written(target, schema, rows, "create")
+            return _write(target, schema, rows, "create")
     # Nothing is overwritten: in this mode Lance does not read the existing table.
-    return _written(target, schema, rows, "overwrite")
+    return _write(target, schema, rows, "overwrite")
 
 
-def _written(
+def _write(
     target: FragmentTarget, schema: pa.Schema, rows: Sequence[pa.RecordBatch], mode: str
 ) -> list[StagedFragment]:
     with lance_call("write rows for", target.path):

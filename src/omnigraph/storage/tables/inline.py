@@ -187,7 +187,7 @@ class InlineTables:
     def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
         """The branches of a dataset by name, in alphabetical order."""
         dataset = self._datasets.open(TableRef(location), version)
-        references = self._listed(dataset, location)
+        references = self._list_references(dataset, location)
         for name, info in references.items():
             for branch in (name, info.get("parent_branch")):
                 if branch is not None and not is_branch(branch):
@@ -202,7 +202,7 @@ class InlineTables:
             for name in sorted(references)
         }
 
-    def _listed(self, dataset: LanceDataset, location: str) -> Any:
+    def _list_references(self, dataset: LanceDataset, location: str) -> Any:
         """Lance lists references and then reads each; one deleted meanwhile fails the call."""
         for _ in range(_LISTINGS):
             with suppress(StorageMissing), lance_call("list the branches of", location):

@@ -131,13 +131,13 @@ class TableStore:
     ) -> StagedTable:
         """An upsert of many rows, divided into existing and new ones; they are streamed."""
         with lance_call("stage an upsert into", table.ref.path):
-            transaction, deleted = self._deleted_keys(table, replacement.keys)
+            transaction, deleted = self._delete_keys(table, replacement.keys)
             replaced = self._fragments(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
             added = [] if new is None else self._fragments(table, new)
-        return self._replaced(table, transaction, replaced, added, deleted)
+        return self._stage_replacement(table, transaction, replaced, added, deleted)
 
-    def _deleted_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+    def _delete_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
         """A transaction that deletes rows by their keys, and how many they are."""
         if batch_rows(table.schema) is not None:
             # Lance would read whole rows, thousands at a time.
@@ -174,9 +174,11 @@ class TableStore:
             replaced = self._fragments(table, rows) if rows.num_rows else []
             keep_row_ids(replaced, row_ids)
             added = self._fragments(table, new) if new.num_rows else []
-        return self._replaced(table, _update(table, deletions), replaced, added, deletions.rows)
+        return self._stage_replacement(
+            table, _update(table, deletions), replaced, added, deletions.rows
+        )
 
-    def _replaced(
+    def _stage_replacement(
         self,
         table: Table,
         transaction: Transaction,
@@ -235,7 +237,9 @@ class TableStore:
             keep_row_ids([fragment], row_ids)
             kept.append(fragment)
         new = [staged_fragment.metadata() for staged_fragment in added]
-        staged = self._replaced(table, _update(table, deletions), kept, new, deletions.rows)
+        staged = self._stage_replacement(
+            table, _update(table, deletions), kept, new, deletions.rows
+        )
         return replace(
             staged, sums=_sums_of([*(staged_fragment for staged_fragment, _ in replaced), *added])
         )
@@ -331,7 +335,7 @@ class TableStore:
         nothing has moved. On S3 only their sums are noted.
         """
         for step in steps:
-            files = self._written(step, steps[0].base)
+            files = self._expected_files(step, steps[0].base)
             check_staged_files(self._datasets, step.ref, files, step.sums)
 
     def commit_staged(
@@ -397,7 +401,7 @@ class TableStore:
             raise damaged.damage.error() from None
         return content.transaction_id
 
-    def _written(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
+    def _expected_files(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
         """The files of a staged write; on S3 without blobs where there can be none."""
         if self._datasets.root.is_local:
             return staged.files
