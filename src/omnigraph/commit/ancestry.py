@@ -51,7 +51,7 @@ class CommonAncestors:
     commits: list[str]
     """The newest of them that can be read: none came before another. The nearest first."""
     lost: set[str]
-    """Newer ones that cannot be read any more."""
+    """Newer ones that cannot be read."""
     theirs: dict[str, int]
     ours: dict[str, int]
     """The ancestors of each side, by how many steps back they are."""
@@ -60,8 +60,8 @@ class CommonAncestors:
 class CommitGraph:
     """Commits by their ids.
 
-    A merged commit of a branch that was deleted is unknown. Its lineage stands for it: points on
-    the lines of commits of the branches. Two points of one line share the earlier one.
+    A merged commit of a deleted branch is unknown. Its lineage replaces it: points on the lines
+    of commits of the branches. Two points of one line share the earlier one.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ def claims(store: GraphStore) -> list[BranchClaim]:
 
 
 def read_claims(store: GraphStore) -> list[BranchClaim | StorageCorrupt]:
-    """Every claim, oldest first; an error stands for a damaged one."""
+    """Every claim, oldest first; an error instead of a damaged one."""
     result: list[BranchClaim | StorageCorrupt] = []
     for name in store.objects.list(FOLDER):
         if name.endswith(ENDING):

@@ -115,9 +115,9 @@ def classify_exact(head: int, pin: int, sidecar_pin: SidecarPin, landed: int) ->
     some or all, another pin < top   any other  UNEXPECTED_MULTISTEP
     ===============================  =========  ====================
 
-    With none landed a head above the pin is somebody else's and left to them. With everything at
+    With none landed a head above the pin belongs to another writer. With everything at
     or below the pin the table was published, or undone and published; either way another undo
-    would only hit whoever wrote next.
+    would only hit the next writer.
     """
     planned = len(sidecar_pin.transactions)
     if not planned or not 0 <= landed <= planned:

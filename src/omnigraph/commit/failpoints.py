@@ -1,6 +1,6 @@
 """The named boundaries between the phases of an operation, where a test may stop the process.
 
-Product code says ``reached(Failpoint.X)`` when it has passed a boundary; that does nothing
+Product code calls ``reached(Failpoint.X)`` when it has passed a boundary; that does nothing
 unless a test has installed a hook. The catalogue is complete: a test proves that every name in
 it is crossed somewhere and that nothing else is. No setting turns a hook on.
 """
@@ -37,14 +37,14 @@ class Failpoint(StrEnum):
     WRITE_AFTER_TABLES = "write.after_tables"
     """Every table has moved; readers see none of it."""
     WRITE_AFTER_PUBLISH = "write.after_publish"
-    """Readers see the write; its sidecar still stands."""
+    """Readers see the write; its sidecar still exists."""
     WRITE_AFTER_SIDECAR_DELETE = "write.after_sidecar_delete"
     """The sidecar is gone; the leases are still held."""
 
     PUBLISH_BEFORE = "publish.before"
     """An attempt is checked and about to commit to the manifest; crossed for each attempt."""
     PUBLISH_AFTER = "publish.after"
-    """The manifest has the rows; nothing has been told so."""
+    """The manifest has the rows; nothing is acknowledged."""
     PUBLISH_COMPACT = "publish.compact"
     """The manifest is about to be compacted by one overwrite."""
 
@@ -55,12 +55,12 @@ class Failpoint(StrEnum):
     UNDO_AFTER_RESTORE = "undo.after_restore"
     """Its tables are restored; the manifest does not name the restored heads."""
     UNDO_AFTER_PUBLISH = "undo.after_publish"
-    """The restored heads are published; the sidecar still stands."""
+    """The restored heads are published; the sidecar still exists."""
 
     BRANCH_AFTER_CLAIM = "branch.after_claim"
     """A load has announced the branch that it is about to create for itself."""
     BRANCH_AFTER_CREATE = "branch.after_create"
-    """The branch of the manifest exists; the caller has not been told."""
+    """The branch of the manifest exists; nothing is acknowledged."""
     BRANCH_BEFORE_UNCLAIM = "branch.before_unclaim"
     """A load's branch is committed to, or removed; the claim on it still exists."""
     BRANCH_BEFORE_REF_DELETE = "branch.before_ref_delete"
@@ -87,7 +87,7 @@ class Failpoint(StrEnum):
     RECOVERY_AFTER_PUBLISH = "recovery.after_publish"
     """The recovery is visible; it is not audited yet."""
     RECOVERY_AFTER_AUDIT = "recovery.after_audit"
-    """The recovery is audited; the sidecar still stands."""
+    """The recovery is audited; the sidecar still exists."""
     RECOVERY_AFTER_DELETE = "recovery.after_delete"
     """The sidecar is gone; the leases are still held."""
 
@@ -114,13 +114,13 @@ class Failpoint(StrEnum):
     """The indexes over them are built too; no table has moved."""
 
     CLEANUP_BEFORE_FILES = "cleanup.before_files"
-    """What goes is decided; files that no version names are about to go, table by table."""
+    """The plan is made; orphaned files are about to be removed, table by table."""
     CLEANUP_BEFORE_FORK = "cleanup.before_fork"
-    """A fork that nobody shows is about to be removed; crossed for each."""
+    """An unused fork is about to be removed; crossed for each."""
     CLEANUP_BEFORE_MANIFEST = "cleanup.before_manifest"
     """Old states of a branch are about to go from its manifest; their tables are still there."""
     CLEANUP_BEFORE_TABLE = "cleanup.before_table"
-    """No state shows them any more: versions of a table are about to go; crossed for each copy."""
+    """Unused versions of a table are about to be removed; crossed for each copy."""
     CLEANUP_BEFORE_EMPTYING = "cleanup.before_emptying"
     """A table that was dropped, and that no state shows, is about to lose its rows."""
     REMOVAL_AFTER_INTENT = "removal.after_intent"

@@ -75,7 +75,7 @@ class Publication:
     """Rows that become visible together, and the versions they rely on.
 
     ``expected`` names every table that was written or consulted, by the version that was seen;
-    0 stands for a table that did not exist. When one that was only consulted moved, ``revalidate``
+    0 means a table that did not exist. When one that was only consulted moved, ``revalidate``
     checks again on the new snapshot: it returns the versions that it consulted, or raises.
     """
 

@@ -1,6 +1,6 @@
 """Taking back the table commits of a write that was never published.
 
-A table goes back by a further version with the content of its pin, never by removing one. The
+A table is restored by a further version with the content of its pin, never by removing one. The
 restored heads are published, so that pin and head agree again and the next writer may write: in a
 commit of ``omnigraph:recovery`` when the writer died, without a commit when it gave up while it
 lived, so that the head of the branch stays what it is.

@@ -120,7 +120,7 @@ class Sidecar:
     def as_undoing(self) -> Sidecar:
         """The same plan, abandoned.
 
-        No version is the planned one any more, so that a program without ``undoing`` rolls the
+        No version is the planned one now, so that a program without ``undoing`` rolls the
         tables back, too.
         """
         tables = tuple(replace(pin, post_commit_pin=pin.expected_version) for pin in self.tables)

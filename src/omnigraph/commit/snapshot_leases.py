@@ -1,7 +1,7 @@
 """The snapshots that this process still reads, so that cleanup in this process keeps them.
 
-Whoever reads a snapshot keeps a ``SnapshotLease`` of it for as long. Readers in other processes
-are not known here.
+A reader keeps a ``SnapshotLease`` of its snapshot while it reads. Readers in other processes are
+not known here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
 
 
 class SnapshotLease:
-    """A reader of a snapshot; it ends when nothing refers to it any more."""
+    """A reader of a snapshot; it ends with the last reference to it."""
 
     __slots__ = ("__weakref__", "snapshot")
 

@@ -17,7 +17,7 @@ from omnigraph.errors import BranchNotFound, CommitNotFound, HistoryGone
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """How one side of a merge got the common commits that cannot be read any more."""
+    """How one side of a merge got the common commits that cannot be read."""
 
     is_exact: bool = False
     """Whether it merged just that: then what that changed, this side has written too."""
@@ -107,7 +107,7 @@ class Ancestry(CommitGraph):
         return MergeLineage(firsts[self.commits[head].branch], lines)
 
     def _firsts(self) -> dict[str | None, str]:
-        """The first commit of each branch stands for its line: names are used again."""
+        """The first commit of each branch, which identifies its line: names are reused."""
         firsts: dict[str | None, CommitRow] = {}
         for row in self.commits.values():
             first = firsts.setdefault(row.branch, row)

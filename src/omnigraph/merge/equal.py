@@ -1,4 +1,4 @@
-"""Which values of two columns are the same, exactly: null is no value, and NaN is itself."""
+"""Exact equality of the values of two columns: null equals null, and NaN equals NaN."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def lock_schema(store: GraphStore) -> Iterator[LeaseGuard]:
 
 
 def release(store: GraphStore) -> None:
-    """Remove the lock of an apply that has ended; whoever calls this holds its lease."""
+    """Remove the lock of an apply that has ended; the caller holds its lease."""
     if is_locked(store):
         store.inline.delete_branch(MANIFEST, SCHEMA_LOCK)
     store.objects.delete(MARK)

@@ -80,8 +80,10 @@ def lease_path(name: str) -> str:
 
 def lease_busy(name: str) -> Conflict:
     """The error of a lease that another writer holds."""
+    table, _, branch = name.partition("@")
+    what = f"table {table} on branch '{branch}'" if ":" in table else f"'{name}'"
     return Conflict(
-        f"'{name}' is locked by another writer",
+        f"{what} is locked by another writer",
         hint="retry later, or raise the lease timeout",
         details={"lease": name},
     )
