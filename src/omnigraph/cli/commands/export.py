@@ -77,8 +77,8 @@ def _types(graph: Graph, names: list[str], keys: list[str]) -> list[str] | None:
     if not names and not keys:
         return None
     catalog = graph.catalog
-    tables = {kind.table_key: name for name, kind in catalog.node_types.items()}
-    tables |= {kind.table_key: name for name, kind in catalog.edge_types.items()}
+    tables = {node.table_key: name for name, node in catalog.node_types.items()}
+    tables |= {edge.table_key: name for name, edge in catalog.edge_types.items()}
     for name in names:
         if name not in tables.values():
             existing = ", ".join(tables.values())

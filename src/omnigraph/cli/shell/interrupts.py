@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import currentframe
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -55,7 +55,7 @@ class ShellInterrupts:
         """
         self._repeater = repeater = _Repeater()
         try:
-            self._reading = sys._getframe()
+            self._reading = currentframe()
             self._raise_pending()
             return line()
         finally:
