@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 
 if TYPE_CHECKING:
     from omnigraph.cli.targets import GraphTarget
@@ -44,6 +45,11 @@ def read_query_text(arguments: argparse.Namespace) -> str | Path | None:
             "provide a query name of the server, or a query text with --query FILE or -e GQ"
         )
     return None
+
+
+def as_source(query: str | Path) -> Source:
+    """A query text or file, for the compiler."""
+    return Source("<query>", query) if isinstance(query, str) else files.read_source(str(query))
 
 
 def read_params(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -7,11 +7,17 @@ import argparse
 from omnigraph.cli import files
 from omnigraph.cli.options import add_branch, add_json
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.queries import add_params, add_source, needs_server, read_params, read_query_text
+from omnigraph.cli.queries import (
+    add_params,
+    add_source,
+    as_source,
+    needs_server,
+    read_params,
+    read_query_text,
+)
 from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError
-from omnigraph.lang.diagnostics import Source
 
 
 def add(commands: Commands) -> None:
@@ -46,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         from omnigraph.plan.explain import explain_json, explain_text
 
         catalog = compile_schema(files.read_source(arguments.schema))
-        text = Source("<query>", source) if isinstance(source, str) else None
-        plan = compile_query(catalog, text or files.read_source(str(source)), arguments.name)
+        plan = compile_query(catalog, as_source(source), arguments.name)
         document, text_plan = explain_json(plan), explain_text(plan)
     else:
         with open_graph(arguments, "r") as (graph, _):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from omnigraph.cli.options import add_branch, add_json, add_local_files, add_write_conditions
@@ -11,6 +12,7 @@ from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.queries import (
     add_params,
     add_source,
+    as_source,
     needs_server,
     read_params,
     read_query_text,
@@ -59,16 +61,21 @@ def run(arguments: argparse.Namespace) -> int:
             idempotency_key=arguments.idempotency_key,
             allow_local_files=arguments.allow_local_files,
         )
-        name = graph.snapshot().explain(source, arguments.name).to_json()["name"]
     document = {
         "branch": receipt.branch,
-        "query_name": name,
+        "query_name": arguments.name or _only_name(source),
         "affected_nodes": receipt.affected_nodes,
         "affected_edges": receipt.affected_edges,
         "actor_id": receipt.actor,
         "commit_id": receipt.commit_id,
     }
     return show_report(arguments, document, _lines(document))
+
+
+def _only_name(source: str | Path) -> str:
+    from omnigraph.lang.query.select import read_queries, select_query
+
+    return select_query(read_queries(as_source(source))).name
 
 
 def _invoke(arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress) -> int:
