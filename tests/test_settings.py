@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph import Graph, InputError
 from omnigraph.settings import Settings
 
 
@@ -77,3 +78,42 @@ def test_the_more_specific_variable_counts_and_empty_ones_do_not(environ, option
 )
 def test_credentials_are_not_shown(variable):
     assert "very-secret" not in repr(Settings.from_environ({variable: "very-secret"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "text", "expected"),
+    [
+        ("maintenance_concurrency", "OMNIGRAPH_MAINTENANCE_CONCURRENCY", "4", 4),
+        ("maintenance_concurrency", "OMNIGRAPH_MAINTENANCE_CONCURRENCY", "", 8),
+        ("indexed_max_hops", "OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "0", 0),
+        ("spark_key_bytes", "OMNIGRAPH_SPARK_KEY_BYTES", "", 1 << 30),
+        ("traversal_mode", "OMNIGRAPH_TRAVERSAL_MODE", "CSR", "csr"),
+        ("traversal_mode", "OMNIGRAPH_TRAVERSAL_MODE", "", "auto"),
+    ],
+)
+def test_a_setting_has_a_type_and_a_default(name, variable, text, expected):
+    assert getattr(Settings.from_environ({variable: text}), name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "text"),
+    [
+        ("maintenance_concurrency", "OMNIGRAPH_MAINTENANCE_CONCURRENCY", "0"),
+        ("maintenance_concurrency", "OMNIGRAPH_MAINTENANCE_CONCURRENCY", "many"),
+        ("indexed_max_hops", "OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "-1"),
+        ("indexed_max_frontier", "OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1.5"),
+        ("spark_key_bytes", "OMNIGRAPH_SPARK_KEY_BYTES", "1 GB"),
+        ("traversal_mode", "OMNIGRAPH_TRAVERSAL_MODE", "warp"),
+    ],
+)
+def test_an_invalid_value_is_refused_by_the_name_of_its_variable(name, variable, text):
+    settings = Settings.from_environ({variable: text})
+    with pytest.raises(InputError, match=f"invalid {variable} '{text}'; expected"):
+        getattr(settings, name)
+    assert not settings.debug  # the others can be used
+
+
+def test_a_graph_keeps_the_settings_it_was_opened_with(tmp_path, monkeypatch):
+    with Graph.init(tmp_path / "g.omni", "node A { n: String @key }", durability="os") as graph:
+        monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "many")
+        assert graph.maintenance.optimize().commit_id is None
