@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph import Batching, Graph, RateLimit
-from omnigraph.embed.job.splits import Embedded, Setup, Share, embed_remote
+from omnigraph.embed.job.splits import EmbedResult, EmbedSplit, Setup, embed_remote
 from omnigraph.embed.job.spool import open_spool
 from omnigraph.embed.job.targets import all_targets
 from omnigraph.errors import Cancelled, EmbeddingError, InputError
@@ -31,7 +31,7 @@ def _surroundings(monkeypatch, tmp_path):
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch):
     """Several tasks, though the tables are small."""
-    monkeypatch.setattr("omnigraph.embed.job.run._ROWS_IN_SHARE", 5)
+    monkeypatch.setattr("omnigraph.embed.job.run._ROWS_IN_SPLIT", 5)
 
 
 RECORDS = [
@@ -175,12 +175,12 @@ def test_a_folder_that_workers_do_not_see_is_said(tmp_path: Path):
     assert "resume" in caught.value.hint
 
 
-def share_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> Share:
+def share_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> EmbedSplit:
     (target, *_) = all_targets(graph.catalog)
     pin = graph._handle.store.manifest(None).current().pin(target.table_key)
     assert pin is not None
     place = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
-    return Share(Setup(remote(url), folder), place, target, (0,))
+    return EmbedSplit(Setup(remote(url), folder), place, target, (0,))
 
 
 def test_no_plan_no_log_and_no_error_shows_the_key(engine: SparkEngine, spark, tmp_path, capfd):
@@ -200,7 +200,7 @@ def test_no_plan_no_log_and_no_error_shows_the_key(engine: SparkEngine, spark, t
     assert KEY not in f"{shown.out} {shown.err} {log} {error} {share!r}"
 
 
-def embed_and_die(trial: tuple[Share, str]) -> Embedded:
+def embed_and_die(trial: tuple[EmbedSplit, str]) -> EmbedResult:
     """The first attempt is killed when its work is done and nobody knows of it."""
     share, mark = trial
     found = embed_remote(share)

@@ -10,7 +10,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.optimize.run import OptimizeJob
-from omnigraph.spark.optimize import SEGMENT_ROWS, SparkTaskExecutor
+from omnigraph.spark.session.executor import SEGMENT_ROWS, SparkExecutor
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
@@ -114,7 +114,7 @@ def optimized(path, executor, index_rows=None):
 def test_an_optimize_on_spark_is_an_optimize(engine, worn):
     """Also when an index is built in several segments, by several tasks."""
     here = optimized(copied(worn, "here"), ThreadExecutor(2))
-    there = optimized(copied(worn, "there"), SparkTaskExecutor(engine), 20_000)
+    there = optimized(copied(worn, "there"), SparkExecutor(engine), 20_000)
     assert there == here
     assert here[0][1]["fragments_removed"] == 9
 
@@ -139,7 +139,7 @@ def test_workers_that_die_of_it_change_nothing(how, spark, worn, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
 
-    class DyingExecutor(SparkTaskExecutor):
+    class DyingExecutor(SparkExecutor):
         def run(self, function, tasks, label=""):
             return super().run(Dying(function, marks, 2, how), tasks, label)
 

@@ -18,9 +18,9 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import null_column
 from omnigraph.write.blobs import blob_bytes
 from omnigraph.write.column_names import first_repeated
+from omnigraph.write.delta import refuse_wide
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.new_ids import new_ids
-from omnigraph.write.wide_vectors import refuse_wide
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:

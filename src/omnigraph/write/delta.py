@@ -1,7 +1,7 @@
-"""What a write is about to do, table by table, before anything is staged.
+"""The changes of a write, table by table, before anything is staged.
 
-A delta is the common language of mutations, loads and merges: the validator judges deltas, and
-staging turns them into table commits. Its rows may lie in memory or in a spool on disk.
+Mutations, loads and merges all produce deltas: the validator checks them, and staging turns them
+into table commits. The rows of a delta are in memory, in a spool on disk or in fragments.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.errors import LimitExceeded
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.types import MOST_DIMENSIONS
 from omnigraph.storage.tables.store import Data
 
 Kind: TypeAlias = NodeType | EdgeType
@@ -22,14 +24,14 @@ NO_IDS = pa.array([], pa.string())
 
 
 class Effect(StrEnum):
-    """How the rows of a delta meet the rows that are there."""
+    """What the rows of a delta do to existing rows."""
 
     APPEND = "append"
-    """New rows; an id that is there already is a conflict."""
+    """New rows; an existing id is a conflict."""
     UPSERT = "upsert"
     """New rows and whole replacements of rows with the same id."""
     UPDATE = "update"
-    """Some columns of rows that are there; an edge keeps its ends."""
+    """Some columns of existing rows; an edge keeps its ends."""
     OVERWRITE = "overwrite"
     """All rows of the table from now on."""
     DELETE = "delete"
@@ -41,28 +43,28 @@ class RowSource(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The columns there are."""
+        """The names of the columns."""
 
     def select(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows, in memory."""
 
     def data(self) -> Data:
-        """All columns, to be staged; a stream when they are many."""
+        """All columns, to be staged; a stream for many rows."""
 
     @property
     def is_large(self) -> bool:
-        """Whether there are too many rows to be held at once."""
+        """Whether the rows do not fit into memory."""
 
     @property
     def is_judged(self) -> bool:
-        """Whether the rules about a row alone were applied as the rows came."""
+        """Whether rules about single rows were already checked."""
 
     def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
-        """Some rows by their positions, which ascend."""
+        """Some rows by their positions, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class TableRows:
     """Rows in memory."""
 
     table: pa.Table
+    is_large: ClassVar[bool] = False
+    is_judged: ClassVar[bool] = False
 
     @property
     def num_rows(self) -> int:
@@ -85,24 +89,16 @@ class TableRows:
     def data(self) -> Data:
         return self.table
 
-    @property
-    def is_large(self) -> bool:
-        return False
-
-    @property
-    def is_judged(self) -> bool:
-        return False
-
     def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
         return self.table.take(pa.array(positions)).to_reader()
 
 
 @dataclass(frozen=True, slots=True)
 class TableDelta:
-    """What happens to one table. ``deleted`` are ids of rows that are there.
+    """The changes of one table. ``deleted`` are ids of existing rows.
 
-    ``new_ids`` says that no row can have an id of these rows yet, so nobody needs to look;
-    ``made_ids`` that each was made for its row, so that no two are the same either.
+    ``new_ids``: no committed row has one of the ids, so they need not be looked up;
+    ``made_ids``: the ids were generated, so no two are equal either.
     """
 
     kind: Kind
@@ -122,7 +118,7 @@ class TableDelta:
 
     @property
     def replaces(self) -> bool:
-        """Whether the rows that are there no longer count."""
+        """Whether the existing rows are deleted."""
         return self.effect is Effect.OVERWRITE
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -137,3 +133,18 @@ class TableDelta:
 
 
 Deltas: TypeAlias = Mapping[str, TableDelta]
+
+
+def refuse_wide(kind: Kind) -> None:
+    """Refuse rows of a type whose vectors, declared by another program, are too wide.
+
+    Even a null in such a column takes the memory of a value.
+    """
+    for prop in kind.properties.values():
+        if prop.type.is_vector and (prop.type.dimension or 0) > MOST_DIMENSIONS:
+            raise LimitExceeded(
+                f"{kind.name}.{prop.name} is {prop.type}, and rows with more than "
+                f"{MOST_DIMENSIONS} dimensions cannot be written",
+                hint="drop the property, or write with the program that declared it",
+                details={"property": prop.name, "dimension": prop.type.dimension},
+            )

@@ -37,9 +37,6 @@ from omnigraph.storage.tables.types import StagedTable
 from omnigraph.storage.tables.upserts import NEW
 from omnigraph.write.delta import Effect, Kind
 
-A = TypeVar("A")
-R = TypeVar("R")
-
 
 class _HasRows(Protocol):
     @property
@@ -47,12 +44,6 @@ class _HasRows(Protocol):
 
 
 P = TypeVar("P", bound=_HasRows)
-
-
-class Runner(Protocol):
-    """Runs a function on many tasks; the results come in their order."""
-
-    def __call__(self, work: Callable[[A], R], shares: Sequence[A], label: str) -> list[R]: ...
 
 
 Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]

@@ -36,13 +36,12 @@ from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
-from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows
+from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows, refuse_wide
 from omnigraph.write.fingerprint import fingerprint
 from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 from omnigraph.write.validate.committed import any_present
-from omnigraph.write.wide_vectors import refuse_wide
 
 _ENDS = {"from": "src", "to": "dst"}
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+SEGMENT_ROWS = 1_000_000
+"""A task of an optimize indexes about so many rows; the driver joins the segments."""
+
 
 class SparkExecutor:
     """Runs each task as a task of Spark."""

@@ -20,7 +20,7 @@ from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_bytes, blob_size
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import Kind, refuse_wide
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.load.numbers import integers_of
 from omnigraph.write.load.rejects import Reject, file_and_line, source_line, violation_reject
@@ -28,7 +28,6 @@ from omnigraph.write.load.spool import spooled_schema
 from omnigraph.write.new_ids import new_ids
 from omnigraph.write.validate.values import table_violations
 from omnigraph.write.validate.violations import Violation
-from omnigraph.write.wide_vectors import refuse_wide
 
 if TYPE_CHECKING:
     from omnigraph.write.load.intake import Intake, Sink

@@ -98,6 +98,9 @@ class Load:
         self._catalog = catalog
         self._intake = intake
         self._digest = digest
+        self.touches = frozenset(spools)
+        self.schema_hash = catalog.schema_hash
+        self.is_strict = job.mode is LoadMode.OVERWRITE
         self._looked_up: dict[str, tuple[tuple[Pin, int], bool]] = {}
         self._spools = spools
         if job.mode is LoadMode.MERGE:
@@ -107,18 +110,6 @@ class Load:
                 dropped = self._keys.superseded(spools[key])
                 if len(dropped):
                     spools[key].drop(dropped)
-
-    @property
-    def touches(self) -> frozenset[str]:
-        return frozenset(self._spools)
-
-    @property
-    def schema_hash(self) -> str:
-        return self._catalog.schema_hash
-
-    @property
-    def is_strict(self) -> bool:
-        return self._job.mode is LoadMode.OVERWRITE
 
     @property
     def fingerprint(self) -> str | None:

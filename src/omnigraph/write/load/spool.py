@@ -45,6 +45,8 @@ class Budget:
 class Spool:
     """The rows of one type, in the order of the input. Readable many times once closed."""
 
+    is_judged = True
+
     def __init__(self, kind: Kind, folder: Path, budget: Budget) -> None:
         self.kind = kind
         self._path = folder / f"{kind.table_key.replace(':', '-')}.arrow"
@@ -94,10 +96,6 @@ class Spool:
     @property
     def is_large(self) -> bool:
         return self._writer is not None
-
-    @property
-    def is_judged(self) -> bool:
-        return True
 
     def drop(self, rows: Sequence[int]) -> None:
         """Drop rows by their present positions; the others move up."""

@@ -18,11 +18,10 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import vector_bytes
 from omnigraph.write.column_names import first_repeated
 from omnigraph.write.conform import conform
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import Kind, refuse_wide
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Reject, source_line
 from omnigraph.write.load.spool import SOURCE_LINE
-from omnigraph.write.wide_vectors import refuse_wide
 
 _ROWS = 65_536
 _BYTES = 32 << 20

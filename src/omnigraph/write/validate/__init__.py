@@ -83,10 +83,13 @@ class Validator:
         deltas = self._deltas.values()
         yield from (value_violations(delta) for delta in deltas)
         yield from (unique_violations(delta, finder) for delta in deltas)
+        edges = [delta for delta in deltas if isinstance(delta.kind, EdgeType)]
         for delta in deltas:
-            yield added_edge_violations(delta, finder)
-            yield removed_node_violations(self._catalog, delta, finder)
-        yield from (cardinality_violations(delta, finder) for delta in deltas)
+            if isinstance(delta.kind, EdgeType):
+                yield added_edge_violations(delta, finder)
+            elif delta.replaces or len(delta.deleted):
+                yield removed_node_violations(self._catalog, delta, finder)
+        yield from (cardinality_violations(delta, finder) for delta in edges)
 
 
 def key_columns(kind: Kind) -> tuple[str, ...]:
