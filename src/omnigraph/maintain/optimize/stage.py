@@ -42,9 +42,9 @@ from omnigraph.storage.tables.segments import (
     index_facts,
     is_divisible,
     join_segments,
-    learnt_centroids,
     oldest_rows,
     segments_of,
+    train_centroids,
 )
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexSpec, StagedTable
@@ -260,7 +260,7 @@ class WorkStager:
             groups = tuple(_split(numbers, rows, most))
             centroids = None
             if partitions > 1 and len(groups) > 1:
-                centroids = learnt_centroids(locator, index.spec, partitions)
+                centroids = train_centroids(locator, index.spec, partitions)
                 if centroids is None:
                     groups = (tuple(numbers),)
             is_all = len(groups) == 1

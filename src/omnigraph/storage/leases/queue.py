@@ -109,7 +109,7 @@ class Ticket:
             os.close(self._descriptor)
 
     def _write(self) -> None:
-        """Put a locked file into the folder; written again it has the same place."""
+        """Put a locked file into the folder; written again it keeps its position."""
         while True:
             self._name = f"{self._arrived:020d}-{uuid.uuid4().hex[:8]}"
             descriptor = open_file(f"{self._folder}/{self._name}")

@@ -22,7 +22,7 @@ _NO_PATH = re.compile(r"[?\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The place of one graph. ``options`` are storage options and never shown."""
+    """The root of one graph. ``options`` are storage options and never shown."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -116,7 +116,7 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
 
 
 def _refuse_cut(address: str) -> None:
-    """An address of which a part would count for nothing means another place than it says."""
+    """Refuse an address of which a part would be ignored."""
     url = urlsplit(address)
     if "?" in address or "#" in address:
         raise InputError(

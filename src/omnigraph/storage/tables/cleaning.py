@@ -151,7 +151,7 @@ def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) 
 
 
 def is_empty(datasets: Datasets, ref: TableRef) -> bool:
-    """Whether the newest version has no part."""
+    """Whether the newest version has no fragments."""
     dataset = datasets.open(ref)
     with lance_call("read", ref.path):
         return not dataset.get_fragments()

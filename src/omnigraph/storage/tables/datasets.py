@@ -74,11 +74,11 @@ class Datasets:
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
         self.checksums = Checksums(objects)
-        # Up to which version and part this process knows its ledgers to be on the disk.
+        # The version and fragment up to which the ledgers are known to be on the disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
         self._session = _session()
         self._addresses = GraphAddresses(self.root)
-        # From which version on a branch is known to name this place, not one it came from.
+        # The version from which on a branch is known to name this root, not a former one.
         self._localized_from: dict[str, int] = {}
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()

@@ -119,9 +119,9 @@ class InlineTables:
     ) -> CommittedTable:
         """An empty table whose versions count on from those of one that had its name before.
 
-        What is there is the earlier table; where nothing is, the counting is taken over from
-        ``numbering``, by a clone that shares its files, is emptied at once and goes: it names files
-        of another table. Inline for the reason of ``create``: no manifest names these versions.
+        An existing table is the earlier one. Otherwise the numbering is taken over from another
+        table, by a clone that shares its files and is emptied and removed at once, since it names
+        files of that table. Inline for the reason of ``create``: no manifest names these versions.
         """
         ref = TableRef(location)
         if numbering is not None:

@@ -211,10 +211,10 @@ def is_divisible(spec: IndexSpec) -> bool:
     return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
 
 
-def learnt_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) -> Any:
-    """The centroids that all segments of an index share, learnt from a sample of the vectors.
+def train_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) -> Any:
+    """The centroids that all segments of an index share, trained on a sample of the vectors.
 
-    None when they cannot be learnt: then one process builds the index, and says so if it fails.
+    None when training fails: then one process builds the index, and reports the failure if any.
     """
     try:
         with index_build(spec.name, locator.path):

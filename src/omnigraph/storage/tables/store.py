@@ -3,7 +3,7 @@
 A staged write puts its files on storage and moves nothing; ``commit_staged`` makes it the next
 version, or fails. Lance would quietly rebase a late commit onto what others committed meanwhile,
 so a commit that did not become exactly ``base + 1`` is reported as lost. What Lance cannot stage
-is in ``storage.inline``.
+is in ``storage.tables.inline``.
 """
 
 from __future__ import annotations

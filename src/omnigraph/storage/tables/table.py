@@ -314,8 +314,7 @@ class Table:
         if not blobs:
             yield row_ids
             return
-        with lance_call("read", self.ref.path):
-            described = self.dataset._take_rows(row_ids, blobs)
+        described = self.take(row_ids, blobs)
         sizes = [0] * len(row_ids)
         for name in blobs:
             for position, entry in enumerate(described[name].to_pylist()):
@@ -345,18 +344,15 @@ class Table:
         return None if location is None else location[0]
 
     def blob_location(self, column: str, row_id: int) -> tuple[int, str | None] | None:
-        """How many bytes a blob has, and where it lies if not with the table; none for null."""
-        with lance_call("read", self.ref.path):
-            descriptor = self.dataset._take_rows([row_id], [column])[column][0].as_py()
-        return (
-            None
-            if descriptor is None
-            else (int(descriptor["size"]), descriptor["blob_uri"] or None)
-        )
+        """The size of a blob, and its address if it is outside the table; none for null."""
+        descriptor = self.take([row_id], [column])[column][0].as_py()
+        if descriptor is None:
+            return None
+        return int(descriptor["size"]), descriptor["blob_uri"] or None
 
     def read_blobs(self, column: str, row_ids: list[int]) -> pa.Array:
         with lance_call("read", self.ref.path):
-            described = self.dataset._take_rows(row_ids, [column])[column].to_pylist()
+            described = self.take(row_ids, [column])[column].to_pylist()
             values: list[bytes | None] = [None] * len(row_ids)
             there = [i for i, entry in enumerate(described) if entry is not None]
             files = self.dataset.take_blobs(column, ids=[row_ids[i] for i in there])

@@ -11,7 +11,7 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import TableRef
 
 RESERVED = "ReserveFragments"
-"""Lance's Python does not say what it is: a version with the same parts and columns as before."""
+"""An operation without a Python class: a version with the same fragments and columns as before."""
 _UNNAMED = "BaseOperation"
 
 

@@ -40,7 +40,7 @@ def files_by_directory(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str,
             for base, names in by_base.items():
                 for name in names:
                     refuse_unsafe(name)
-                # An address may be that of another place, from which the graph was moved.
+                # An address may be under the root that the graph was moved from.
                 yield parse_table_address(base, ref.location)[1], names
 
 
