@@ -247,8 +247,13 @@ def _verify(
             on_progress(Progress(phase, done, total))
 
     name = None if branch is None else branch_label(normal_branch(branch))
-    many = settings.maintenance_concurrency
-    return verify(store, name, checksums=checksums, many=many, tell=tell)
+    return verify(
+        store,
+        name,
+        checksums=checksums,
+        concurrency=settings.maintenance_concurrency,
+        on_progress=tell,
+    )
 
 
 def _task_progress(uri: str, on_progress: OnProgress) -> TaskProgress:

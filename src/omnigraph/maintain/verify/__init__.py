@@ -1,13 +1,10 @@
-"""Verify: is the graph what it says it is, down to its bytes? Nothing is changed.
+"""Verify: the integrity of a graph, down to its bytes. Read-only.
 
-Each look is one function of its own module; what it finds goes into one report, and a look that
-fails is a finding itself.
+Every check is one function; all problems go into one report, and a failed check is a problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from omnigraph.commit.audit import AUDIT_TABLE
@@ -15,22 +12,22 @@ from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound
+from omnigraph.maintain.verify.context import VerifyContext
 from omnigraph.maintain.verify.files import (
+    check_missing,
+    check_records,
     compare_files,
-    look_at_names,
-    look_at_records,
-    look_for_missing,
+    referenced_paths,
+    report_files,
     split,
-    tell_of_files,
 )
-from omnigraph.maintain.verify.ground import Ground, Tell
 from omnigraph.maintain.verify.history import (
-    look_at_branches,
-    look_at_commits,
-    look_at_orphans,
-    look_at_schema,
-    look_at_tags,
-    look_at_writes,
+    check_branches,
+    check_commits,
+    check_orphans,
+    check_schema,
+    check_tags,
+    check_writes,
 )
 from omnigraph.maintain.verify.report import (
     ProblemCode,
@@ -40,8 +37,9 @@ from omnigraph.maintain.verify.report import (
     Weight,
 )
 from omnigraph.maintain.verify.tables import table_jobs
-from omnigraph.maintain.verify.versions import look_at_versions
+from omnigraph.maintain.verify.versions import check_versions
 from omnigraph.storage.checksums import TABLES, ChecksumRecords
+from omnigraph.storage.executor import TaskProgress, ThreadExecutor
 from omnigraph.storage.objects.graph_paths import escaped
 
 __all__ = ["VerifyProblem", "ProblemCode", "VerifyReport", "Weight", "verify"]
@@ -54,80 +52,73 @@ def verify(
     branch: str | None = None,
     *,
     checksums: bool = True,
-    many: int = 1,
-    tell: Tell | None = None,
+    concurrency: int = 1,
+    on_progress: TaskProgress | None = None,
 ) -> VerifyReport:
-    """Look at everything, or at what one branch shows; ``main`` is spelled out here."""
+    """Verify everything, or one branch; ``main`` is spelled out here."""
     fresh = GraphStore(store.root)
-    ground = Ground(fresh, ProblemCollector())
-    told = tell or _silent
-    with ground.guarded("the files of the graph"):
-        ground.files = dict(
+    context = VerifyContext(fresh, ProblemCollector())
+    report = on_progress or (lambda phase, done, total: None)
+    with context.guarded("the files of the graph"):
+        context.files = dict(
             item
             for top in TABLES
-            for item in fresh.objects.files_below(top, partial(_link, ground))
+            for item in fresh.objects.files_below(top, partial(_link, context))
         )
-    look_at_schema(ground)
+    check_schema(context)
     records = ChecksumRecords()
     # Bytes first: Lance may end the process when it reads a damaged file.
     if checksums:
-        records = look_at_records(ground, store.datasets.checksums.pending())
-        manifest = [path for path in ground.files if split(path)[0] == MANIFEST]
-        compare_files(ground, records, manifest, many, lambda *at: told(MANIFEST_PHASE, *at))
-    names = look_at_branches(ground)
+        records = check_records(context, store.datasets.checksums.pending())
+        manifest = [path for path in context.files if split(path)[0] == MANIFEST]
+        compare_files(
+            context, records, manifest, concurrency, lambda *at: report(MANIFEST_PHASE, *at)
+        )
+    names = check_branches(context)
     if branch is not None:
         if branch not in names:
             raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
         names = [branch]
-    ground.selected = [normal_branch(name) for name in names]
-    locations = _locations(ground, branch)
+    context.selected = [normal_branch(name) for name in names]
+    locations = _locations(context, branch)
     if checksums:
-        rest = [p for p in ground.files if split(p)[0] in locations and split(p)[0] != MANIFEST]
-        compare_files(ground, records, rest, many, lambda *at: told(FILES_PHASE, *at))
-    look_at_versions(ground, records)
-    look_at_orphans(ground)
-    look_at_tags(ground)
-    look_at_writes(ground)
-    for snapshot in ground.chosen():
-        look_at_commits(ground, snapshot)
+        rest = [p for p in context.files if split(p)[0] in locations and split(p)[0] != MANIFEST]
+        compare_files(context, records, rest, concurrency, lambda *at: report(FILES_PHASE, *at))
+    check_versions(context, records)
+    check_orphans(context)
+    check_tags(context)
+    check_writes(context)
+    for snapshot in context.selected_snapshots():
+        check_commits(context, snapshot)
     unverified: list[str] = []
     if checksums:
-        named = look_at_names(ground, locations)
-        look_for_missing(ground, named, records)
-        unverified = tell_of_files(ground, named, records, locations)
-    _run(table_jobs(ground), many, lambda *at: told(TABLES_PHASE, *at))
-    return ground.problems.report(names, unverified)
+        referenced = referenced_paths(context, locations)
+        check_missing(context, referenced, records)
+        unverified = report_files(context, referenced, records, locations)
+    executor = ThreadExecutor(concurrency, report)
+    executor.run(lambda job: job(), table_jobs(context), TABLES_PHASE)
+    return context.problems.report(names, unverified)
 
 
-def _link(ground: Ground, path: str) -> None:
-    """A link is not followed: what it leads to is not part of the graph."""
-    ground.problems.add(
+def _link(context: VerifyContext, path: str) -> None:
+    """A link is not followed: its target is not part of the graph."""
+    context.problems.add(
         VerifyProblem(
             ProblemCode.LINK_REFUSED,
             f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
             "deleting branches refuse it",
             "replace it with the directory or file it points to, or remove it",
-            table=ground.table_at(path),
+            table=context.table_at(path),
             file=path,
         )
     )
 
 
-def _locations(ground: Ground, branch: str | None) -> list[str]:
-    """The tables whose files are looked at: all that are there when no branch says which."""
-    found = {pin.location for _, pin in ground.pins()} | {MANIFEST}
-    if not ground.chosen():
-        found |= {split(path)[0] for path in ground.files}
-    if branch is None and any(path.startswith(f"{AUDIT_TABLE}/") for path in ground.files):
-        found.add(AUDIT_TABLE)
-    return sorted(found)
-
-
-def _run(jobs: list[Callable[[], None]], many: int, told: Callable[[int, int], None]) -> None:
-    with ThreadPoolExecutor(many) as pool:
-        for done, _ in enumerate(pool.map(lambda job: job(), jobs), start=1):
-            told(done, len(jobs))
-
-
-def _silent(_phase: str, _done: int, _total: int) -> None:
-    """Nobody listens."""
+def _locations(context: VerifyContext, branch: str | None) -> list[str]:
+    """The tables whose files are checked: all existing ones if no branch can be read."""
+    locations = {pin.location for _, pin in context.pins()} | {MANIFEST}
+    if not context.selected_snapshots():
+        locations |= {split(path)[0] for path in context.files}
+    if branch is None and any(path.startswith(f"{AUDIT_TABLE}/") for path in context.files):
+        locations.add(AUDIT_TABLE)
+    return sorted(locations)

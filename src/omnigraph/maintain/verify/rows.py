@@ -1,8 +1,7 @@
-"""Rows against the rules of the schema, by the validator that every write goes through.
+"""Rows against the rules of the schema, by the validator of all writes.
 
-A table is judged as if all its rows were just being written into an empty graph. Of a large table
-the keys are taken a share at a time, so that memory does not grow with it: equal keys are always
-in the same share.
+A table is validated as if all its rows were written into an empty graph. A large table is split by
+its keys, so that memory does not grow with it: equal keys are always in the same split.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ _CODES: dict[type[OmniGraphError], ProblemCode] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """The rows of a table whose value in one column falls into one of several shares."""
+class KeySplit:
+    """The rows of a table whose value in one column falls into one of several splits."""
 
     table: Table
     by: str
@@ -63,7 +62,7 @@ class Share:
 
     @property
     def num_rows(self) -> int:
-        """At most so many."""
+        """An upper bound."""
         return self.table.count()
 
     @property
@@ -72,14 +71,14 @@ class Share:
 
     def select(self, columns: Sequence[str]) -> pa.Table:
         names = list(dict.fromkeys((*columns, self.by)))
-        found = self.table.read(names, limit=0)
-        kept = [pa.Table.from_batches([self._mine(batch)]) for batch in self.table.scan(names)]
-        return pa.concat_tables([found, *kept]).select(list(columns))
+        empty = self.table.read(names, limit=0)
+        kept = [pa.Table.from_batches([self._filter(batch)]) for batch in self.table.scan(names)]
+        return pa.concat_tables([empty, *kept]).select(list(columns))
 
-    def _mine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.of == 1:
             return batch
-        return batch.filter(pa.array(share_of(batch[self.by], self.of) == self.number))
+        return batch.filter(pa.array(split_numbers(batch[self.by], self.of) == self.number))
 
     def data(self) -> Data:
         return self.select(self.columns)
@@ -88,83 +87,83 @@ class Share:
         return self.select(self.columns).take(pa.array(positions)).to_reader()
 
 
-def share_of(values: pa.Array, shares: int) -> npt.NDArray[np.int64]:
-    """Which share each value falls into: any number that equal values have in common.
+def split_numbers(values: pa.Array, splits: int) -> npt.NDArray[np.int64]:
+    """The split of each value: any number that equal values have in common.
 
-    >>> share_of(pa.array(["a", "b", "a", ""]), 2).tolist()
+    >>> split_numbers(pa.array(["a", "b", "a", ""]), 2).tolist()
     [1, 0, 1, 0]
     """
     texts = values if pa.types.is_string(values.type) else values.cast(pa.string())
     texts = pc.fill_null(texts, "")
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    letters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    before = np.concatenate([[0], np.cumsum(letters, dtype=np.int64)])
-    share: npt.NDArray[np.int64] = (before[ends[1:]] - before[ends[:-1]]) % shares
-    return share
+    characters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    before = np.concatenate([[0], np.cumsum(characters, dtype=np.int64)])
+    numbers: npt.NDArray[np.int64] = (before[ends[1:]] - before[ends[:-1]]) % splits
+    return numbers
 
 
 def broken_rules(
     store: GraphStore, kind: Kind, table: Table, ends: Mapping[str, Table]
 ) -> Iterator[VerifyProblem]:
-    """What breaks the rules about sets of rows; ``ends`` are the tables of nodes, by their keys."""
-    most = max(each.count() for each in (table, *ends.values()))
-    shares = -(-max(most, 1) // KEYS_AT_ONCE)
-    for number in range(shares):
-        ids = TableDelta(kind, Effect.OVERWRITE, Share(table, KEY, (KEY,), number, shares))
-        yield from _told(unique_violations(ids, _finder(store, {kind.table_key: ids})), kind)
+    """Violations of the rules about sets of rows; ``ends`` are the node tables, by their keys."""
+    most = max(checked.count() for checked in (table, *ends.values()))
+    splits = -(-max(most, 1) // KEYS_AT_ONCE)
+    for number in range(splits):
+        ids = TableDelta(kind, Effect.OVERWRITE, KeySplit(table, KEY, (KEY,), number, splits))
+        yield from _problems(unique_violations(ids, _finder(store, {kind.table_key: ids})), kind)
         for columns in kind.unique:
             names = (KEY, *(c for c in columns if c != KEY))
-            part = Share(table, columns[0], names, number, shares)
+            part = KeySplit(table, columns[0], names, number, splits)
             delta = TableDelta(kind, Effect.OVERWRITE, part, made_ids=True)
-            found = unique_violations(delta, _finder(store, {kind.table_key: delta}))
-            yield from _told(found, kind)
+            violations = unique_violations(delta, _finder(store, {kind.table_key: delta}))
+            yield from _problems(violations, kind)
         if isinstance(kind, EdgeType):
             for end, name in (("src", kind.from_type), ("dst", kind.to_type)):
-                rows = Share(table, end, (KEY, "src", "dst"), number, shares)
+                rows = KeySplit(table, end, (KEY, "src", "dst"), number, splits)
                 delta = TableDelta(kind, Effect.OVERWRITE, rows)
                 deltas = {kind.table_key: delta}
                 node_key = f"node:{name}"
                 if node_key in ends:
-                    nodes = Share(ends[node_key], KEY, (KEY,), number, shares)
+                    nodes = KeySplit(ends[node_key], KEY, (KEY,), number, splits)
                     deltas[node_key] = TableDelta(kind, Effect.OVERWRITE, nodes)
                 finder = _finder(store, deltas)
                 yield from _dangling(kind, name, end, finder.missing_ends(delta, end, node_key))
                 if end == "src":
-                    yield from _told(cardinality_violations(delta, finder), kind)
+                    yield from _problems(cardinality_violations(delta, finder), kind)
 
 
 def _dangling(
-    kind: EdgeType, node: str, end: str, found: Iterator[Dangling]
+    kind: EdgeType, node: str, end: str, dangling: Iterator[Dangling]
 ) -> Iterator[VerifyProblem]:
-    for each in islice(found, LISTED):
+    for edge in islice(dangling, LISTED):
         yield VerifyProblem(
             ProblemCode.DANGLING_EDGE,
-            f"edge {kind.name} '{each.edge_id}': {end} '{each.value}' not found in {node}",
+            f"edge {kind.name} '{edge.edge_id}': {end} '{edge.value}' not found in {node}",
             "add the node again or delete the edge; or restore the graph from a backup",
             table=kind.table_key,
         )
 
 
 def _finder(store: GraphStore, deltas: dict[str, TableDelta]) -> InMemoryFinder:
-    """All rows are in the deltas: no other table is looked at."""
-    nothing = Snapshot(0, None, MappingProxyType({}), None)
-    return InMemoryFinder(Committed(store, nothing, deltas), deltas)
+    """All rows are in the deltas: no other table is read."""
+    empty = Snapshot(0, None, MappingProxyType({}), None)
+    return InMemoryFinder(Committed(store, empty, deltas), deltas)
 
 
 def broken_values(kind: Kind, table: Table) -> Iterator[VerifyProblem]:
-    """Every column of every row is read, blobs apart; gives values that no write would take."""
+    """Read every column of every row, except blobs, and yield invalid values."""
     columns = [column.name for column in table.schema if not is_stored_blob(column)]
 
-    def found() -> Iterator[Violation]:
+    def violations() -> Iterator[Violation]:
         for batch in table.scan(columns):
             yield from table_violations(kind, pa.Table.from_batches([batch]))
 
-    return _told(found(), kind)
+    return _problems(violations(), kind)
 
 
-def _told(violations: Iterator[Violation], kind: Kind) -> Iterator[VerifyProblem]:
-    """The first violations of one rule; more would tell nothing new."""
+def _problems(violations: Iterator[Violation], kind: Kind) -> Iterator[VerifyProblem]:
+    """The first violations of one rule."""
     for violation in islice(violations, LISTED):
         yield VerifyProblem(
             _CODES.get(violation.error_class, ProblemCode.VALUE_BROKEN),

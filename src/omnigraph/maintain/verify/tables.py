@@ -1,4 +1,4 @@
-"""Tables as the graph shows them: they open, have the rows that are pinned, and keep the rules."""
+"""Tables at their pinned versions: readable, complete, and valid by the schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.maintain.optimize.indexes import types_of
-from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground, label
+from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext, label
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
@@ -19,32 +19,32 @@ from omnigraph.write.delta import Kind
 Job = Callable[[], None]
 
 
-def table_jobs(ground: Ground) -> list[Job]:
-    """What is to be looked at, each once however many branches show it."""
+def table_jobs(context: VerifyContext) -> list[Job]:
+    """The checks of all tables, each once however many branches use it."""
     jobs: dict[object, Job] = {}
-    for snapshot, pin in ground.pins():
-        kind = _kind(ground, snapshot, pin.table_key)
-        jobs.setdefault(("table", pin.ref, pin.version), _Check(ground, snapshot, pin, kind).table)
+    for snapshot, pin in context.pins():
+        kind = _kind(context, snapshot, pin.table_key)
+        jobs.setdefault(("table", pin.ref, pin.version), _Check(context, snapshot, pin, kind).table)
         if pin.branch == snapshot.branch:
-            drift = _Check(ground, snapshot, pin, kind).drift
+            drift = _Check(context, snapshot, pin, kind).drift
             jobs.setdefault(("drift", pin.ref, pin.version), drift)
         if kind is not None:
-            ends = tuple(_places(snapshot, kind))
-            check = _Check(ground, snapshot, pin, kind)
+            ends = tuple(_node_versions(snapshot, kind))
+            check = _Check(context, snapshot, pin, kind)
             jobs.setdefault(("rules", pin.ref, pin.version, ends), check.rules)
             jobs.setdefault(("indexes", pin.ref, pin.version), check.indexes)
     return list(jobs.values())
 
 
-def _kind(ground: Ground, snapshot: Snapshot, table_key: str) -> Kind | None:
-    with ground.guarded("the schema of a branch", branch=label(snapshot)):
-        catalog = ground.catalog(snapshot)
+def _kind(context: VerifyContext, snapshot: Snapshot, table_key: str) -> Kind | None:
+    with context.guarded("the schema of a branch", branch=label(snapshot)):
+        catalog = context.catalog(snapshot)
         if catalog is not None:
             return next((k for k in types_of(catalog) if k.table_key == table_key), None)
     return None
 
 
-def _places(snapshot: Snapshot, kind: Kind) -> Iterator[object]:
+def _node_versions(snapshot: Snapshot, kind: Kind) -> Iterator[object]:
     for key in _node_keys(kind):
         pin = snapshot.pin(key)
         yield None if pin is None else (pin.ref, pin.version)
@@ -59,31 +59,33 @@ def _node_keys(kind: Kind) -> list[str]:
 class _Check:
     """One table of one branch."""
 
-    def __init__(self, ground: Ground, snapshot: Snapshot, pin: Pin, kind: Kind | None) -> None:
-        self._ground = ground
+    def __init__(
+        self, context: VerifyContext, snapshot: Snapshot, pin: Pin, kind: Kind | None
+    ) -> None:
+        self._context = context
         self._snapshot = snapshot
         self._pin = pin
         self._kind = kind
 
     def _open(self, pin: Pin) -> Table:
-        return self._ground.store.tables.open(pin.ref, pin.version)
+        return self._context.store.tables.open(pin.ref, pin.version)
 
-    def _told(self, problem: VerifyProblem) -> None:
-        placed = replace(problem, table=self._pin.table_key, branch=label(self._snapshot))
-        self._ground.problems.add(placed)
+    def _report(self, problem: VerifyProblem) -> None:
+        located = replace(problem, table=self._pin.table_key, branch=label(self._snapshot))
+        self._context.problems.add(located)
 
     def table(self) -> None:
-        """It opens at its pin, all of it can be read, and it has as many rows as the pin says."""
-        pin, problems = self._pin, self._ground.problems
+        """The pinned version is readable and has the pinned number of rows."""
+        pin, problems = self._pin, self._context.problems
         problems.count(tables=1)
-        with self._ground.guarded(
+        with self._context.guarded(
             f"version {pin.version} of '{pin.table_key}'",
             code=ProblemCode.TABLE_UNREADABLE,
             hint=FROM_BACKUP,
             table=pin.table_key,
             branch=label(self._snapshot),
         ):
-            if not self._ground.is_whole(pin.ref, pin.version):
+            if not self._context.is_intact(pin.ref, pin.version):
                 raise StorageCorrupt(
                     f"version {pin.version} of '{pin.table_key}' was not read: "
                     "files of it are damaged"
@@ -92,7 +94,7 @@ class _Check:
             rows = table.count()
             problems.count(rows=rows)
             if rows != pin.row_count:
-                self._told(
+                self._report(
                     VerifyProblem(
                         ProblemCode.ROW_COUNT_DIFFERS,
                         f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}",
@@ -101,9 +103,9 @@ class _Check:
                 )
             if self._kind is None:
                 return
-            wanted = set(self._kind.arrow_schema().names)
-            if wanted != set(table.schema.names):
-                self._told(
+            declared = set(self._kind.arrow_schema().names)
+            if declared != set(table.schema.names):
+                self._report(
                     VerifyProblem(
                         ProblemCode.COLUMNS_DIFFER,
                         f"the columns of '{pin.table_key}' are not those of the schema",
@@ -112,13 +114,13 @@ class _Check:
                 )
                 return
             for problem in broken_values(self._kind, table):
-                self._told(problem)
+                self._report(problem)
 
     def rules(self) -> None:
         """Ids, unique values, ends of edges and their number."""
         pin = self._pin
         assert self._kind is not None
-        with self._ground.guarded(
+        with self._context.guarded(
             f"the rows of '{pin.table_key}'",
             code=ProblemCode.TABLE_UNREADABLE,
             hint=FROM_BACKUP,
@@ -126,22 +128,22 @@ class _Check:
             branch=label(self._snapshot),
         ):
             pins = {key: self._snapshot.pin(key) for key in _node_keys(self._kind)}
-            shown = [each for each in (pin, *pins.values()) if each is not None]
-            if not all(self._ground.is_whole(each.ref, each.version) for each in shown):
+            used = [p for p in (pin, *pins.values()) if p is not None]
+            if not all(self._context.is_intact(p.ref, p.version) for p in used):
                 return
-            ends = {key: self._open(each) for key, each in pins.items() if each is not None}
-            for problem in broken_rules(self._ground.store, self._kind, self._open(pin), ends):
-                self._told(problem)
+            ends = {key: self._open(p) for key, p in pins.items() if p is not None}
+            for problem in broken_rules(self._context.store, self._kind, self._open(pin), ends):
+                self._report(problem)
 
     def drift(self) -> None:
-        """The newest version is the one that the graph shows, unless a write is under way.
+        """The newest version is the pinned one, unless a write is running.
 
-        Where the newest state of the branch is lost, tables are ahead because of that.
+        If the newest state of the branch is lost, its tables are ahead for that reason.
         """
-        pin, store = self._pin, self._ground.store
-        if self._snapshot.branch in self._ground.reverted:
+        pin, store = self._pin, self._context.store
+        if self._snapshot.branch in self._context.reverted:
             return
-        with self._ground.guarded(
+        with self._context.guarded(
             f"the newest version of '{pin.table_key}'",
             table=pin.table_key,
             branch=label(self._snapshot),
@@ -149,7 +151,7 @@ class _Check:
             head = store.tables.head(pin.ref, pin.version)
             if head <= pin.version or self._is_being_written(head):
                 return
-            self._told(
+            self._report(
                 VerifyProblem(
                     ProblemCode.TABLE_DRIFTED,
                     f"'{pin.table_key}' is at version {head}, but the graph shows {pin.version}",
@@ -158,24 +160,24 @@ class _Check:
             )
 
     def _is_being_written(self, head: int) -> bool:
-        """Whether a writer is between its table and its publish, or behind it by now."""
-        store, key = self._ground.store, self._pin.table_key
+        """Whether a writer is about to publish this version, or has by now."""
+        store, key = self._context.store, self._pin.table_key
         for operation in store.sidecars.list():
-            with self._ground.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED):
+            with self._context.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED):
                 sidecar = store.sidecars.read(operation)
                 if sidecar is not None and any(e.table_key == key for e in sidecar.tables):
                     return True
-        now = store.manifest(self._snapshot.branch).current().pin(key)
-        return now is not None and now.version >= head
+        current = store.manifest(self._snapshot.branch).current().pin(key)
+        return current is not None and current.version >= head
 
     def indexes(self) -> None:
-        """What an index finds is what is there."""
+        """The indexes agree with the rows."""
         pin, kind = self._pin, self._kind
         assert kind is not None
-        with self._ground.guarded(
+        with self._context.guarded(
             f"the indexes of '{pin.table_key}'", table=pin.table_key, branch=label(self._snapshot)
         ):
-            if not self._ground.is_whole(pin.ref, pin.version):
+            if not self._context.is_intact(pin.ref, pin.version):
                 return
-            for problem in index_problems(self._ground, kind, self._open(pin)):
-                self._told(problem)
+            for problem in index_problems(self._context, kind, self._open(pin)):
+                self._report(problem)

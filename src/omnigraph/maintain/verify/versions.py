@@ -1,10 +1,10 @@
-"""Versions: every one between the oldest and the newest is there, unless a cleanup removed it.
+"""Versions: none between the oldest and the newest is missing, unless a cleanup removed it.
 
 Lance numbers versions without gaps, and the graph records what its cleanups remove. Another
 program's cleanup records nothing; it removes the oldest versions, except those that forks were
-made from. So a gap counts as a loss when a version before it is there that such a cleanup would
-have removed first, or when the transaction of the missing version is still there, which every
-cleanup removes with it.
+made from. So a gap counts as a loss if a version exists before it that such a cleanup would have
+removed first, or if the transaction of the missing version still exists, which every cleanup
+removes with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.errors import OmniGraphError, StorageCorrupt
-from omnigraph.maintain.verify.ground import FROM_BACKUP, Ground
+from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
 from omnigraph.storage.checksums import ChecksumRecords
 from omnigraph.storage.lance_format.names import version_number
@@ -36,7 +36,7 @@ from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.types import TableRef, split_file
 from omnigraph.storage.tables.verification import transactions_of_versions
 
-_MOST_LOST = 10_000
+_MAX_LOST = 10_000
 """A hint of Lance that is farther ahead of the newest version is damaged itself."""
 _REFS = "_refs/branches/"
 _VERSIONS = "_versions/"
@@ -45,7 +45,7 @@ _TRANSACTIONS = "_transactions/"
 
 @dataclass(slots=True)
 class _Copy:
-    """What lies in the directory of one copy of a table."""
+    """The directory of one table copy."""
 
     ref: TableRef
     life: str | None = None
@@ -56,37 +56,37 @@ class _Copy:
     fork_points: set[int] = field(default_factory=set)
     """The versions from which forks were made."""
     pinned: set[int] = field(default_factory=set)
-    """The versions that branches show."""
+    """The pinned versions."""
     hinted: int = 0
-    """The newest version as Lance last wrote it down; it may know none, or an older one."""
+    """The newest version by the hint file of Lance, which may be missing or outdated."""
 
 
-def look_at_versions(ground: Ground, records: ChecksumRecords) -> None:
-    """Every version that has to be there is."""
+def check_versions(context: VerifyContext, records: ChecksumRecords) -> None:
+    """Report missing versions."""
     removed = None
-    with ground.guarded("the record of removed versions", file=PATH):
-        removed = _record(ground)
-    for copy in _copies(ground, records):
-        table = ground.table_at(f"{copy.ref.location}/")
-        with ground.guarded(
+    with context.guarded("the record of removed versions", file=PATH):
+        removed = _record(context)
+    for copy in _copies(context, records):
+        table = context.table_at(f"{copy.ref.location}/")
+        with context.guarded(
             f"the versions of '{table or copy.ref.path}'",
             table=table,
             branch=branch_label(copy.ref.branch),
         ):
-            missing = _missing(ground, copy, removed)
+            missing = _missing(context, copy, removed)
             if missing:
-                _report(ground, copy, _confirmed(ground, copy, missing), table)
+                _report(context, copy, _confirmed(context, copy, missing), table)
 
 
-def _record(ground: Ground) -> RemovedVersions | None:
+def _record(context: VerifyContext) -> RemovedVersions | None:
     try:
-        return read_removed(ground.store.objects)
+        return read_removed(context.store.objects)
     except StorageCorrupt as error:
-        ground.problems.add(
+        context.problems.add(
             VerifyProblem(
                 ProblemCode.HISTORY_RECORD_DAMAGED,
                 f"{error.message}; gaps between versions are not judged",
-                "run graph.maintenance.cleanup(): it writes the record anew",
+                "run graph.maintenance.cleanup(): it writes a new record",
                 Weight.WARNING,
                 file=PATH,
             )
@@ -94,19 +94,19 @@ def _record(ground: Ground) -> RemovedVersions | None:
     return None
 
 
-# -- what is there --------------------------------------------------------------------------------
+# -- existing versions ----------------------------------------------------------------------------
 
 
-def _copies(ground: Ground, records: ChecksumRecords) -> Iterator[_Copy]:
-    """The copies that the branches that are asked for show, and their manifests."""
-    shown: dict[TableRef, set[int]] = {}
-    for branch in ground.selected:
-        shown[TableRef(MANIFEST, branch)] = set()
-    for _, pin in ground.pins():
-        shown.setdefault(pin.ref, set()).add(pin.version)
-    forks = _forks(ground, {ref.location for ref in shown})
-    copies = {ref.path: _Copy(ref, pinned=versions) for ref, versions in shown.items()}
-    for path in ground.files:
+def _copies(context: VerifyContext, records: ChecksumRecords) -> Iterator[_Copy]:
+    """The copies that the selected branches use, and their manifests."""
+    used: dict[TableRef, set[int]] = {}
+    for branch in context.selected:
+        used[TableRef(MANIFEST, branch)] = set()
+    for _, pin in context.pins():
+        used.setdefault(pin.ref, set()).add(pin.version)
+    forks = _forks(context, {ref.location for ref in used})
+    copies = {ref.path: _Copy(ref, pinned=versions) for ref, versions in used.items()}
+    for path in context.files:
         folder, name = split_file(path) or ("", "")
         copy = copies.get(folder)
         if copy is None:
@@ -129,59 +129,59 @@ def _copies(ground: Ground, records: ChecksumRecords) -> Iterator[_Copy]:
             for ref, other in forks.items()
             if ref.location == copy.ref.location and other.parent == copy.ref.branch
         }
-        copy.hinted = _hinted(ground, copy.ref)
+        copy.hinted = _hinted(context, copy.ref)
         yield copy
 
 
-def _forks(ground: Ground, locations: Iterable[str]) -> Mapping[TableRef, BranchReference]:
-    """Every fork of some tables whose reference can be read."""
+def _forks(context: VerifyContext, locations: Iterable[str]) -> Mapping[TableRef, BranchReference]:
+    """The forks of some tables with a readable reference."""
     wanted = set(locations)
-    found: dict[TableRef, BranchReference] = {}
-    for path in ground.files:
+    forks: dict[TableRef, BranchReference] = {}
+    for path in context.files:
         location, middle, name = path.partition(f"/{_REFS}")
         if middle and location in wanted and name.endswith(".json"):
             try:
                 ref = TableRef(location, branch_of_reference(name))
                 if ref.branch == SCHEMA_LOCK:
                     continue
-                fork = read_fork(ground.store.objects, ref)
+                fork = read_fork(context.store.objects, ref)
             except OmniGraphError:
                 continue
             if fork is not None:
-                found[ref] = fork
-    return found
+                forks[ref] = fork
+    return forks
 
 
-def _hinted(ground: Ground, ref: TableRef) -> int:
+def _hinted(context: VerifyContext, ref: TableRef) -> int:
     path = f"{ref.path}/{_VERSIONS}{HINT}"
-    if path not in ground.files:
+    if path not in context.files:
         return 0
     try:
-        return int(json.loads(ground.store.objects.read(path))["version"])
+        return int(json.loads(context.store.objects.read(path))["version"])
     except (OmniGraphError, ValueError, KeyError, TypeError):
         return 0
 
 
-# -- what is missing ------------------------------------------------------------------------------
+# -- missing versions -----------------------------------------------------------------------------
 
 
-def _missing(ground: Ground, copy: _Copy, removed: RemovedVersions | None) -> set[int]:
-    """The versions that should be there and were not when the files were listed."""
+def _missing(context: VerifyContext, copy: _Copy, removed: RemovedVersions | None) -> set[int]:
+    """The versions that were missing when the files were listed."""
     if not copy.versions:
         return set()
     gone = frozenset() if removed is None else removed.of(copy.ref, copy.life)
     newest = max(copy.versions)
     missing = copy.pinned - copy.versions
-    missing |= {copy.hinted} if newest < copy.hinted <= newest + _MOST_LOST else set()
+    missing |= {copy.hinted} if newest < copy.hinted <= newest + _MAX_LOST else set()
     last = max(newest, *missing) if missing else newest
     if removed is not None:
         floor = min(gone | (copy.versions - copy.fork_points), default=newest)
         missing |= set(range(floor, last)) - copy.versions - gone
-    return missing | _proven(ground, copy, gone, newest)
+    return missing | _proven(context, copy, gone, newest)
 
 
-def _proven(ground: Ground, copy: _Copy, gone: frozenset[int], newest: int) -> set[int]:
-    """Versions whose transaction was committed and is still there, without them."""
+def _proven(context: VerifyContext, copy: _Copy, gone: frozenset[int], newest: int) -> set[int]:
+    """Missing versions whose committed transaction still exists."""
     lost: dict[str, int] = {}
     oldest = min(copy.transactions.values(), default=newest)
     absent = sorted(set(range(oldest, newest + 1)) - copy.versions - gone)
@@ -193,22 +193,22 @@ def _proven(ground: Ground, copy: _Copy, gone: frozenset[int], newest: int) -> s
         elif start >= newest:
             lost[name] = start + 1
     folder = f"{copy.ref.location}/"
-    if not lost or any(p.startswith(folder) and _VERSIONS in p for p in ground.damaged):
+    if not lost or any(p.startswith(folder) and _VERSIONS in p for p in context.damaged):
         return set()
     try:
-        named = transactions_of_versions(ground.store.datasets, copy.ref)
+        referenced = transactions_of_versions(context.store.datasets, copy.ref)
     except OmniGraphError:
-        # What versions name cannot be read, which is reported by itself.
+        # Versions cannot be read, which is reported by itself.
         return set()
-    return {version for name, version in lost.items() if name not in named}
+    return {version for name, version in lost.items() if name not in referenced}
 
 
-def _confirmed(ground: Ground, copy: _Copy, missing: Iterable[int]) -> list[int]:
-    """Look again: somebody may have written or cleaned up since the files were listed.
+def _confirmed(context: VerifyContext, copy: _Copy, missing: Iterable[int]) -> list[int]:
+    """Check again: somebody may have written or cleaned up since the files were listed.
 
-    A version that its writer set aside, because nobody could read it, was never shown.
+    A version set aside by its writer, because nobody could read it, was never visible.
     """
-    store = ground.store
+    store = context.store
     if life_id(store.objects, copy.ref) != copy.life:
         return []
     try:
@@ -224,23 +224,23 @@ def _confirmed(ground: Ground, copy: _Copy, missing: Iterable[int]) -> list[int]
     ]
 
 
-def _report(ground: Ground, copy: _Copy, missing: list[int], table: str | None) -> None:
+def _report(context: VerifyContext, copy: _Copy, missing: list[int], table: str | None) -> None:
     ref, label = copy.ref, branch_label(copy.ref.branch)
     name = table or ref.path
     newest = max(copy.versions)
     if ref.location == MANIFEST and any(version > newest for version in missing):
-        ground.reverted.add(ref.branch)
+        context.reverted.add(ref.branch)
     for first, last in to_ranges(missing)[:LISTED]:
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         newer = "newer than any that exists, " if last > newest else ""
         by = "a cleanup did not remove " + ("it" if first == last else "them")
-        ground.problems.add(
+        context.problems.add(
             VerifyProblem(
                 ProblemCode.VERSION_MISSING,
                 f"missing: {which} of '{name}' on branch '{label}', {newer}and {by}",
                 FROM_BACKUP,
                 table=table,
                 branch=label,
-                file=ground.store.datasets.version_path(ref, last),
+                file=context.store.datasets.version_path(ref, last),
             )
         )

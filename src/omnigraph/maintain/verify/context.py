@@ -1,12 +1,12 @@
-"""What a verify stands on: a store with nothing kept warm, the files that are there, the branches.
+"""The context of a verify: a store without caches, the existing files, the branches.
 
-Nothing that an open handle remembers may answer for what lies on the disk, so everything is opened
-anew. A check that fails is a finding and stops no other.
+No cache of an open handle may answer for the disk, so everything is opened again. A failed check is
+a problem itself and stops no other check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -24,45 +24,42 @@ from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version
 
-Tell = Callable[[str, int, int], None]
-"""Called with the phase, how many shares of it are done, and how many there are."""
-
 FROM_BACKUP = "restore the graph from a backup"
 
 
 @dataclass(slots=True)
-class Ground:
-    """What all checks share."""
+class VerifyContext:
+    """The state shared by all checks."""
 
     store: GraphStore
     problems: ProblemCollector
     contract: Contract | None = None
     snapshots: dict[str | None, Snapshot] = field(default_factory=dict)
-    """The newest state of every branch that can be read."""
+    """The newest state of every readable branch."""
     selected: list[str | None] = field(default_factory=list)
-    """The branches that are asked for."""
+    """The branches to verify."""
     files: Mapping[str, ObjectInfo] = field(default_factory=dict)
     """Every file of tables and manifest, relative to the root."""
     damaged: set[str] = field(default_factory=set)
-    """Files that are not what was written. Lance may end the process when it reads one."""
+    """Damaged files. Lance may end the process when it reads one."""
     reverted: set[str | None] = field(default_factory=set)
-    """Branches whose newest state is lost: what their tables have beyond it is no drift."""
-    _whole: dict[tuple[TableRef, int], bool] = field(default_factory=dict)
+    """Branches whose newest state is lost: their tables are ahead, which is not drift."""
+    _intact: dict[tuple[TableRef, int], bool] = field(default_factory=dict)
 
-    def is_whole(self, ref: TableRef, version: int) -> bool:
-        """Whether a version can be read without meeting a file that is known to be damaged."""
-        found = self._whole.get((ref, version))
-        if found is None:
-            found = self._whole[ref, version] = self._is_whole(ref, version)
-        return found
+    def is_intact(self, ref: TableRef, version: int) -> bool:
+        """Whether no file of a version is known to be damaged."""
+        intact = self._intact.get((ref, version))
+        if intact is None:
+            intact = self._intact[ref, version] = self._is_intact(ref, version)
+        return intact
 
-    def _is_whole(self, ref: TableRef, version: int) -> bool:
+    def _is_intact(self, ref: TableRef, version: int) -> bool:
         inside = [path for path in self.damaged if path.startswith(f"{ref.location}/")]
         if not inside:
             return True
         if self.store.datasets.version_path(ref, version) in inside:
             return False
-        # A branch has files where it was made from; names are given only once.
+        # A branch uses files of its origin; file names are unique.
         names = files_of_version(self.store.tables.open(ref, version))
         return not any(path.endswith(f"/{name}") for path in inside for name in names)
 
@@ -78,18 +75,18 @@ class Ground:
         return None
 
     def catalog(self, snapshot: Snapshot) -> Catalog | None:
-        """The schema of a state, also where the schema files are damaged."""
+        """The schema of a state, even if the schema files are damaged."""
         if self.contract is not None:
             return schema_at(self.store, self.contract, snapshot)
         return None if snapshot.schema is None else compile_schema(snapshot.schema.source)
 
-    def chosen(self) -> list[Snapshot]:
-        """The states of the branches that are asked for, as far as they can be read."""
+    def selected_snapshots(self) -> list[Snapshot]:
+        """The readable states of the selected branches."""
         return [s for branch, s in self.snapshots.items() if branch in self.selected]
 
     def pins(self, *, of_all: bool = False) -> Iterator[tuple[Snapshot, Pin]]:
-        """The tables of the branches that are asked for, or of all."""
-        for snapshot in self.snapshots.values() if of_all else self.chosen():
+        """The tables of the selected branches, or of all."""
+        for snapshot in self.snapshots.values() if of_all else self.selected_snapshots():
             for pin in snapshot.pins.values():
                 yield snapshot, pin
 
@@ -104,7 +101,7 @@ class Ground:
         branch: str | None = None,
         file: str | None = None,
     ) -> Iterator[None]:
-        """A check whose failure is a finding: ``code`` when what it reads is damaged or gone."""
+        """A check whose failure is a problem, with ``code`` if its data is damaged or missing."""
         try:
             yield
         except (StorageCorrupt, StorageMissing) as error:
@@ -114,21 +111,15 @@ class Ground:
                 )
             )
         except OmniGraphError as error:
-            told = VerifyProblem(code, f"{what}: {error.message}", hint or error.hint)
-            self.problems.add(_placed(told, table, branch, file))
+            problem = VerifyProblem(code, f"{what}: {error.message}", hint or error.hint)
+            self.problems.add(replace(problem, table=table, branch=branch, file=file))
         except Exception as error:
-            told = VerifyProblem(
+            problem = VerifyProblem(
                 ProblemCode.CHECK_FAILED,
-                f"{what}: the check broke off ({type(error).__name__})",
-                "repeat it; if it breaks off again, this is a bug here",
+                f"{what}: the check failed ({type(error).__name__})",
+                "repeat it; if it fails again, this is a bug in OmniGraph",
             )
-            self.problems.add(_placed(told, table, branch, file))
-
-
-def _placed(
-    problem: VerifyProblem, table: str | None, branch: str | None, file: str | None
-) -> VerifyProblem:
-    return replace(problem, table=table, branch=branch, file=file)
+            self.problems.add(replace(problem, table=table, branch=branch, file=file))
 
 
 def label(snapshot: Snapshot) -> str:
