@@ -144,7 +144,7 @@ def test_a_column_that_is_too_wide_is_not_held(ring, monkeypatch):
     monkeypatch.setattr(sources, "_WIDEST", 64)
     text = "match { $p: P } return { $p.text } limit 1"
     assert [ask(ring, text) for _ in range(3)] == [[{"p.text": "a fox"}]] * 3
-    index = ring._topology.get(sources.table_id(_pin(ring)), NodeIndex)
+    index = ring._handle.topology.get(sources.table_id(_pin(ring)), NodeIndex)
     assert index is None or not index.cache.has("text")
 
 
@@ -164,7 +164,7 @@ def test_a_snapshot_has_to_be_one_of_this_graph(ring, tmp_path, snapshot):
 
 def test_what_is_held_of_old_versions_goes(ring, monkeypatch):
     """Nothing but the topology keeps an index alive."""
-    monkeypatch.setattr(ring._topology, "_memory", 1)
+    monkeypatch.setattr(ring._handle.topology, "_memory", 1)
     text = "match { $s: P $s k $t } return { count($t) as n }"
     for number in range(8):
         ring.append({"K": pa.table({"src": ["b"], "dst": [f"p{number}"]})})

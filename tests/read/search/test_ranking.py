@@ -56,9 +56,7 @@ def test_a_whole_index_and_none_give_the_same_scores(docs, query):
 
 def test_rows_outside_the_index_are_scored_by_what_the_index_counts(docs):
     """The same text scores the same on both sides."""
-    docs.append(*ROWS).index(TEXT).append(
-        ("x", "fox"), ("y", "fox fox fox"), actor=("z", "a new word")
-    )
+    docs.append(*ROWS).index(TEXT).append(("x", "fox"), ("y", "fox fox fox"), ("z", "a new word"))
     found = ranked(docs, "fox")
     assert found["x"] == pytest.approx(found["a"], rel=1e-5)
     assert found["y"] == pytest.approx(found["b"], rel=1e-5)

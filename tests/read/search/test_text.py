@@ -178,7 +178,7 @@ def test_edits_cannot_be_negative(docs):
 @pytest.mark.parametrize("edits", [3, 8, 10_000])
 def test_more_edits_than_an_index_can_look_for_are_counted_without_it(docs, edits):
     """A long word and many edits are more than the index takes."""
-    docs.append(("a", "abcdefghijklmnopqrstuvwxyz"), ("b", "fox"), actor=("c", None)).index(TEXT)
+    docs.append(("a", "abcdefghijklmnopqrstuvwxyz"), ("b", "fox"), ("c", None)).index(TEXT)
     word = "abcdefghijklmnopqrstuvw"
     index = text_index(docs.table, "text")
     assert text_hits(docs.table, index, word, max_edits=min(edits, 255)) is None
