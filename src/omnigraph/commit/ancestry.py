@@ -74,6 +74,8 @@ class CommitGraph:
         self.points: dict[str, tuple[str, int]] = {}
         self._lines: dict[str, set[int]] = {}
         self._parents: dict[str, tuple[str, ...]] = {}
+        self.is_complete = True
+        """Whether every branch was read."""
         self._is_readable = is_readable
         self.add(commits)
 
@@ -87,11 +89,6 @@ class CommitGraph:
                 self.points[_point(line, version)] = (line, version)
 
     # -- reading more of it, where not everything was given ------------------------------
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every branch was read."""
-        return True
 
     def read_more(self) -> bool:
         """Read the commits of another branch; whether there was one."""

@@ -39,6 +39,7 @@ class Ancestry(CommitGraph):
     def __init__(self, store: GraphStore, *first: str | None) -> None:
         """Some branches are read before the others."""
         super().__init__(is_readable=lambda commit: self.state(commit) is not None)
+        self.is_complete = False
         self._store = store
         self._states: dict[str, Snapshot | None] = {}
         self._unread: list[str | None] = list(first)
@@ -167,19 +168,16 @@ class Ancestry(CommitGraph):
 
     # -- reading -------------------------------------------------------------------------
 
-    @property
-    def is_complete(self) -> bool:
-        return self._has_listed and not self._unread
-
     def read_more(self) -> bool:
         if not self._unread and not self._has_listed:
             self._has_listed = True
             names = [normal_branch(name) for name in Branches(self._store).list()]
             self._unread = [name for name in names if name not in self._orders]
-        if not self._unread:
-            return False
-        self._read(self._unread.pop(0))
-        return True
+        branches, self._unread = self._unread[:1], self._unread[1:]
+        self.is_complete = self._has_listed and not self._unread
+        for branch in branches:
+            self._read(branch)
+        return bool(branches)
 
     def _read(self, branch: str | None) -> dict[str, int]:
         """The commits of a branch, by their position in its history."""

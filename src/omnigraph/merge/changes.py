@@ -302,7 +302,7 @@ class _Comparison:
         deleted = [np.empty(0, np.int64)]
         born = np.empty(0, np.int64)
         # The path leads back from the state; each of its steps begins where the next one ends.
-        steps = path[: path.index(_on(path, common.branch)) + 1]
+        steps = path[: [step.branch for step in path].index(common.branch) + 1]
         start = common.version
         for step in reversed(steps):
             if step.version > start:
@@ -384,10 +384,6 @@ def _common_state(one: list[_State], other: list[_State]) -> _State | None:
             if step.branch == candidate.branch:
                 return _State(step.branch, min(step.version, candidate.version))
     return None
-
-
-def _on(path: list[_State], branch: str | None) -> _State:
-    return next(step for step in path if step.branch == branch)
 
 
 def _ids(rows: pa.Table) -> pa.Array:
