@@ -81,7 +81,7 @@ def _constraints(report: SchemaReport, node: ExpandedNode) -> None:
                     f"the pattern of @check on {where} is not a valid regular expression",
                     constraint.span,
                     "every write to this type will be refused; look-around and back references "
-                    "are not known",
+                    "are not supported",
                 )
         elif isinstance(constraint, RangeConstraint):
             low, high = constraint.min, constraint.max
