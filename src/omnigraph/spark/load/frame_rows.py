@@ -27,7 +27,7 @@ from omnigraph.spark.session.failures import Carried, pack, typed, unpack
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.load.files import SourceFile
+from omnigraph.write.load.files import LoadFile
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
 from omnigraph.write.load.spool import SOURCE_LINE
@@ -93,7 +93,7 @@ def read_partition(task: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameR
         )
         rows = sink.numbers() if rejects.collected else None
     result = SplitResult(
-        Split(task.file, SourceFile(task.name, "frame", task.table_key)),
+        Split(task.file, LoadFile(task.name, "frame", task.table_key)),
         tables,
         intake.records,
         counted.rows,

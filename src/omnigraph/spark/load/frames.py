@@ -134,11 +134,11 @@ class FrameIntake(SplitIntake):
             self.files.append(task.name)
             self._add_partitions(kind, self._frames.evaluate(value, task))
 
-    def _add_partitions(self, kind: Kind, answers: Sequence[FrameAnswer]) -> None:
-        partitions = [answer.result() for answer in answers if not answer.failed]
+    def _add_partitions(self, kind: Kind, outcomes: Sequence[FrameAnswer]) -> None:
+        partitions = [answer.result() for answer in outcomes if not answer.failed]
         for partition in partitions:
             self._record_result(partition.split)
-        for answer in answers:
+        for answer in outcomes:
             if answer.failed:
                 raise answer.error()
         lines = 0

@@ -94,8 +94,8 @@ class JoinedKeys:
         )
         delete = _deleting(locator)
         frame = pairs.groupBy("fragment").applyInArrow(delete, "answer binary")
-        answers = self._engine.run(frame.toArrow, _REPLACING)["answer"]
-        return [pickle.loads(answer) for answer in answers.to_pylist()]
+        packed_results = self._engine.run(frame.toArrow, _REPLACING)["answer"]
+        return [pickle.loads(answer) for answer in packed_results.to_pylist()]
 
     # -- frames --------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
-from omnigraph.write.load.files import SourceFile, Sources
+from omnigraph.write.load.files import LoadFile, Sources
 from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.job import (
     LoadData,
@@ -82,7 +82,7 @@ class SplitIntake:
     def __init__(
         self,
         catalog: Catalog,
-        files: Sequence[SourceFile],
+        files: Sequence[LoadFile],
         rejects: Rejects,
         executor: Executor,
         targets: Mapping[str, FragmentTarget],
@@ -332,12 +332,12 @@ def split_reader(
     return read
 
 
-def list_files(data: LoadData, sources: Sources, catalog: Catalog) -> list[SourceFile]:
+def list_files(data: LoadData, sources: Sources, catalog: Catalog) -> list[LoadFile]:
     """The files of a load; no other data can be read by several processes."""
     paths = [data] if isinstance(data, str | PathLike) else data
     if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
         raise _no_files(data)
-    files: list[SourceFile] = []
+    files: list[LoadFile] = []
     for path in paths:
         if not isinstance(path, str | PathLike):
             raise _no_files(path)

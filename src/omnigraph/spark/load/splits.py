@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError
-from omnigraph.write.load.files import SourceFile
+from omnigraph.write.load.files import LoadFile
 from omnigraph.write.load.streams import opened, uncompressed
 
 SPLIT_BYTES = 32 << 20
@@ -26,7 +26,7 @@ class Split:
 
     file: int
     """The number of the file in the load."""
-    source: SourceFile
+    source: LoadFile
     start: int = 0
     end: int | None = None
     """None for the end of the file."""
@@ -38,12 +38,12 @@ class Split:
         return Split(self.file, self.source, self.start, other.end, self.first_row)
 
 
-def splits_of(files: Sequence[SourceFile], size: int = SPLIT_BYTES) -> list[Split]:
+def splits_of(files: Sequence[LoadFile], size: int = SPLIT_BYTES) -> list[Split]:
     """The splits of all files, in order."""
     return [split for number, file in enumerate(files) for split in _splits(number, file, size)]
 
 
-def _splits(number: int, file: SourceFile, size: int) -> Iterator[Split]:
+def _splits(number: int, file: LoadFile, size: int) -> Iterator[Split]:
     with opened(file.path):
         # An unreadable file is an error before any task starts.
         pass
@@ -55,7 +55,7 @@ def _splits(number: int, file: SourceFile, size: int) -> Iterator[Split]:
         yield from _ranges(number, file, size)
 
 
-def _ranges(number: int, file: SourceFile, size: int) -> Iterator[Split]:
+def _ranges(number: int, file: LoadFile, size: int) -> Iterator[Split]:
     total = os.path.getsize(file.path)
     count = max(1, -(-total // size))
     for index in range(count):
@@ -63,7 +63,7 @@ def _ranges(number: int, file: SourceFile, size: int) -> Iterator[Split]:
         yield Split(number, file, index * size, end)
 
 
-def _row_groups(number: int, file: SourceFile, size: int) -> Iterator[Split]:
+def _row_groups(number: int, file: LoadFile, size: int) -> Iterator[Split]:
     try:
         metadata = pq.ParquetFile(file.path).metadata
     except (pa.ArrowException, OSError, ValueError):

@@ -52,7 +52,7 @@ class TypeWrite:
         """In a task: write the rows of a partition."""
         return answer_for(lambda: read_partition(self.task, batches), f"writing {self.name}")
 
-    def commit(self, answers: Sequence[FrameAnswer], key: str | None = None) -> None:
+    def commit(self, outcomes: Sequence[FrameAnswer], key: str | None = None) -> None:
         """Validate and commit the rows of all tasks; with a key only once."""
         here = opened(self.uri, self.storage, writable=True)
         destination = self.destination
@@ -60,12 +60,12 @@ class TypeWrite:
             if key is not None:
                 destination = replace(destination, idempotency_key=key)
                 if _is_committed(here.store, destination):
-                    self._discard(here.store, answers)
+                    self._discard(here.store, outcomes)
                     return
 
             def evaluate(_: object, current: FrameTask) -> Sequence[FrameAnswer]:
                 self._check_unchanged(current)
-                return answers
+                return outcomes
 
             reader = frame_reader(evaluate, ThreadExecutor(1), self.max_rows)
             load_into(here.store, here.catalog, self.job, destination, reader)
@@ -87,9 +87,9 @@ class TypeWrite:
                 f"{self.name} was changed while its rows were written", hint="write them again"
             )
 
-    def _discard(self, store: GraphStore, answers: Sequence[FrameAnswer]) -> None:
+    def _discard(self, store: GraphStore, outcomes: Sequence[FrameAnswer]) -> None:
         with suppress(OmniGraphError):
-            for answer in answers:
+            for answer in outcomes:
                 for table in () if answer.failed else answer.result().split.tables.values():
                     discard_fragments(store.datasets, self.task.target, table.fragments)
 

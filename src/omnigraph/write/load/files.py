@@ -22,7 +22,7 @@ _HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
+class LoadFile:
     """One file of a load. NDJSON records name their own types, so ``type_name`` is none."""
 
     path: str
@@ -75,7 +75,7 @@ class Sources:
                 details={"file": path},
             )
 
-    def files(self, path: str) -> Iterator[SourceFile]:
+    def files(self, path: str) -> Iterator[LoadFile]:
         """The files of a path: a file, a directory or a pattern."""
         self.reject_rejects_file(path)
         if os.path.isdir(path):
@@ -91,14 +91,14 @@ class Sources:
         else:
             yield self._file(path, Path(uncompressed(path)).stem)
 
-    def _file(self, path: str, default_type: str) -> SourceFile:
+    def _file(self, path: str, default_type: str) -> LoadFile:
         suffix = Path(uncompressed(path)).suffix.lower()
         format = self.format or _SUFFIXES.get(suffix, "ndjson")
         if format == "ndjson":
-            return SourceFile(path, format)
-        return SourceFile(path, format, self.declared_type(path) or default_type)
+            return LoadFile(path, format)
+        return LoadFile(path, format, self.declared_type(path) or default_type)
 
-    def _directory(self, path: str) -> Iterator[SourceFile]:
+    def _directory(self, path: str) -> Iterator[LoadFile]:
         """The files of an export, nodes before edges; otherwise every data file.
 
         The type of a data file is the one declared for it, or else the name of the file or of

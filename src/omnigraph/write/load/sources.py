@@ -10,7 +10,7 @@ from typing import Any
 from omnigraph.errors import InputError
 from omnigraph.lang.values.spelling import show
 from omnigraph.write.load.csv_files import read_csv
-from omnigraph.write.load.files import STREAM, SourceFile, Sources
+from omnigraph.write.load.files import STREAM, LoadFile, Sources
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadData
 from omnigraph.write.load.ndjson import read_records
@@ -76,7 +76,7 @@ def _read_path(path: Any, intake: Intake, sources: Sources) -> None:
         read_file(file, intake)
 
 
-def read_file(file: SourceFile, intake: Intake) -> None:
+def read_file(file: LoadFile, intake: Intake) -> None:
     """Take one file in."""
     with opened(file.path) as stream:
         if file.type_name is None:
