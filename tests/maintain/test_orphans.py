@@ -63,7 +63,7 @@ def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph
     assert written in {orphan.path for orphan in found}
     assert len(found) == 2
     assert all(orphan.path.startswith(written.removesuffix(".lance")) for orphan in found)
-    assert all(orphan.held_by == () for orphan in found)
+    assert all(orphan.needed_by == () for orphan in found)
     assert all(timedelta(0) <= orphan.age < timedelta(hours=1) for orphan in found)
     sizes = {orphan.path: orphan.size for orphan in found}
     assert sizes == {path: (Path(graph.uri) / path).stat().st_size for path in sizes}
@@ -73,8 +73,8 @@ def test_a_write_that_stages_holds_what_it_wrote(graph):
     leave_rows(graph)
     store = graph._handle.store
     with marked(store, None, store.manifest(None).current()) as operation:
-        assert {orphan.held_by for orphan in orphans(store)} == {(operation,)}
-    assert {orphan.held_by for orphan in orphans(store)} == {()}
+        assert {orphan.needed_by for orphan in orphans(store)} == {(operation,)}
+    assert {orphan.needed_by for orphan in orphans(store)} == {()}
 
 
 def test_a_damaged_marker_is_not_passed_over(graph):

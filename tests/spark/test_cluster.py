@@ -132,7 +132,7 @@ def left_over(place: Path) -> list[Orphan]:
     """Files that no version names; nobody holds them."""
     with Graph.open(place) as graph:
         found = orphans(graph._handle.store)
-    assert all(orphan.held_by == () for orphan in found)
+    assert all(orphan.needed_by == () for orphan in found)
     return found
 
 

@@ -66,7 +66,7 @@ def test_killed_while_tasks_read_nothing_has_happened(spark_config, lines, empty
         assert graph.snapshot().count("Person") == 0
         left = orphans(graph._handle.store)
         assert left
-        assert {orphan.held_by for orphan in left} == {(marker.removesuffix(".staging"),)}
+        assert {orphan.needed_by for orphan in left} == {(marker.removesuffix(".staging"),)}
     load_again(lines, empty)
 
 

@@ -1,9 +1,8 @@
-"""Repair: tables whose newest version is not the one that the graph shows.
+"""Repair: tables whose newest version is not the pinned one.
 
-Somebody wrote to a table past the graph. What was written is judged by its transactions: upkeep
-that changed no row may be taken over when confirmed, anything else only by force. Data is never
-rewritten; what is published is the version that is there. Branches of a graph that was moved or
-copied are made to name the place where it is.
+Somebody wrote to a table outside the graph. The transactions decide: maintenance that changed no
+row may be adopted when confirmed, anything else only by force. Data is never rewritten; the newest
+version is published. The branches of a moved or copied graph get its new addresses.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from omnigraph.storage.tables.transactions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
 
-_UPKEEP = frozenset({"Rewrite", "ReserveFragments"})
+_MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 """Operations of Lance that change no row."""
 
 
 class Drift(StrEnum):
-    """What the transactions past a pin say."""
+    """The classification of the transactions after a pin."""
 
     NONE = "no_drift"
     MAINTENANCE = "verified_maintenance"
@@ -53,7 +52,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableRepair(Report):
-    """One table: where the graph has it, where it is, and what became of that."""
+    """One table: its pinned and its newest version, and the action."""
 
     table_key: str
     manifest_version: int
@@ -78,18 +77,18 @@ class RepairReport:
     """None when nothing was published."""
     commit_id: str | None = None
     misplaced: int = 0
-    """Version files of branches that named the place which the graph was moved or copied from."""
+    """Version files of branches with addresses of the graph's former location."""
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tables that only force would take as they are."""
-        return tuple(each.table_key for each in self.tables if each.action is Action.REFUSED)
+        """The tables that only ``force`` would adopt."""
+        return tuple(t.table_key for t in self.tables if t.action is Action.REFUSED)
 
 
 def repair(
     store: GraphStore, branch: str | None, *, confirm: bool = False, force: bool = False
 ) -> RepairReport:
-    """Look for drift, and publish what may be published when confirmed."""
+    """Find drift, and publish what may be published if confirmed."""
     if force and not confirm:
         raise InputError("force needs confirm", hint="pass confirm=True too")
     recover_writes(store)
@@ -99,58 +98,58 @@ def repair(
     own = [pin for pin in snapshot.pins.values() if pin.branch == branch]
     label = branch_label(branch)
     if not confirm:
-        tables = tuple(_judged(store, pin, confirm=False, force=False) for pin in own)
+        tables = tuple(_examine(store, pin, confirm=False, force=False) for pin in own)
         if all(table.classification is Drift.NONE for table in tables):
             return RepairReport(label, confirm, force, tables, misplaced=elsewhere)
-    # A table is ahead for a moment while somebody writes to it; nobody does who has the leases.
+    # A table is ahead for a moment during a write; under the leases nobody writes.
     leases = [table_lease(pin.table_key, branch) for pin in own]
     with store.leases.acquire(leases, store.timeouts.lease):
         now = store.manifest(branch).current()
         pins = [pin for pin in now.pins.values() if pin.branch == branch]
-        tables = tuple(_judged(store, pin, confirm=confirm, force=force) for pin in pins)
-        found = RepairReport(label, confirm, force, tables, misplaced=elsewhere)
-        return _published(store, now, found) if confirm else found
+        tables = tuple(_examine(store, pin, confirm=confirm, force=force) for pin in pins)
+        report = RepairReport(label, confirm, force, tables, misplaced=elsewhere)
+        return _publish(store, now, report) if confirm else report
 
 
-def _judged(store: GraphStore, pin: Pin, *, confirm: bool, force: bool) -> TableRepair:
+def _examine(store: GraphStore, pin: Pin, *, confirm: bool, force: bool) -> TableRepair:
     head, error = pin.version, None
     try:
         head = store.tables.head(pin.ref, pin.version)
         operations = operations_between(store.datasets, pin.ref, pin.version, head)
-        found = _classified(operations)
+        drift = _classify(operations)
     except OmniGraphError as failure:
-        operations, found, error = (), Drift.UNVERIFIABLE, failure.message
-    action = _action(found, confirm=confirm, force=force and error is None)
-    return TableRepair(pin.table_key, pin.version, head, found, action, operations, error)
+        operations, drift, error = (), Drift.UNVERIFIABLE, failure.message
+    action = _action(drift, confirm=confirm, force=force and error is None)
+    return TableRepair(pin.table_key, pin.version, head, drift, action, operations, error)
 
 
-def _classified(operations: Iterable[str]) -> Drift:
-    known = set(operations)
-    if not known:
+def _classify(operations: Iterable[str]) -> Drift:
+    distinct = set(operations)
+    if not distinct:
         return Drift.NONE
-    if "" in known:
+    if "" in distinct:
         return Drift.UNVERIFIABLE
-    return Drift.MAINTENANCE if known <= _UPKEEP else Drift.SUSPICIOUS
+    return Drift.MAINTENANCE if distinct <= _MAINTENANCE else Drift.SUSPICIOUS
 
 
-def _action(found: Drift, *, confirm: bool, force: bool) -> Action:
-    if found is Drift.NONE:
+def _action(drift: Drift, *, confirm: bool, force: bool) -> Action:
+    if drift is Drift.NONE:
         return Action.NO_OP
     if not confirm:
         return Action.PREVIEW
-    if found is Drift.MAINTENANCE:
+    if drift is Drift.MAINTENANCE:
         return Action.HEALED
     return Action.FORCED if force else Action.REFUSED
 
 
-def _published(store: GraphStore, snapshot: Snapshot, report: RepairReport) -> RepairReport:
-    """The versions that are there become those that the graph shows, all in one commit."""
-    taken = [t for t in report.tables if t.action in (Action.HEALED, Action.FORCED)]
-    if not taken:
+def _publish(store: GraphStore, snapshot: Snapshot, report: RepairReport) -> RepairReport:
+    """Pin the newest versions, all in one commit."""
+    adopted = [t for t in report.tables if t.action in (Action.HEALED, Action.FORCED)]
+    if not adopted:
         return report
-    actor = FORCED_ACTOR if any(t.action is Action.FORCED for t in taken) else ACTOR
+    actor = FORCED_ACTOR if any(t.action is Action.FORCED for t in adopted) else ACTOR
     rows, expected = [], {}
-    for table in taken:
+    for table in adopted:
         pin = snapshot.pins[table.table_key]
         state = store.tables.open(pin.ref, table.lance_head_version)
         info = store.datasets.info(pin.ref, table.lance_head_version)

@@ -173,7 +173,7 @@ class Fill:
         self._counts = _FillCounts()
         self._since_commit = 0
         self._staged = 0
-        self._shares = 0
+        self._splits = 0
         self._done = 0
         self._touched: dict[str, set[int]] = {}
         self._planned: dict[str, set[int]] = {}
@@ -214,7 +214,7 @@ class Fill:
             self._versions[key] = table.version
             for group in group_fragments(fragments, _ROWS_IN_SPLIT):
                 waiting += [EmbedSplit(self._setup, locator, target, group) for target in targets]
-        self._shares = len(waiting)
+        self._splits = len(waiting)
         return waiting
 
     # -- embedding -----------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Fill:
                 "embedded": counts.embedded + texts,
                 "filled": counts.filled,
             }
-            done, total = self._done + splits, self._shares
+            done, total = self._done + splits, self._splits
             self._on_progress(Progress(step, done, total, "splits", detail))
 
     def on_usage(self, usage: ProviderUsage) -> None:

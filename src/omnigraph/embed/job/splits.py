@@ -183,11 +183,11 @@ def embed_split(split: EmbedSplit, worker: EmbedWorker) -> EmbedResult:
             keys = _keys(setup.config, target, texts)
             skipped += keys.null_count
             texts_read += len(keys) - keys.null_count
-            found_at = worker.spool.find(keys)
+            stored_at = worker.spool.find(keys)
             for position, key in enumerate(keys.to_pylist()):
                 if key is None:
                     continue
-                if found_at[position] != UNKNOWN:
+                if stored_at[position] != UNKNOWN:
                     ready += 1
                     continue
                 missing.append(key)

@@ -33,7 +33,7 @@ class Orphan:
     """Relative to the root of the graph."""
     size: int
     age: timedelta
-    held_by: tuple[str, ...] = ()
+    needed_by: tuple[str, ...] = ()
     """The ids of running writes that may need it."""
 
 

@@ -221,7 +221,7 @@ class _Cleanup:
             removed = {}
             for orphan in orphans_of(self._store, plan.keys.get(location, ""), location, writes):
                 is_old = orphan.age >= plan.policy.file_age
-                if is_old and not orphan.held_by and not orphan.path.startswith(trees):
+                if is_old and not orphan.needed_by and not orphan.path.startswith(trees):
                     if not self._dry_run:
                         self._store.objects.delete(orphan.path)
                         self._store.objects.remove_if_empty(orphan.path.rpartition("/")[0])
