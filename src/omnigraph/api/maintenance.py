@@ -242,7 +242,7 @@ def _verify(
     checksums: bool,
     on_progress: OnProgress | None,
 ) -> VerifyReport:
-    def tell(phase: str, done: int, total: int) -> None:
+    def report(phase: str, done: int, total: int) -> None:
         if on_progress is not None:
             on_progress(Progress(phase, done, total))
 
@@ -252,7 +252,7 @@ def _verify(
         name,
         checksums=checksums,
         concurrency=settings.maintenance_concurrency,
-        on_progress=tell,
+        on_progress=report,
     )
 
 
