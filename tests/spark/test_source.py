@@ -370,7 +370,7 @@ def test_too_many_rows_point_to_the_other_writer(classic: Any, graph: Graph):
     frame = classic.createDataFrame([(f"p{n}",) for n in range(20)], "name string")
     error = refusal(graph, frame, type="Person", max_rows="19")
     assert isinstance(error, RowLimitExceeded)
-    assert error.message.startswith("20 rows are more than the 19")
+    assert error.message.startswith("20 rows exceed the limit of 19")
     SparkGraph(graph, spark=classic).write(nodes={"Person": frame})
     assert graph.snapshot().count("Person") == 20
 
