@@ -88,7 +88,7 @@ class _TableFacts:
 
 def make_plan(store: GraphStore, policy: CleanupPolicy, executor: Executor) -> CleanupPlan:
     """Read a graph, and decide what to remove."""
-    return _Planner(store, policy, executor).plan()
+    return _CleanupPlanner(store, policy, executor).plan()
 
 
 def fingerprint_refs(store: GraphStore) -> object:
@@ -106,7 +106,7 @@ def copy_identity(store: GraphStore, ref: TableRef) -> str | None:
     return store.objects.identity(f"{ref.location}/{branch_file(ref.branch)}")
 
 
-class _Planner:
+class _CleanupPlanner:
     def __init__(self, store: GraphStore, policy: CleanupPolicy, executor: Executor) -> None:
         self._store = store
         self._policy = policy
