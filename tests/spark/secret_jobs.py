@@ -100,6 +100,6 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
         assert pin is not None
         version = locate_table(store.datasets, store.table(pin))
         task = ExportTask("", "node:Person", "ndjson", version, (0,), "", "")
-        every = [graph, store.root, plan, plan.reading, version, task, source_class(options)]
+        every = [graph, store.root, plan, plan.task, version, task, source_class(options)]
         every += [SparkGraph(graph), jobs.running()]
         return " ".join(f"{each!r} {each}" for each in every)
