@@ -210,7 +210,9 @@ number from 1 on
         return hash(frozenset(self._texts.items()))
 
     def __repr__(self) -> str:
-        hidden = {name for each in _settings() if each.is_secret for name in each.variables}
+        hidden = {
+            name for setting in _settings() if setting.is_secret for name in setting.variables
+        }
         shown = (f"{k}={'***' if k in hidden else v!r}" for k, v in self._texts.items())
         return f"<Settings {' '.join(shown)}>"
 

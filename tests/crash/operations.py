@@ -329,7 +329,7 @@ def rebuild_indexes(root: Path, durability: str = "disk") -> Iterator[None]:
 def optimize_if_needed(root: Path, durability: str = "disk") -> Iterator[None]:
     """By a policy that finds something in some tables only."""
     graph = Graph.open(root, actor="ana", durability=durability)
-    policy = MaintenancePolicy(small_fragments=2, deleted_share=1.0, uncovered_share=1.0)
+    policy = MaintenancePolicy(small_fragments=2, deleted_fraction=1.0, uncovered_fraction=1.0)
     yield
     graph.maintenance.optimize(engine="local", if_needed=True, policy=policy)
 

@@ -61,10 +61,9 @@ DOCS = 12
 WORDS = ("red stone", "green stone", "blue green")
 
 
-def answers(graph, **where):
-    return {
-        name: graph.snapshot(**where).query(QUERIES, name, params).rows() for name, params in ASKED
-    }
+def answers(graph, snapshot=None, **where):
+    snapshot = snapshot or graph.snapshot(**where)
+    return {name: snapshot.query(QUERIES, name, params).rows() for name, params in ASKED}
 
 
 def scanned(snapshot):

@@ -17,7 +17,7 @@ from omnigraph.storage.tables.types import IndexKind, IndexSpec
 SCHEMA = "node Person { name: String @key  age: I32? }"
 EQUALITY, TEXT = IndexSpec("id", IndexKind.EQUALITY), IndexSpec("name", IndexKind.TEXT)
 LOOSE = MaintenancePolicy(
-    small_fragments=10**6, deleted_share=1.0, uncovered_share=1.0, versions=10**9
+    small_fragments=10**6, deleted_fraction=1.0, uncovered_fraction=1.0, versions=10**9
 )
 
 
@@ -117,7 +117,7 @@ def test_a_policy_of_ones_own_decides(policy, is_worth_it):
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ({"deleted_share": 1.5}, "from 0 to 1"),
+        ({"deleted_fraction": 1.5}, "from 0 to 1"),
         ({"recall": -0.1}, "from 0 to 1"),
         ({"small_fragments": -1}, "at least 0"),
         ({"versions": "many"}, "at least 0"),
@@ -134,8 +134,8 @@ def test_a_policy_that_makes_no_sense_is_refused(given, hint):
 def test_a_policy_is_plain_data():
     assert MaintenancePolicy().to_json() == {
         "small_fragments": 8,
-        "deleted_share": 0.1,
-        "uncovered_share": 0.1,
+        "deleted_fraction": 0.1,
+        "uncovered_fraction": 0.1,
         "uncovered_rows": 1000,
         "versions": 1000,
         "bytes": 1 << 30,

@@ -162,9 +162,10 @@ def test_the_last_point_goes_only_when_that_is_asked_for(place, told):
     before = files(place)
     with pytest.raises(InputError, match="every point"):
         prune_backup(place, points=points)
-    for wrong in (0, -1):
-        with pytest.raises(InputError, match="newest point is always kept"):
-            prune_backup(place, keep=wrong)
+    with pytest.raises(InputError, match="newest point is always kept"):
+        prune_backup(place, keep=0)
+    with pytest.raises(InputError, match="keep must be at least 0"):
+        prune_backup(place, keep=-1)
     assert files(place) == before
     report = prune_backup(place, points=points, allow_empty=True)
     assert report.kept == ()

@@ -172,7 +172,7 @@ class GraphMaintenance:
     def doctor(
         self, branch: str = "main", *, policy: MaintenancePolicy | None = None
     ) -> DoctorReport:
-        """The health of the graph on one page, and the commands to run; ``str()`` draws it.
+        """The health of the graph on one page, and the commands to run; ``str()`` is a summary.
 
         Changes nothing and reads no rows; works on a graph that is open for reading too.
 

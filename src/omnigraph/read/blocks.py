@@ -39,7 +39,7 @@ FEW_VALUES = 8_192
 _FEW_STARTS = 4_096
 
 # Answers about so few nodes are not stored.
-_FEW_ASKED = 4_096
+_FEW_NODES = 4_096
 
 
 def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
@@ -202,7 +202,7 @@ class Memo:
 
     def lookup(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
         """The answer for each number; ``ask`` is given the distinct ones that are new."""
-        if len(numbers) <= _FEW_ASKED and not len(self._answered):
+        if len(numbers) <= _FEW_NODES and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
             return ask(unique)[inverse]
         size = int(numbers.max()) + 1

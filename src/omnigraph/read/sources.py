@@ -41,7 +41,7 @@ _CODED = 20_000
 # More rows than this are not looked up by their ids one by one.
 _MOST_LOOKUPS = 1_024
 # A column is read whole once more than one in so many of its rows is wanted.
-_SHARE = 8
+_FRACTION = 8
 # A column wider than this in total is never cached.
 _WIDEST = 256 << 20
 _SAMPLE = 64
@@ -182,7 +182,7 @@ class NodeSource(_Source["NodeType", NodeIndex]):
 
     def is_worth_caching(self, name: str, count: int) -> bool:
         """Whether a column should be read whole for the sake of some rows, and fits."""
-        is_much = self.rows <= _SMALL or count * _SHARE > self.rows
+        is_much = self.rows <= _SMALL or count * _FRACTION > self.rows
         return (is_much or self.is_used_again(name)) and self.fits(name)
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
@@ -321,7 +321,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
         index = self.cached_index()
         columns: dict[str, pa.Array] = {}
         rest = list(names)
-        if index is not None and (self.rows <= _SMALL or len(row_ids) * _SHARE > self.rows):
+        if index is not None and (self.rows <= _SMALL or len(row_ids) * _FRACTION > self.rows):
             positions = index.cache.positions(row_ids)
             for name in names:
                 if self.fits(name):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LARGEST = 32 << 20
 """Up to so many bytes a file of an index is compared in full."""
 
-_MOST_KNOWN = 200_000
+_MAX_CHECKED = 200_000
 _GOOD: dict[str, tuple[int, int, int]] = {}
 """Size, time and number of the files that were good when a handle of this process looked."""
 
@@ -178,7 +178,7 @@ class FirstReads:
                 damaged.append(path)
                 continue
             self._good.add(path)
-            if len(_GOOD) < _MOST_KNOWN:
+            if len(_GOOD) < _MAX_CHECKED:
                 _GOOD[self.objects.root.path(path)] = _identity(stats[path])
         return damaged
 

@@ -91,7 +91,7 @@ def pieces_of(block, lines, rows):
     """Small pieces of everything, so that little data meets all their edges."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ndjson, "_BLOCK", block)
-        patch.setattr(decoders, "_LINES_FOR_EACH", lines)
+        patch.setattr(decoders, "_LINES_PER_UNUSUAL", lines)
         patch.setattr(gather, "_ROWS", rows)
         yield
 

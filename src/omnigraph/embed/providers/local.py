@@ -38,7 +38,7 @@ class LocalEmbedder:
 
     def __init__(self) -> None:
         self._loaded: tuple[Any, npt.NDArray[np.float32]] | None = None
-        self._loading = threading.Lock()
+        self._load_lock = threading.Lock()
 
     def embed(
         self,
@@ -66,7 +66,7 @@ class LocalEmbedder:
         return unit_batch(means, dimension)
 
     def _model(self) -> tuple[Any, npt.NDArray[np.float32]]:
-        with self._loading:
+        with self._load_lock:
             if self._loaded is None:
                 self._loaded = _load()
             return self._loaded

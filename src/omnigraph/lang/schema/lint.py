@@ -29,7 +29,7 @@ from omnigraph.lang.schema.ir import canonical_constraints
 from omnigraph.lang.schema.render import render_constraint
 from omnigraph.lang.schema.report import SchemaReport
 
-_KNOWN_ANNOTATIONS = (
+_ANNOTATIONS = (
     "key",
     "unique",
     "index",
@@ -138,8 +138,8 @@ def _misspelt(report: SchemaReport, decl: InterfaceDecl | NodeDecl | EdgeDecl) -
     own = () if isinstance(decl, InterfaceDecl) else decl.annotations
     nested = (a for prop in decl.properties for a in prop.annotations)
     for annotation in (*own, *nested):
-        close = closest(annotation.name, _KNOWN_ANNOTATIONS, 0.75)
-        if annotation.name not in _KNOWN_ANNOTATIONS and close:
+        close = closest(annotation.name, _ANNOTATIONS, 0.75)
+        if annotation.name not in _ANNOTATIONS and close:
             report.warn(
                 "OG-NM-103",
                 f"unknown annotation @{annotation.name} has no effect",

@@ -229,11 +229,11 @@ class _Cleanup:
             return removed
 
         locations = {ref.location for ref in (*plan.copies, *plan.dropped)}
-        for files in self._for_each([*sorted(locations), MANIFEST], remove, "files of"):
+        for files in self._apply([*sorted(locations), MANIFEST], remove, "files of"):
             self._files |= files
         return Reclaimed(len(self._files), sum(self._files.values()))
 
-    def _for_each(
+    def _apply(
         self,
         locations: Sequence[str],
         work: Callable[[str], dict[str, int]],
@@ -248,12 +248,12 @@ class _Cleanup:
                 return str(error)
 
         done = []
-        answers = self._executor.run(attempt, locations, REMOVING)
-        for location, answer in zip(locations, answers, strict=True):
-            if isinstance(answer, str):
-                self._skip(f"{what} '{self._plan.keys.get(location, location)}'", answer)
+        outcomes = self._executor.run(attempt, locations, REMOVING)
+        for location, outcome in zip(locations, outcomes, strict=True):
+            if isinstance(outcome, str):
+                self._skip(f"{what} '{self._plan.keys.get(location, location)}'", outcome)
             else:
-                done.append(answer)
+                done.append(outcome)
         return done
 
     def _skip(self, what: str, reason: str) -> None:

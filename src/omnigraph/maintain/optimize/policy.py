@@ -15,7 +15,7 @@ from omnigraph.maintain.report import Report
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 
-_FRACTIONS = ("deleted_share", "uncovered_share", "recall")
+_FRACTIONS = ("deleted_fraction", "uncovered_fraction", "recall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class MaintenancePolicy(Report):
 
     small_fragments: int = 8
     """Small fragments that could be merged."""
-    deleted_share: float = 0.1
+    deleted_fraction: float = 0.1
     """The fraction of deleted rows in one fragment."""
-    uncovered_share: float = 0.1
+    uncovered_fraction: float = 0.1
     """The fraction of a table's rows missing from one of its indexes."""
     uncovered_rows: int = 1000
     """Fewer missing rows are no reason, however small the table: scanning them is fast."""
@@ -77,8 +77,8 @@ def _reasons(
     if small > policy.small_fragments:
         yield f"{small} small fragments > {policy.small_fragments}"
     worst = max((f.deleted / (f.rows + f.deleted or 1) for f in fragments), default=0.0)
-    if worst > policy.deleted_share and plan.groups:
-        yield f"{worst:.0%} of a fragment deleted > {policy.deleted_share:.0%}"
+    if worst > policy.deleted_fraction and plan.groups:
+        yield f"{worst:.0%} of a fragment deleted > {policy.deleted_fraction:.0%}"
     for index in plan.indexes:
         if index.is_new:
             yield f"index {index.spec.name} is missing"
@@ -99,10 +99,10 @@ def _uncovered(
     for name in (index.spec.name for index in plan.indexes if not index.is_new):
         covered = {n for s in segments.get(name, ()) for n in s.fragments}
         rows = sum(f.rows for f in fragments if f.number not in covered)
-        if rows >= policy.uncovered_rows and rows > policy.uncovered_share * total:
+        if rows >= policy.uncovered_rows and rows > policy.uncovered_fraction * total:
             lacking[name] = rows
     if lacking:
         worst = max(lacking, key=lambda name: lacking[name])
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        fraction, limit = lacking[worst] / total, policy.uncovered_share
+        fraction, limit = lacking[worst] / total, policy.uncovered_fraction
         yield f"{fraction:.0%} of the rows not in index {worst}{more} > {limit:.0%}"

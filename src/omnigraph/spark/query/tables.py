@@ -31,7 +31,7 @@ LABEL = "query"
 _SMALL = 20_000
 # A column of a larger table is cached once more than one in so many of its rows was read, unless
 # it is wider than this.
-_SHARE = 8
+_FRACTION = 8
 _WIDEST = 64 << 20
 _SAMPLE = 64
 
@@ -78,7 +78,7 @@ class WorkerTable:
         if rows <= _SMALL or self.cache.has(name):
             return True
         requested = self._requested[name] = self._requested.get(name, 0) + count
-        return requested * _SHARE > rows and self._width(name) * rows <= _WIDEST
+        return requested * _FRACTION > rows and self._width(name) * rows <= _WIDEST
 
     def _width(self, name: str) -> int:
         sample = self.table.read([name], limit=_SAMPLE)

@@ -25,7 +25,7 @@ STOPPED_SECONDS = 2.0
 _NEXT_PAUSE_SECONDS = 0.001
 _LATER_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.025
-_PAUSE_SHARE = 0.02
+_PAUSE_FRACTION = 0.02
 """Of the time waited so far, what a pause may add to it."""
 
 
@@ -99,7 +99,7 @@ class Ticket:
         """How many seconds to wait before looking again."""
         least = _NEXT_PAUSE_SECONDS if self._is_next else _LATER_PAUSE_SECONDS
         waited = (time.monotonic_ns() - self._arrived) / 1e9
-        return min(max(waited * _PAUSE_SHARE, least), _LONGEST_PAUSE_SECONDS)
+        return min(max(waited * _PAUSE_FRACTION, least), _LONGEST_PAUSE_SECONDS)
 
     def remove(self) -> None:
         """Leave the queue; a ticket that stays is removed by others as soon as it is unlocked."""

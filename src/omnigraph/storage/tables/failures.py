@@ -29,7 +29,7 @@ from omnigraph.exhaustion import as_memory_exceeded
 from omnigraph.storage.objects.failures import denied, failed_look, no_space_or_right, translate
 
 # Names of files, which may spell anything, and the places in a library's source.
-_PLACE = re.compile(r"\S*/\S*")
+_BUILD_PATH = re.compile(r"\S*/\S*")
 
 _CONFLICT = re.compile(
     "Commit conflict|commit conflict|Incompatible transaction|Too many concurrent writers"
@@ -87,7 +87,7 @@ def translate_lance(
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
-    message = _PLACE.sub(" ", str(error))
+    message = _BUILD_PATH.sub(" ", str(error))
     if isinstance(error, CommitConflictError) or _CONFLICT.search(message):
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
     if isinstance(error, OSError) and error.errno is not None:

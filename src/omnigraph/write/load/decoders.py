@@ -28,8 +28,8 @@ from omnigraph.write.load.line_shapes import has_names, most_names, records_by_l
 _ENDS = {"src": "from", "dst": "to"}
 # A block is larger only where a single line is, and looking at it takes memory of its size.
 _LARGEST = 16 << 20
-# There must be so many lines for each that is not usual, or decoding the others does not pay.
-_LINES_FOR_EACH = 64
+# Lines per unusual line below which decoding whole blocks does not pay.
+_LINES_PER_UNUSUAL = 64
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -102,7 +102,7 @@ class Decoders:
         lines = block.removesuffix(b"\n").split(b"\n")
         kinds = [self._is_usual(line) for line in lines]
         unusual = kinds.count(False)
-        if not unusual or unusual * _LINES_FOR_EACH > len(lines):
+        if not unusual or unusual * _LINES_PER_UNUSUAL > len(lines):
             return None
         cuts = [n for n in range(1, len(lines)) if kinds[n] is not kinds[n - 1]]
         parts = [lines[a:b] for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
