@@ -44,9 +44,12 @@ RENAMED = changed(
 """Person is called Human."""
 
 
-def rows(graph: Graph, source: str, **at: Any) -> list[tuple[Any, ...]]:
+def rows(
+    graph: Graph, source: str, *, engine: Any = "auto", spark: Any = None, **at: Any
+) -> list[tuple[Any, ...]]:
     """The rows of a query as tuples."""
-    return [tuple(row.values()) for row in graph.snapshot(**at).query(source).rows()]
+    result = graph.snapshot(**at).query(source, engine=engine, spark=spark)
+    return [tuple(row.values()) for row in result.rows()]
 
 
 def values(graph: Graph, type_name: str, column: str, **at: Any) -> dict[str, Any]:

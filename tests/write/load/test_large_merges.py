@@ -71,7 +71,7 @@ def streams():
     """Every row goes through a file, in batches of a few."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "_IN_MEMORY", 0)
-        patch.setattr(intake, "_WAITING", 0)
+        patch.setattr(intake, "_MAX_GATHERED", 0)
         yield
 
 
@@ -82,7 +82,7 @@ def both(tmp_path, branch, records):
     ordinary = merged(tmp_path, "ordinary", branch, records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "_IN_MEMORY", 0)
-        patch.setattr(intake, "_WAITING", 0)
+        patch.setattr(intake, "_MAX_GATHERED", 0)
         streamed = merged(tmp_path, "streamed", branch, records)
     return ordinary, streamed
 

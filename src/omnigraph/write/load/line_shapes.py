@@ -45,7 +45,7 @@ def most_names(block: bytes) -> int | None:
     """An upper bound of the number of names in the objects of valid JSON; none if unknown.
 
     >>> most_names(b'{"a":{"b":":"}}'), most_names(b'{"a" :1}')
-    (2, None)
+    (3, None)
     """
     content = np.frombuffer(block, dtype=np.uint8)
     before = content[np.flatnonzero(content == _COLON) - 1]
