@@ -229,11 +229,11 @@ FILES: dict[str, Callable[[Path], Made]] = {
     "rejects to a zero": _path([], "NUL", rejects="a\0b"),
     "a commit that is not the newest": _path(
         [{"type": "Company", "data": {"name": "C"}}],
-        "not at commit",
+        "no longer at commit",
         if_commit="01ARZ3NDEKTSV4RRFFQ69G5FAV",
     ),
     "a commit that is not the newest, dry": _path(
-        [], "not at commit", if_commit="01ARZ3NDEKTSV4RRFFQ69G5FAV", dry_run=True
+        [], "no longer at commit", if_commit="01ARZ3NDEKTSV4RRFFQ69G5FAV", dry_run=True
     ),
     "CSV after no type": _file("people.csv", b"name\nA\n", "no type 'people'"),
     "CSV said to be of no type": _file(
