@@ -142,6 +142,11 @@ class Module:
         """Every node of the tree."""
         return tuple(ast.walk(self.tree))
 
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        """Everything that is imported: statements, and calls with a literal name."""
+        return tuple(_imports(self, self.tree, lazy=False))
+
     @property
     def room(self) -> str:
         """The part of the package that the module belongs to."""
@@ -178,11 +183,6 @@ def modules_under(root: Path) -> list[Module]:
 
 
 # -- what a module imports ------------------------------------------------------------------------
-
-
-def imports(module: Module) -> Iterator[Import]:
-    """Everything that is imported: statements, and calls with a literal name."""
-    yield from _imports(module, module.tree, lazy=False)
 
 
 def _imports(module: Module, node: ast.AST, *, lazy: bool) -> Iterator[Import]:
@@ -239,7 +239,7 @@ def _inside(target: str, package: str) -> bool:
 
 def layering(module: Module) -> Iterator[str]:
     """A room imports only from the groups below it, or a neighbour that is allowed."""
-    for imported in imports(module):
+    for imported in module.imports:
         if not _inside(imported.target, PACKAGE):
             continue
         target = room_of(imported.target)
@@ -270,7 +270,7 @@ def _rank(room: str) -> int:
 
 def lance_only_in_storage(module: Module) -> Iterator[str]:
     """Only ``storage`` imports Lance."""
-    for imported in imports(module):
+    for imported in module.imports:
         if module.room != "storage" and _inside(imported.target, "lance"):
             yield f"line {imported.line}: only storage imports lance"
 
@@ -279,8 +279,8 @@ def lance_commits_only_inline(module: Module) -> Iterator[str]:
     """Only ``inline`` and ``ledger`` call what commits at once; staged commits also ``tables``."""
     if module.name in INLINE:
         return
-    values = _LanceValues(module)
-    for imported in imports(module):
+    values: _LanceValues | None = None
+    for imported in module.imports:
         if _inside(imported.target, "lance") and imported.target.split(".")[-1] in COMMITS_BY_NAME:
             yield f"line {imported.line}: {imported.target} commits by itself"
     for node in module.nodes:
@@ -289,10 +289,11 @@ def lance_commits_only_inline(module: Module) -> Iterator[str]:
         receiver, name = node.value, node.attr
         if name == "commit" and module.name in MAY_COMMIT_STAGED and _is_class(receiver):
             continue
-        by_name = name in COMMITS_BY_NAME
-        on_dataset = name in COMMITS_ON_DATASETS and values.holds(receiver)
-        upserts = name == "execute" and values.builds(receiver)
-        if by_name or on_dataset or upserts:
+        is_commit = name in COMMITS_BY_NAME
+        if name in COMMITS_ON_DATASETS or name == "execute":
+            values = values or _LanceValues(module)
+            is_commit |= values.builds(receiver) if name == "execute" else values.holds(receiver)
+        if is_commit:
             yield f"line {node.lineno}: {ast.unparse(node)} commits by itself"
 
 
@@ -320,7 +321,8 @@ class _LanceValues:
                 for alias in node.names:
                     if alias.name in self._datasets | LANCE_HANDLES:
                         self._datasets.add(alias.asname or alias.name)
-        nodes = module.nodes
+        bindings = (ast.arg, ast.AnnAssign, ast.Assign, ast.NamedExpr, ast.withitem)
+        nodes = [node for node in module.nodes if isinstance(node, bindings)]
         known = -1
         while known != len(self._datasets) + len(self._builders):
             known = len(self._datasets) + len(self._builders)
@@ -400,7 +402,7 @@ def _last(target: ast.expr) -> str:
 
 def pyspark_only_in_spark_and_lazily(module: Module) -> Iterator[str]:
     """Only ``spark`` imports PySpark, and only when a function needs it."""
-    for imported in imports(module):
+    for imported in module.imports:
         if not _inside(imported.target, "pyspark"):
             continue
         if module.room != "spark":
@@ -411,7 +413,7 @@ def pyspark_only_in_spark_and_lazily(module: Module) -> Iterator[str]:
 
 def web_framework_only_in_server(module: Module) -> Iterator[str]:
     """Only ``server`` imports a web framework."""
-    for imported in imports(module):
+    for imported in module.imports:
         if module.room != "server" and imported.target.split(".")[0] in WEB_FRAMEWORKS:
             yield f"line {imported.line}: only server imports {imported.target.split('.')[0]}"
 
@@ -428,7 +430,7 @@ def terminal_only_in_cli(module: Module) -> Iterator[str]:
     if module.room == "cli":
         return
     yield from _uses_of(module, "sys", STREAMS | {"argv"}, "only cli knows the terminal")
-    for imported in imports(module):
+    for imported in module.imports:
         if imported.target.split(".")[0] in TERMINAL_LIBRARIES:
             yield f"line {imported.line}: only cli knows the terminal"
     for node in module.nodes:

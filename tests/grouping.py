@@ -3,9 +3,13 @@
 A worker process that needs Spark starts a Java, one that needs S3 a server, one that kills writers
 builds their graphs. So all tests that use such a thing run in one process, and all tests of a
 module that share one of its fixtures do too. Everything else goes to whoever is free.
+
+The slow tests of a group are many and long, so two processes divide them.
 """
 
 from __future__ import annotations
+
+import zlib
 
 import pytest
 
@@ -22,6 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = group_of(item)
         if group is not None and item.get_closest_marker("xdist_group") is None:
+            if item.get_closest_marker("slow") is not None:
+                group = f"{group} {zlib.crc32(item.nodeid.encode()) % 2}"
             item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -17,9 +17,9 @@ from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
 Get = Callable[[Scenario], Ready]
-BOUNDARIES = 7
+BOUNDARIES = 4
 """At the boundaries of so many scenarios a quick run dies, ..."""
-STEPS = 3
+STEPS = 2
 """... and at some steps of so many: others each day."""
 STRIDE = 61
 """The bounded run dies at each step of so many."""
@@ -102,6 +102,7 @@ def test_whoever_repairs_a_crash_may_die_too(
 # -- what is covered ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_failpoint_is_crossed_by_a_scenario(crash: Harness, ready: Get, tmp_path: Path):
     crossed: dict[Failpoint, list[str]] = {point: [] for point in Failpoint}
     for scenario in SCENARIOS:

@@ -185,7 +185,7 @@ def content(types: dict[str, Type]) -> dict[str, dict[str, dict[str, Any]]]:
     return {name: kind.rows for name, kind in types.items()}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_chain_of_changes_keeps_every_row(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

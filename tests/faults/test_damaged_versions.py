@@ -22,7 +22,7 @@ from tests.faults.damaged_versions import BRANCH, answers, make
 from tests.faults.test_damaged_reads import Server, made_by
 from tests.rotation import rotation, sample
 
-QUICK = 14
+QUICK = 7
 """So many bits a quick run flips, others each day."""
 
 

@@ -24,7 +24,7 @@ from tests.faults.enumeration import (
 )
 from tests.rotation import rotation, sample
 
-QUICK_SCENARIOS = 4
+QUICK_SCENARIOS = 3
 QUICK_CASES = 5
 each_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 Get = Callable[[Scenario], Enumerated]

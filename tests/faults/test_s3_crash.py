@@ -17,6 +17,7 @@ from tests.faults.place import open_graph
 from tests.faults.scenarios import SCENARIOS, Ready
 from tests.rotation import sample
 from tests.s3.proxy import Action, Fault, S3Proxy
+from tests.sampling import rotating
 
 KILLED = [
     number
@@ -59,7 +60,7 @@ each_killed = pytest.mark.parametrize("number", KILLED, ids=lambda number: str(S
 
 
 @pytest.mark.parametrize(
-    "number", sample(KILLED, 2, "s3 crashes"), ids=lambda number: str(SCENARIOS[number])
+    "number", sample(KILLED, 1, "s3 crashes"), ids=lambda number: str(SCENARIOS[number])
 )
 def test_a_writer_that_dies_at_a_request_is_finished_or_taken_back(ready, family, number):
     start = ready(SCENARIOS[number])
@@ -102,7 +103,7 @@ def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
 # -- stopped --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", PAUSES)
+@pytest.mark.parametrize("point", rotating(PAUSES, 1, "s3 pauses"))
 def test_a_writer_that_was_stopped_too_long_does_no_harm(ready, family, point):
     check_pause(ready(SCENARIOS[APPEND]), family, APPEND, point)
 

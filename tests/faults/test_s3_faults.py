@@ -25,6 +25,7 @@ from tests.faults.scenarios import BOTH, SCENARIOS, Ready
 from tests.rotation import rotation, sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 from tests.s3.server import options_for
+from tests.sampling import rotating
 
 LIMIT = 90.0
 """Seconds after which an operation counts as hung; the longest that is allowed is a third."""
@@ -45,7 +46,7 @@ FAULTS = {
 }
 
 FIRST_WRITE, CREATE_BRANCH = SCENARIOS[1], SCENARIOS[2]
-QUICK_SCENARIOS = 4
+QUICK_SCENARIOS = 2
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
@@ -175,14 +176,14 @@ def check_init(root, choose):
 STORMS = [Kind.GET, Kind.LIST, Kind.HEAD, Kind.PUT, Kind.DELETE]
 
 
-@pytest.mark.parametrize("kind", STORMS)
+@pytest.mark.parametrize("kind", rotating(STORMS, 2, "short storms"))
 def test_a_short_storm_of_refusals_passes_unnoticed(ready, kind):
     """Each client asks again a few times."""
     start = ready(SCENARIOS[0])
     assert check_fault(start, Fault(Action.UNAVAILABLE, at=2, times=3, kind=kind)).error is None
 
 
-@pytest.mark.parametrize("kind", [Kind.PUT, Kind.GET])
+@pytest.mark.parametrize("kind", rotating([Kind.PUT, Kind.GET], 1, "endless storms"))
 def test_an_endless_storm_of_refusals_ends_the_operation(ready, kind):
     check_fault(ready(SCENARIOS[0]), Fault(Action.UNAVAILABLE, times=float("inf"), kind=kind))
 

@@ -93,7 +93,7 @@ def answers(graph):
 
 
 @settings(
-    max_examples=10,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

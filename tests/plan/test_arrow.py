@@ -50,7 +50,7 @@ def values(table: pa.Table, expr: typed.TypedExpr) -> list[Any]:
 # -- two engines agree ------------------------------------------------------------------------
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(conditions)
 def test_filters_keep_the_rows_for_which_the_condition_is_true(condition: typed.TypedExpr) -> None:
     bound = bind_expr(condition, {})
@@ -59,14 +59,14 @@ def test_filters_keep_the_rows_for_which_the_condition_is_true(condition: typed.
     assert kept(PIECES, bound) == expected
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(conditions)
 def test_values_are_true_false_or_null(condition: typed.TypedExpr) -> None:
     expected = [evaluate(condition, row) for row in ROWS]
     assert values(TABLE, bind_expr(condition, {})) == expected
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(conditions)
 def test_binding_and_aligning_keep_the_meaning(condition: typed.TypedExpr) -> None:
     bound = bind_expr(condition, {})

@@ -531,7 +531,7 @@ def assert_ordered(pipeline: Iterable[PlanStep], bound: set[str]) -> None:
         bound |= new
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(queries())
 def test_every_traversal_and_condition_appears_exactly_once(text: str) -> None:
     checked = check(text)

@@ -105,7 +105,7 @@ def test_simplify_table(before: typed.TypedExpr, after: typed.TypedExpr) -> None
     assert simplify_expr(before) == after
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(conditions)
 def test_simplify_keeps_the_three_valued_meaning(condition: typed.TypedExpr) -> None:
     simple = simplify_expr(condition)

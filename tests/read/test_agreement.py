@@ -316,13 +316,13 @@ def _partition(pool: list[State], data: st.DataObject) -> None:
         return
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_queries_give_what_the_naive_evaluator_gives(pool, data):
     _agree(pool, data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_count_is_the_sum_over_true_false_and_unknown(pool, data):
     _partition(pool, data)
@@ -336,7 +336,7 @@ def _one_graph(world: World, asked: list[Question], place: Path, maker: str) -> 
             state.ask(question)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.data_too_large])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.data_too_large])
 @given(data=st.data())
 def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, data):
     world = data.draw(worlds())

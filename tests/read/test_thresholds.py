@@ -64,7 +64,7 @@ def pool(tmp_path_factory):
         graph.close()
 
 
-@pytest.mark.parametrize("variant", rotating(list(VARIANTS), 2, "thresholds"))
+@pytest.mark.parametrize("variant", rotating(list(VARIANTS), 1, "thresholds"))
 def test_answers_do_not_depend_on_how_many_rows_are_many(pool, variant, monkeypatch):
     for (module, name), value in VARIANTS[variant].items():
         monkeypatch.setattr(module, name, value)

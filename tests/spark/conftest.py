@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,38 @@ SETTINGS = {
 ENGINES = ("classic", "connect")
 
 
+QUICK = 6
+"""A quick run takes one of so many tests that need Spark, of every file at least one."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A quick run takes a third of the tests that need Spark, and one way to reach it for each.
+    """A quick run takes some of the tests that need Spark, and one way to reach it for each.
 
-    The next days it takes the other thirds, then the other way; the slow tests take all.
+    The next days it takes the others, then the other way; the slow tests take all.
     """
+    files: dict[Path, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         needs_spark = {"spark", "engine"} & set(getattr(item, "fixturenames", ()))
-        if not needs_spark or Path(__file__).parent not in item.path.parents:
-            continue
-        item.add_marker(pytest.mark.sampled)
-        chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
-        name = item.nodeid.replace(chosen, "") if chosen in ENGINES else item.nodeid
-        turn = zlib.crc32(name.encode()) + rotation()
-        if turn % 3 or (chosen in ENGINES and ENGINES[turn // 3 % 2] != chosen):
-            item.add_marker(pytest.mark.slow)
+        if needs_spark and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.sampled)
+            if item.get_closest_marker("slow") is None:
+                name = item.nodeid.replace(_engine_of(item) or "", "")
+                files[item.path][name].append(item)
+    for tests in files.values():
+        step = min(QUICK, len(tests))
+        for index, group in enumerate(tests.values()):
+            turn = index + rotation()
+            for item in group:
+                other_engine = _engine_of(item) not in (None, ENGINES[turn // step % 2])
+                if turn % step or other_engine:
+                    item.add_marker(pytest.mark.slow)
+
+
+def _engine_of(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    engine = callspec and callspec.params.get("engine")
+    return engine if engine in ENGINES else None
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def traced(crash: Harness, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     return get
 
 
-@pytest.mark.parametrize("scenario", rotating([*WRITERS, *RECOVERIES], 8, "durability"), ids=str)
+@pytest.mark.parametrize("scenario", rotating([*WRITERS, *RECOVERIES], 4, "durability"), ids=str)
 def test_all_that_was_written_is_safe_when_the_operation_returns(
     traced: Traced, scenario: Scenario
 ):
@@ -148,7 +148,7 @@ COMMITS = [
 ]
 
 
-@pytest.mark.parametrize("scenario", rotating(COMMITS, 4, "phases"), ids=str)
+@pytest.mark.parametrize("scenario", rotating(COMMITS, 2, "phases"), ids=str)
 def test_each_phase_is_safe_before_the_next_begins(traced: Traced, scenario: Scenario):
     """The sidecar before a table moves, the tables before the publish, that before the end."""
     disk = Disk()

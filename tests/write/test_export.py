@@ -220,7 +220,7 @@ THINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(THINGS, min_size=1, max_size=8))
 def test_any_values_come_back(tmp_path_factory, things):
     """Through both forms; texts keep every character, floats every bit."""

@@ -285,7 +285,7 @@ def test_every_reader_agrees_with_the_model(tmp_path):
     run_state_machine_as_test(
         Writes,
         settings=settings(
-            max_examples=150 if many else 10,
+            max_examples=150 if many else 6,
             stateful_step_count=50 if many else 25,
             suppress_health_check=[HealthCheck.too_slow],
         ),

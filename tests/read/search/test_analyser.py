@@ -183,7 +183,7 @@ def test_random_texts_match_as_in_lance(tmp_path):
             assert set(np.flatnonzero(ours).tolist()) == found(dataset, query, edits), query
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     texts=st.lists(st.text(max_size=20), min_size=1, max_size=40),
     queries=st.lists(st.text(max_size=12), min_size=1, max_size=5),

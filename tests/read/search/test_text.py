@@ -216,7 +216,7 @@ writes = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     steps=st.lists(writes, max_size=8),
     queries=st.lists(

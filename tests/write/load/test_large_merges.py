@@ -114,7 +114,7 @@ def test_a_merge_that_streams_leaves_what_an_ordinary_one_does(tmp_path, indexed
 rows_of = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 9)), unique_by=lambda row: row[0])
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.lists(rows_of, min_size=1, max_size=3))
 def test_any_merges_one_after_the_other(tmp_path_factory, loads):
     folder = tmp_path_factory.mktemp("merges")
