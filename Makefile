@@ -16,7 +16,7 @@ STAMP := .venv/.ready-$(HERE)
 # The temporary directories of pytest lie in memory where there is enough.
 SCRATCH = PYTEST_DEBUG_TEMPROOT="$$(bash tools/scratch-directory)"
 
-.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace shells
+.PHONY: demo test test-slow fuzz bench lint fmt docs lock clean java strace shells pyright
 
 demo: java $(STAMP)
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bash demo/run.sh
@@ -32,7 +32,7 @@ lint: $(STAMP)
 # -- slower suites -----------------------------------------------------------------------------
 
 # RESUME=1 leaves out what has passed with these files; SUITE="crash soak" runs some suites.
-test-slow: java strace shells $(STAMP)
+test-slow: java strace shells $(STAMP) pyright
 	@$(SCRATCH) $(PY) tools/slow_suites.py --workers $(WORKERS) $(if $(RESUME),--resume) $(SUITE)
 
 fuzz: $(STAMP)
@@ -67,6 +67,10 @@ strace:
 # The tests of completion press Tab in real shells.
 shells:
 	@bash tools/ensure-shells
+
+# A second type checker reads the package as users do.
+pyright: $(STAMP)
+	@bash tools/ensure-pyright
 
 $(STAMP): requirements.lock pyproject.toml tools/make-venv
 	@PYTHON="$(PYTHON)" bash tools/make-venv
