@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.topology import adjacency as adjacencies
-from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
+from omnigraph.topology import edges as adjacencies
+from omnigraph.topology.edges import Adjacency, EdgeAdjacency
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40)
 SOURCES = st.lists(st.integers(0, 15), max_size=12)

@@ -7,8 +7,7 @@ import pytest
 from omnigraph.storage.tables.table import Table
 from omnigraph.topology.cache import TableCache
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.ids import Ids
-from omnigraph.topology.nodes import NodeIndex
+from omnigraph.topology.nodes import Ids, NodeIndex
 from tests.topology.conftest import add, join, table
 
 PERSON, KNOWS = "node:Person", "edge:Knows"

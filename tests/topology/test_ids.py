@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.topology.ids import Ids
+from omnigraph.topology.nodes import Ids
 
 TEXTS = st.lists(st.text(max_size=4), max_size=20)
 

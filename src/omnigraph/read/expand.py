@@ -15,7 +15,7 @@ from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.strategy import TraversalMode
 from omnigraph.read.traverse import Reached, Step, reach
 from omnigraph.read.values import keeps
-from omnigraph.topology.adjacency import Adjacency, spread
+from omnigraph.topology.edges import Adjacency, spread
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:

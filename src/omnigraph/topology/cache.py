@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import MemoryExceeded
-from omnigraph.topology.ids import Ids, Numbers
 
 if TYPE_CHECKING:
     from omnigraph.storage.tables.table import FragmentInfo, Table
+    from omnigraph.topology.nodes import Ids, Numbers
 
 RowIds = npt.NDArray[np.int64]
 

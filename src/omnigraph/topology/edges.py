@@ -1,32 +1,206 @@
-"""The edges of one version of a table, as adjacencies built on first use."""
+"""The edges of a table as adjacency lists (CSR): sorted targets, and where those of each source begin.
+
+The targets of one source are distinct: parallel edges are one neighbour. ``EdgeAdjacency`` keeps
+every edge, for queries that bind the edge itself.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.cache import TableCache
-from omnigraph.topology.ids import Ids, Numbers
-from omnigraph.topology.nodes import NodeIndex
+from omnigraph.topology.nodes import Ids, NodeIndex, Numbers
+from omnigraph.topology.sets import Integers, Ints, Mask, among, without_repeats
 
-_SRC, _DST = "src", "dst"
 OUT, IN, BOTH = "out", "in", "both"
+_LOW = np.int64(0xFFFFFFFF)
+# With at most this many neighbours at any source, all of them are compared.
+_FEW_NEIGHBOURS = 4
+# Up to this many pairs of nodes, a bitmap with one bit for each pair is used.
+_MOST_BITS = 1 << 28
+
+
+def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Expand ranges given by start and length: the owner of each index, and the index."""
+    total = int(counts.sum())
+    owners = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+    indices = np.arange(total) + np.repeat(starts - first, counts)
+    return owners, indices
+
+
+@dataclass(frozen=True, slots=True)
+class Adjacency:
+    """The neighbours of every number below ``sources``; any other has none."""
+
+    offsets: Ints
+    targets: Numbers
+    _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
+        """From the two ends of every edge."""
+        pairs = (src.astype(np.int64) << 32) | dst
+        pairs.sort()
+        return cls._of_sorted(pairs)
+
+    @classmethod
+    def _of_sorted(cls, pairs: Ints) -> Adjacency:
+        pairs = without_repeats(pairs)
+        sources = (pairs >> 32).astype(np.int32)
+        return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
+
+    def with_edges(self, src: Numbers, dst: Numbers) -> Adjacency:
+        """A copy with more edges: the new ones are sorted and merged into the old ones."""
+        new = (src.astype(np.int64) << 32) | dst
+        new.sort()
+        both = np.concatenate([self._pairs(), new])
+        # This sort finds the two runs and merges them.
+        both.sort(kind="stable")
+        return self._of_sorted(both)
+
+    def _pairs(self) -> Ints:
+        counts = np.diff(self.offsets)
+        return (np.repeat(np.arange(len(counts)), counts) << 32) | self.targets
+
+    @property
+    def nbytes(self) -> int:
+        # A list of them: a query in another thread may add one meanwhile.
+        derived = list(self._derived.values())
+        made = sum(array.nbytes for array in derived if isinstance(array, np.ndarray))
+        return self.offsets.nbytes + self.targets.nbytes + made
+
+    def degrees(self, sources: Integers) -> Ints:
+        """How many neighbours each source has."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
+        return counts
+
+    def neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
+        """Every neighbour of each source, with the index of its source in the list."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        starts, ends = self.offsets[clipped], self.offsets[clipped + 1]
+        if len(starts) and bool((starts[1:] == ends[:-1]).all()):
+            # Sources that follow each other, such as all of them: so do their neighbours.
+            owners = np.repeat(np.arange(len(starts)), ends - starts)
+            return owners, self.targets[starts[0] : ends[-1]]
+        owners, indices = spread(starts, ends - starts)
+        return owners, self.targets[indices]
+
+    def contains(self, src: Integers, dst: Integers) -> Mask:
+        """For each pair, whether it is joined."""
+        if not len(self.targets):
+            return np.zeros(len(src), bool)
+        if self._once("most", lambda: int(np.diff(self.offsets).max())) <= _FEW_NEIGHBOURS:
+            joined = np.zeros(len(src), bool)
+            for slot in self._once("slots", self._slots):
+                joined |= slot.take(src, mode="clip") == dst
+            return joined
+        sources = len(self.offsets) - 2
+        nodes = self._once("nodes", lambda: int(self.targets.max()) + 1)
+        if sources * nodes <= _MOST_BITS:
+            return self._by_bits(src, dst, sources, nodes)
+        keys = self._once("keys", self._pairs)
+        return among((np.asarray(src, np.int64) << 32) | dst, keys)
+
+    def _slots(self) -> Numbers:
+        """The first, second, ... neighbour of each source, -1 where there is none."""
+        counts = np.diff(self.offsets)
+        owners, indices = spread(self.offsets[:-1], counts)
+        slots = np.full((int(counts.max()), len(counts)), -1, np.int32)
+        slots[indices - self.offsets[owners], owners] = self.targets
+        return slots
+
+    def _by_bits(self, src: Integers, dst: Integers, sources: int, nodes: int) -> Mask:
+        """Look pairs up in a bitmap of all possible pairs."""
+
+        def make() -> Integers:
+            pairs = self._pairs()
+            positions = (pairs >> 32) * nodes + (pairs & _LOW)
+            words, values = positions >> 3, (1 << (positions & 7)).astype(np.uint8)
+            first = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
+            bits = np.zeros(sources * nodes // 8 + 1, np.uint8)
+            bits[words[first]] = np.add.reduceat(values, first)
+            return bits
+
+        bits = self._once("bits", make)
+        inside = (src < sources) & (dst < nodes)
+        positions = np.where(inside, src.astype(np.int64) * nodes + dst, 0)
+        is_set: Mask = (bits[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 == 1
+        return is_set & inside
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        """A structure that is computed on first use."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make()
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeAdjacency:
+    """Every edge of every source: its target, and its row in the edge table."""
+
+    offsets: Ints
+    targets: Numbers
+    rows: Ints
+
+    @classmethod
+    def of(cls, src: Numbers, dst: Numbers, rows: Ints) -> EdgeAdjacency:
+        order = np.lexsort((rows, dst, src))
+        sources = src[order]
+        return cls(_offsets(sources), dst[order], rows[order])
+
+    @property
+    def nbytes(self) -> int:
+        return self.offsets.nbytes + self.targets.nbytes + self.rows.nbytes
+
+    def degrees(self, sources: Integers) -> Ints:
+        """How many edges each source has."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
+        return counts
+
+    def edges(self, sources: Integers) -> tuple[Ints, Numbers, Ints]:
+        """Every edge of each source: the index of the source, the target, the row."""
+        clipped = np.minimum(sources, len(self.offsets) - 2)
+        starts = self.offsets[clipped]
+        owners, indices = spread(starts, self.offsets[clipped + 1] - starts)
+        return owners, self.targets[indices], self.rows[indices]
+
+
+def _offsets(sources: Numbers) -> Ints:
+    """Where the range of each source begins; the last entry serves all numbers without edges."""
+    count = int(sources[-1]) + 1 if len(sources) else 0
+    counts = np.bincount(sources, minlength=count) if len(sources) else np.zeros(0, np.int64)
+    offsets = np.zeros(count + 2, np.int64)
+    np.cumsum(counts, out=offsets[1 : count + 1])
+    offsets[count + 1] = offsets[count]
+    return offsets
 
 
 class EdgeIndex:
     """Adjacencies by direction: along the edges, against them, or either way."""
 
     def __init__(
-        self, cache: TableCache, src_ids: Ids, dst_ids: Ids, before: EdgeIndex | None = None
+        self,
+        cache: TableCache,
+        src_ids: Ids,
+        dst_ids: Ids,
+        before: EdgeIndex | None = None,
+        stored: Mapping[str, Adjacency] | None = None,
     ) -> None:
         self.cache = cache
-        self.src = cache.numbers(_SRC, src_ids)
-        self.dst = cache.numbers(_DST, dst_ids)
+        self.src = cache.numbers("src", src_ids)
+        self.dst = cache.numbers("dst", dst_ids)
         self._lock = threading.Lock()
-        self._plain: dict[str, Adjacency] = {}
+        self._plain: dict[str, Adjacency] = dict(stored or {})
         self._edges: dict[str, EdgeAdjacency] = {}
         self._complete: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
@@ -59,10 +233,6 @@ class EdgeIndex:
         # Weak references, and only the newest: the node indexes belong to the topology.
         self._complete = [(ref(src), ref(dst), is_complete), *self._complete[:3]]
         return is_complete
-
-    def adopt(self, direction: str, adjacency: Adjacency) -> None:
-        """Install a stored adjacency."""
-        self._plain[direction] = adjacency
 
     def adjacency(self, direction: str) -> Adjacency:
         adjacency = self._plain.get(direction)

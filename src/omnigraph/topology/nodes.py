@@ -1,17 +1,132 @@
-"""The nodes of one version of a table: their numbers and the positions of their rows."""
+"""The numbers of the ids of a node type, and the positions of its nodes in a version of its table.
+
+An id is assigned the next number when it is first seen and keeps it, even after its node is
+deleted, so everything computed with the numbers stays valid on every version and branch. Edges
+refer to ids, not to rows of a table, so an adjacency does not depend on the layout of its nodes on
+disk.
+"""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.topology.cache import Codes, RowIds, TableCache
-from omnigraph.topology.ids import Ids, Numbers
 
-_ID = "id"
+Numbers = npt.NDArray[np.int32]
+
+# Up to this many ids are looked up one by one.
+_FEW = 256
+# Most ids added after the hash index was built; beyond, it is rebuilt.
+_MOST_RECENT = 65_536
 # Neither the code of a value nor that of null.
 _ABSENT = -2
+
+
+class _Hashes(NamedTuple):
+    """Sorted hashes, and the number of the id of each."""
+
+    hashes: npt.NDArray[np.int64]
+    numbers: Numbers
+
+
+class Ids:
+    """The ids of one node type, each with its number. Safe to share between threads."""
+
+    def __init__(self, ids: pa.Array | None = None) -> None:
+        self._lock = threading.RLock()
+        self._ids = pa.array([], pa.string()) if ids is None else ids
+        self._late: list[pa.Array] = []
+        self._count = len(self._ids)
+        self._hashes: _Hashes | None = None
+        self._recent: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def number(self, value: str) -> int | None:
+        """The number of one id, if it has one."""
+        recent = self._recent.get(value)
+        if recent is not None:
+            return recent
+        hashed = self._hashes or self._build_hashes()
+        wanted = hash(value)
+        start = int(np.searchsorted(hashed.hashes, wanted))
+        ids = self._ids
+        while start < len(hashed.hashes) and hashed.hashes[start] == wanted:
+            number = int(hashed.numbers[start])
+            if ids[number].as_py() == value:
+                return number
+            start += 1
+        # Another thread may have rebuilt the hashes in between.
+        return self._recent.get(value)
+
+    def numbers_of(self, values: Sequence[str]) -> Numbers:
+        """The numbers of the ids that have one, in the order of the ids."""
+        if len(values) <= _FEW:
+            one_by_one = map(self.number, values)
+            return np.array([n for n in one_by_one if n is not None], np.int32)
+        indices = pc.index_in(pa.array(values, pa.string()), value_set=self.array())
+        numbers: Numbers = indices.drop_null().to_numpy()
+        return numbers
+
+    def numbers(self, ids: pa.Array | pa.ChunkedArray) -> Numbers:
+        """The numbers of ids; ids not seen before are assigned new ones."""
+        if isinstance(ids, pa.ChunkedArray):
+            ids = ids.combine_chunks()
+        if not len(ids):
+            return np.empty(0, np.int32)
+        with self._lock:
+            numbers = self._look_up(ids)
+            missing = numbers < 0
+            if missing.any():
+                self._add(pc.unique(ids.filter(pa.array(missing))))
+                numbers = self._look_up(ids)
+        return numbers
+
+    def _look_up(self, ids: pa.Array) -> Numbers:
+        if self._hashes is not None and len(ids) <= _FEW:
+            one_by_one = (self.number(value) for value in ids.to_pylist())
+            return np.fromiter((-1 if n is None else n for n in one_by_one), np.int32, len(ids))
+        indices = pc.index_in(ids, value_set=self.array())
+        numbers: Numbers = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False)
+        return numbers
+
+    def _add(self, new: pa.Array) -> None:
+        if self._hashes is not None:
+            self._recent.update(zip(new.to_pylist(), range(self._count, 2**31), strict=False))
+        self._late.append(new)
+        self._count += len(new)
+        if len(self._recent) > _MOST_RECENT:
+            self._hashes, self._recent = None, {}
+
+    def _build_hashes(self) -> _Hashes:
+        with self._lock:
+            values = self.array().to_pylist()
+            hashes = np.fromiter(map(hash, values), np.int64, len(values))
+            order = np.argsort(hashes, kind="stable")
+            self._hashes = _Hashes(hashes[order], order.astype(np.int32))
+            self._recent = {}
+            return self._hashes
+
+    def array(self) -> pa.Array:
+        """All ids in the order of their numbers."""
+        if self._late:
+            with self._lock:
+                if self._late:
+                    self._ids = pa.concat_arrays([self._ids, *self._late])
+                    self._late = []
+        return self._ids
+
+    def texts(self, numbers: npt.NDArray[np.integer]) -> pa.Array:
+        """The ids of numbers."""
+        return self.array().take(pa.array(numbers))
 
 
 class NodeIndex:
@@ -20,15 +135,11 @@ class NodeIndex:
     def __init__(self, cache: TableCache, ids: Ids) -> None:
         self.cache = cache
         self.ids = ids
-        self.numbers = cache.numbers(_ID, ids)
+        self.numbers = cache.numbers("id", ids)
         """The number of the node at each position."""
-        self._positions = self._invert()
+        self._positions = np.full(len(ids), -1, np.int32)
+        self._positions[self.numbers] = np.arange(len(self.numbers), dtype=np.int32)
         self._coded: dict[str, Numbers] = {}
-
-    def _invert(self) -> Numbers:
-        positions = np.full(len(self.ids), -1, np.int32)
-        positions[self.numbers] = np.arange(len(self.numbers), dtype=np.int32)
-        return positions
 
     @property
     def nbytes(self) -> int:

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.topology.adjacency import Adjacency
-from omnigraph.topology.edges import IN, OUT, EdgeIndex
-from omnigraph.topology.ids import Ids, Numbers
+from omnigraph.topology.edges import IN, OUT, Adjacency, EdgeIndex
+from omnigraph.topology.nodes import Ids, Numbers
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.derived import Derived, DerivedFiles
@@ -45,9 +44,7 @@ class Persisted:
 
     def read_ids(self, location: str) -> Ids:
         """The newest stored numbering, or an empty one."""
-        prefix = f"{_IDS}-{_name(location)}-"
-        names = [name for name in self._files.list() if name.startswith(prefix)]
-        for name in sorted(names, key=_number, reverse=True):
+        for name in sorted(self._names(_IDS, location), key=_number, reverse=True):
             stored = self._files.read(name)
             if stored is not None:
                 return Ids(stored.arrays[_IDS])
@@ -56,7 +53,7 @@ class Persisted:
     def _store_ids(self, location: str, ids: Ids) -> None:
         count = len(ids)
         name = f"{_IDS}-{_name(location)}-{count}-{ids_digest(ids, count)}.arrow"
-        existing = [n for n in self._files.list() if n.startswith(f"{_IDS}-{_name(location)}-")]
+        existing = self._names(_IDS, location)
         if name not in existing or self._files.read(name) is None:
             self._files.write(name, {_IDS: ids.array()}, {})
             for old in existing:
@@ -127,8 +124,8 @@ class Persisted:
 
     # -- files ---------------------------------------------------------------------------
 
-    def _names(self, file_type: str, identity: TableVersion) -> list[str]:
-        prefix = f"{file_type}-{_name(identity.location)}-"
+    def _names(self, file_type: str, location: str) -> list[str]:
+        prefix = f"{file_type}-{_name(location)}-"
         return [name for name in self._files.list() if name.startswith(prefix)]
 
     def _newest(self, file_type: str, identity: TableVersion) -> Derived | None:
@@ -142,7 +139,7 @@ class Persisted:
 
     def _newest_first(self, file_type: str, identity: TableVersion) -> list[str]:
         own = f"-{_name(identity.ref.path)}.arrow"
-        names = self._names(file_type, identity)
+        names = self._names(file_type, identity.location)
         return sorted(names, key=lambda n: (n.endswith(own), _number(n)), reverse=True)
 
     def _about(self, file_type: str, identity: TableVersion) -> Mapping[str, Any] | None:
@@ -179,7 +176,7 @@ class Persisted:
     ) -> None:
         parts = [(fragment.signature, fragment.rows) for fragment in cache.fragments]
         own = f"-{_name(identity.ref.path)}.arrow"
-        old = [name for name in self._names(file_type, identity) if name.endswith(own)]
+        old = [n for n in self._names(file_type, identity.location) if n.endswith(own)]
         name = f"{file_type}-{_name(identity.location)}-{identity.version}{own}"
         self._seen[name] = {**about, "parts": parts}
         self._files.write(name, arrays, self._seen[name])

@@ -6,9 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer]
+Mask = npt.NDArray[np.bool_]
 
 
-def distinct(values: npt.NDArray[np.integer]) -> Ints:
+def distinct(values: Integers) -> Ints:
     """The different values in order.
 
     >>> distinct(np.array([3, 1, 3])).tolist()
@@ -27,13 +29,11 @@ def without_repeats(ordered: Ints) -> Ints:
     return ordered if kept.all() else ordered[kept]
 
 
-def among(
-    values: npt.NDArray[np.integer], ordered: npt.NDArray[np.integer]
-) -> npt.NDArray[np.bool_]:
+def among(values: Integers, ordered: Integers) -> Mask:
     """Which values are in a sorted array."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     indices = np.searchsorted(ordered, values)
     indices[indices == len(ordered)] = 0
-    present: npt.NDArray[np.bool_] = ordered[indices] == values
+    present: Mask = ordered[indices] == values
     return present

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.cache import TableCache
 from omnigraph.topology.edges import EdgeIndex
-from omnigraph.topology.ids import Ids
-from omnigraph.topology.nodes import NodeIndex
+from omnigraph.topology.nodes import Ids, NodeIndex
 from omnigraph.topology.persisted import Persisted
 
 if TYPE_CHECKING:
@@ -79,12 +78,10 @@ class Topology:
             before = self._latest(identity.location, EdgeIndex)
             cache = TableCache(open_table(), None if before is None else before.cache)
             src, dst = self.ids(ends[0]), self.ids(ends[1])
-            stored = {}
+            stored = None
             if before is None:
                 stored = self._persisted.fill_edges(identity, cache, src, dst)
-            index = EdgeIndex(cache, src, dst, before)
-            for direction, adjacency in stored.items():
-                index.adopt(direction, adjacency)
+            index = EdgeIndex(cache, src, dst, before, stored)
             self._persisted.store_edges(identity, ends, index, src, dst)
             return index
 
