@@ -20,13 +20,11 @@ from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import arrow_array, arrow_scalar
 from omnigraph.plan import ReadPlan, compile_query
-from omnigraph.plan.align import align
 from omnigraph.plan.arrow import ExpressionVisitor, filter_expression, pushable
 from omnigraph.plan.arrow_functions import contains_function
-from omnigraph.plan.bind import bind, bind_expr
-from omnigraph.plan.columns import plan_exprs
+from omnigraph.plan.bind import align, bind, bind_expr
+from omnigraph.plan.explain import show
 from omnigraph.plan.nodes import NodeScan
-from omnigraph.plan.show import show
 from tests.lang.query.world import CATALOG, read
 from tests.plan.conditions import ROWS, arrow_table, column, conditions
 from tests.plan.evaluator import evaluate
@@ -340,9 +338,9 @@ def test_binding_replaces_every_parameter() -> None:
         {"n": "x", "a": 2.0, "big": 2**40},
         "$l $n now() as t",
     )
-    parts = [part for expr in plan_exprs(plan) for part in typed.walk(expr)]
+    parts = [part for expr in plan.exprs() for part in typed.walk(expr)]
     assert not any(isinstance(part, typed.Parameter | typed.ListOf) for part in parts)
-    shown = [show(expr) for expr in plan_exprs(plan)]
+    shown = [show(expr) for expr in plan.exprs()]
     assert '$p.name = "x"' in shown
     assert "$f.age = 2" in shown, "the constant has the type of the column"
     assert "$x.age in [2, 7]" in shown, "what can never match is dropped"

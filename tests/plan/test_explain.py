@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan import compile_query
-from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import PlanStep, ReadPlan, Rewrite
-from omnigraph.plan.show import show, show_value
+from omnigraph.plan.explain import explain_json, explain_text, show, show_value
+from omnigraph.plan.nodes import PlanStep, ReadPlan
 from tests.lang.query.world import CATALOG, body, check_read, condition, outline, read
 
 FULL = """
@@ -278,12 +276,6 @@ def test_json_of_a_mutation() -> None:
 
 class Stranger(PlanStep):
     """A step of a new kind."""
-
-    def exprs(self) -> Iterator[typed.TypedExpr]:
-        return iter(())
-
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        return self
 
     def introduced(self) -> tuple[str, ...]:
         return ()

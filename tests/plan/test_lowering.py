@@ -14,6 +14,7 @@ from omnigraph.errors import PlanError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedRead, Direction, Pattern
+from omnigraph.plan.explain import show
 from omnigraph.plan.lower import lower
 from omnigraph.plan.nodes import (
     AntiJoin,
@@ -28,7 +29,6 @@ from omnigraph.plan.nodes import (
 from omnigraph.plan.rules import optimize
 from omnigraph.plan.rules.push_filters import conjuncts
 from omnigraph.plan.rules.simplify import simplify_expr
-from omnigraph.plan.show import show
 from tests.lang.query.world import check, read
 
 OUT, IN, BOTH = Direction.OUT, Direction.IN, Direction.BOTH

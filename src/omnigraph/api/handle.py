@@ -24,7 +24,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.plan.cache import CompiledQueries
+from omnigraph.plan.prepared import CompiledQueries
 from omnigraph.read.context import QueryContext
 from omnigraph.read.gate import GATE
 from omnigraph.read.strategy import TraversalMode, TraversalSettings

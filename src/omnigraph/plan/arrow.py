@@ -75,14 +75,6 @@ class ArrowVisitor(typed.Visitor[Any]):
     def __init__(self, *, exact: bool) -> None:
         self._exact = exact
 
-    def _as_exact(self) -> ArrowVisitor:
-        """The same visitor for operands that must keep null and false apart."""
-        if self._exact:
-            return self
-        twin = copy(self)
-        twin._exact = True
-        return twin
-
     def _constant(self, value: pa.Scalar) -> Any:
         return value
 
@@ -114,7 +106,11 @@ class ArrowVisitor(typed.Visitor[Any]):
 
     def _operand(self, expr: typed.TypedExpr) -> Any:
         """What is compared must be exact: an unknown condition is not equal to false."""
-        return self._as_exact().visit(expr)
+        if self._exact:
+            return self.visit(expr)
+        twin = copy(self)
+        twin._exact = True
+        return twin.visit(expr)
 
     def visit_Membership(self, expr: typed.Membership) -> Any:  # noqa: N802
         if not isinstance(expr.options, typed.Constant):

@@ -5,6 +5,7 @@ They exist only in this process: storage cannot run them (see ``plan.arrow.pusha
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,7 @@ def contains_function(list_type: pa.DataType, item_type: pa.DataType) -> str:
 def text_function(function: str) -> str:
     """The name of a text test whose pattern is a column: contains or starts with."""
     name = f"omnigraph_{function}"
-    test = _starts if function == "starts_with" else _holds
+    test = str.startswith if function == "starts_with" else operator.contains
     _register(name, _by_row(test), {"text": pa.string(), "pattern": pa.string()})
     return name
 
@@ -42,13 +43,9 @@ def _register(name: str, function: Callable[..., Any], types: dict[str, pa.DataT
     with _lock:
         if name in _registered or name in pc.list_functions():
             return
-        _register_once(name, function, types)
-
-
-def _register_once(name: str, function: Callable[..., Any], types: dict[str, pa.DataType]) -> None:
-    doc = {"summary": name, "description": "See omnigraph.plan.arrow_functions."}
-    pc.register_scalar_function(function, name, doc, types, pa.bool_())
-    _registered.add(name)
+        doc = {"summary": name, "description": "See omnigraph.plan.arrow_functions."}
+        pc.register_scalar_function(function, name, doc, types, pa.bool_())
+        _registered.add(name)
 
 
 def _contains(context: Any, lists: Any, item: Any) -> pa.Array:
@@ -78,14 +75,6 @@ def _as_array(value: Any, length: int) -> pa.Array:
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, length)
     return value
-
-
-def _starts(text: str, pattern: str) -> bool:
-    return text.startswith(pattern)
-
-
-def _holds(text: str, pattern: str) -> bool:
-    return pattern in text
 
 
 def _by_row(test: Callable[[str, str], bool]) -> Callable[..., pa.Array]:

@@ -1,18 +1,21 @@
 """Put the values of the parameters into a plan.
 
-A compiled plan is kept and used again; binding it is all that a repeated call pays before
-execution. The bound plan has no parameters left, and its constants have the types of the columns
-they are compared with.
+The bound plan has no parameters left, and its constants have the types of the columns they are
+compared with, so that indexes can answer. Numbers of any type may be compared: a constant takes the
+column's type when nothing is lost; one that no value can equal stays a comparison that is never
+true. Every engine gets the result, so none needs rules of its own.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping
 from typing import TypeVar
 
 from omnigraph.errors import ParameterError
 from omnigraph.lang.query import typed
-from omnigraph.plan.align import align
+from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
 from omnigraph.plan.nodes import MutationPlan, ReadPlan
 
 P = TypeVar("P", ReadPlan, MutationPlan)
@@ -45,3 +48,157 @@ def bind_expr(expr: typed.TypedExpr, values: Mapping[str, typed.Value]) -> typed
             atoms.append(item.value)
         return typed.Constant(tuple(atoms), expr.type)
     return align(expr)
+
+
+_BELOW = {typed.Relation.LT: typed.Relation.LE, typed.Relation.GE: typed.Relation.GT}
+# How x compares with a number beyond the largest or below the smallest value of its type: always
+# or never, said with that value so that a null x stays unknown.
+_ABOVE_ALL = {
+    typed.Relation.EQ: typed.Relation.GT,
+    typed.Relation.NE: typed.Relation.LE,
+    typed.Relation.LT: typed.Relation.LE,
+    typed.Relation.LE: typed.Relation.LE,
+    typed.Relation.GT: typed.Relation.GT,
+    typed.Relation.GE: typed.Relation.GT,
+}
+_BELOW_ALL = {
+    typed.Relation.EQ: typed.Relation.LT,
+    typed.Relation.NE: typed.Relation.GE,
+    typed.Relation.LT: typed.Relation.LT,
+    typed.Relation.LE: typed.Relation.LT,
+    typed.Relation.GT: typed.Relation.GE,
+    typed.Relation.GE: typed.Relation.GE,
+}
+_BESIDE = {
+    typed.Relation.LT: typed.Relation.LE,
+    typed.Relation.LE: typed.Relation.LE,
+    typed.Relation.GT: typed.Relation.GT,
+    typed.Relation.GE: typed.Relation.GT,
+}
+_MIRRORED = {
+    typed.Relation.LT: typed.Relation.GT,
+    typed.Relation.LE: typed.Relation.GE,
+    typed.Relation.GT: typed.Relation.LT,
+    typed.Relation.GE: typed.Relation.LE,
+}
+
+
+def align(expr: typed.TypedExpr) -> typed.TypedExpr:
+    """A comparison or membership test with its constants in the right type.
+
+    >>> age = typed.Column("p", "age", PropType(Scalar.I32))
+    >>> found = align(typed.Compare(typed.Relation.GT, age, typed.Constant(30.5, typed.FLOAT)))
+    >>> found.op, found.right.value, str(found.right.type)
+    (<Relation.GT: '>'>, 30, 'I32')
+    """
+    match expr:
+        case typed.Compare(op=op, left=typed.Constant() as left, right=right) if not isinstance(
+            right, typed.Constant
+        ):
+            return align(typed.Compare(_MIRRORED.get(op, op), right, left))
+        case typed.Compare(left=left, right=typed.Constant() as right):
+            return _compare(expr.op, left, right)
+        case typed.Membership(item=item, options=typed.Constant() as options):
+            possible = _options(options, item.type)
+            if options.value and not possible.value:
+                return _never(item)
+            return typed.Membership(item, possible)
+        case typed.Membership(item=typed.Constant() as item, options=options):
+            own = options.type.element
+            value = _value(item, own)
+            if value is None and own.scalar.is_float:
+                # No float is equal to it; as a float it would be rounded to one.
+                value = typed.Constant(math.nan, own)
+            return typed.Membership(value or item, options)
+        case _:
+            return expr
+
+
+def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -> typed.TypedExpr:
+    target = left.type
+    number = right.value
+    aligned = _value(right, target)
+    if aligned is not None:
+        return typed.Compare(op, left, aligned)
+    if target.scalar.is_integer and isinstance(number, int | float):
+        low, high = INTEGER_RANGES[target.scalar]
+        plain = PropType(target.scalar)
+        if number > high:
+            return typed.Compare(_ABOVE_ALL[op], left, typed.Constant(high, plain))
+        if number < low:
+            return typed.Compare(_BELOW_ALL[op], left, typed.Constant(low, plain))
+        if op not in (typed.Relation.EQ, typed.Relation.NE):
+            # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
+            whole = typed.Constant(math.floor(number), plain)
+            return typed.Compare(_BELOW.get(op, op), left, whole)
+    if target.scalar is Scalar.F64 and isinstance(number, int):
+        return _beside(op, left, number)
+    return typed.Compare(op, left, right)
+
+
+def _never(expr: typed.TypedExpr) -> typed.TypedExpr:
+    """False, and null where the expression is null; for NaN too."""
+    return typed.Compare(typed.Relation.LT, expr, expr)
+
+
+def _beside(op: typed.Relation, left: typed.TypedExpr, number: int) -> typed.TypedExpr:
+    """A comparison of floats with an integer that no float is equal to."""
+    if op is typed.Relation.EQ:
+        return _never(left)
+    if op is typed.Relation.NE:
+        return typed.Not(_never(left))
+    below = float(number)
+    if int(below) > number:
+        below = math.nextafter(below, -math.inf)
+    limit = typed.Constant(below, PropType(left.type.scalar))
+    return typed.Compare(_BESIDE[op], left, limit)
+
+
+def _options(options: typed.Constant, target: PropType) -> typed.Constant:
+    """The members of a list that a value of the target type can equal; nulls are kept."""
+    if not isinstance(options.value, tuple):
+        return options
+    kept: list[typed.Atom] = []
+    own = options.type.element
+    for item in options.value:
+        aligned = _value(typed.Constant(item, own), target)
+        if aligned is not None and not isinstance(aligned.value, tuple):
+            kept.append(aligned.value)
+    element = target.as_nullable(any(item is None for item in kept))
+    return typed.Constant(tuple(kept), PropType(element.scalar, element.nullable, is_list=True))
+
+
+def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:
+    """The same value in the target type, or ``None`` when that would change it."""
+    given = value.value
+    plain = PropType(target.scalar)
+    if given is None:
+        return typed.Constant(None, plain.as_nullable())
+    if not target.scalar.is_numeric or isinstance(given, bool | tuple):
+        return value
+    if target.scalar.is_integer:
+        number = _whole(given)
+        low, high = INTEGER_RANGES[target.scalar]
+        if number is None or not low <= number <= high:
+            return None
+        return typed.Constant(number, plain)
+    if not isinstance(given, int | float):
+        return value
+    if target.scalar is Scalar.F32:
+        narrow = _narrow(float(given))
+        return None if narrow is None else typed.Constant(narrow, plain)
+    exact = float(given)
+    return typed.Constant(exact, plain) if exact == given else None
+
+
+def _whole(value: typed.Atom) -> int | None:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) else None
+
+
+def _narrow(value: float) -> float | None:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return None

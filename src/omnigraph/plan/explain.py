@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from typing import Any
 
 from omnigraph.escaping import escape
+from omnigraph.lang.lexer import quote_string
 from omnigraph.lang.query import typed
-from omnigraph.lang.query.checked import CheckedStatement, Direction, SortKey
-from omnigraph.plan.columns import needed_columns
+from omnigraph.lang.query.checked import ROW, CheckedStatement, Direction, SortKey
 from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
@@ -19,7 +20,6 @@ from omnigraph.plan.nodes import (
     ReadPlan,
     RowFilter,
 )
-from omnigraph.plan.show import show
 
 _INDENT = "  "
 
@@ -198,3 +198,85 @@ def _edge_json(step: Expand | Connect) -> dict[str, Any]:
         "edge_variable": step.edge_variable,
         "edge_filters": [show(condition) for condition in step.edge_filters],
     }
+
+
+# -- expressions ------------------------------------------------------------------------------
+
+
+def show_value(value: typed.Value) -> str:
+    """A constant as a literal of the language."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(show_value(item) for item in value)}]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quote_string(value)
+    if isinstance(value, datetime):
+        return f'datetime("{value.isoformat(timespec="milliseconds")}Z")'
+    if isinstance(value, date):
+        return f'date("{value.isoformat()}")'
+    return repr(value)
+
+
+def show(expr: typed.TypedExpr) -> str:
+    """An expression in the words of the query language.
+
+    >>> show(typed.Compare(typed.Relation.GT, typed.Column("p", "age", typed.INT),
+    ...                    typed.Constant(30, typed.INT)))
+    '$p.age > 30'
+    """
+    match expr:
+        case typed.Constant():
+            return show_value(expr.value)
+        case typed.Parameter():
+            return "now()" if expr.name == typed.NOW_PARAMETER else f"${expr.name}"
+        case typed.Column():
+            return expr.name if expr.variable == ROW else f"${expr.variable}.{expr.name}"
+        case typed.Entity():
+            return f"${expr.variable}"
+        case typed.Output():
+            return expr.name
+        case typed.ListOf():
+            return f"[{', '.join(map(show, expr.items))}]"
+        case typed.Compare():
+            return f"{_operand(expr.left)} {expr.op} {_operand(expr.right)}"
+        case typed.Membership():
+            return f"{_operand(expr.item)} in {show(expr.options)}"
+        case typed.Substring():
+            return f"{show(expr.text)} contains {show(expr.part)}"
+        case typed.StartsWith():
+            return f"{show(expr.text)} starts_with {show(expr.prefix)}"
+        case typed.IsNull():
+            return f"{_operand(expr.operand)} is {'not ' if expr.negated else ''}null"
+        case typed.Not():
+            return f"not ({show(expr.operand)})"
+        case typed.And() | typed.Or():
+            return f" {type(expr).__name__.lower()} ".join(map(_grouped, expr.operands))
+        case typed.TextMatch() | typed.Nearest() | typed.Bm25() | typed.Rrf():
+            name = expr.function if isinstance(expr, typed.TextMatch) else type(expr).__name__
+            return f"{name.lower()}({', '.join(map(show, typed.children(expr)))})"
+        case typed.Aggregate():
+            return f"{expr.function}({'distinct ' if expr.distinct else ''}{show(expr.arg)})"
+        case _:
+            raise TypeError(f"explain does not know {type(expr).__name__}")
+
+
+def _operand(expr: typed.TypedExpr) -> str:
+    is_condition = isinstance(expr, typed.Condition) and not isinstance(expr, typed.TextMatch)
+    return f"({show(expr)})" if is_condition else show(expr)
+
+
+def _grouped(expr: typed.TypedExpr) -> str:
+    return f"({show(expr)})" if isinstance(expr, typed.And | typed.Or) else show(expr)
+
+
+def needed_columns(plan: ReadPlan) -> dict[str, tuple[str, ...]]:
+    """The properties read of each variable, in alphabetical order, ids left out."""
+    needed: dict[str, set[str]] = {}
+    for expr in plan.exprs():
+        for part in typed.walk(expr):
+            if isinstance(part, typed.Column) and part.name != typed.ID_COLUMN:
+                needed.setdefault(part.variable, set()).add(part.name)
+    return {variable: tuple(sorted(names)) for variable, names in sorted(needed.items())}

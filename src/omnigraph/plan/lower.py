@@ -8,6 +8,8 @@ that reaches them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph.errors import PlanError
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Source
 from omnigraph.lang.query import typed
@@ -36,12 +38,8 @@ from omnigraph.plan.nodes import (
 
 def lower(checked: CheckedQuery, source: Source) -> Plan:
     """The plan of a checked query; a mutation that mixes kinds is refused (the D2 rule)."""
-    if isinstance(checked, CheckedRead):
-        return _lower_read(checked)
-    return _lower_mutation(checked, source)
-
-
-def _lower_read(checked: CheckedRead) -> ReadPlan:
+    if not isinstance(checked, CheckedRead):
+        return _lower_mutation(checked, source)
     return ReadPlan(
         checked.name,
         checked.params,
@@ -108,11 +106,11 @@ class _Lowering:
             if hop.src in bound and hop.dst in bound:
                 steps += self._closing(hop)
             elif hop.src in bound:
-                steps.append(_step(hop, filters.get(hop.dst, ())))
+                steps.append(_expansion(hop, filters.get(hop.dst, ())))
                 bound.add(hop.dst)
             else:
                 assert hop.dst in bound, "a component without a bound variable"
-                steps.append(_step_back(hop, filters.get(hop.src, ())))
+                steps.append(_expansion(hop.reversed(), filters.get(hop.src, ())))
                 bound.add(hop.src)
             if hop.edge_variable is not None:
                 bound.add(hop.edge_variable)
@@ -121,49 +119,18 @@ class _Lowering:
         """Both ends are bound: reach the target again under a temporary name, and compare."""
         self._temporaries += 1
         temporary = typed.hidden_name(hop.dst, self._temporaries)
-        step = Expand(
-            hop.src,
-            temporary,
-            hop.edge_type,
-            hop.direction,
-            hop.dst_type,
-            hop.min_hops,
-            hop.max_hops,
-            edge_variable=hop.edge_variable,
-        )
-        return [step, RowFilter(same_node(temporary, hop.dst))]
+        ends = [typed.Column(name, typed.ID_COLUMN, typed.STRING) for name in (temporary, hop.dst)]
+        same_node = typed.Compare(typed.Relation.EQ, *ends)
+        return [_expansion(replace(hop, dst=temporary), ()), RowFilter(same_node)]
 
 
-def same_node(left: str, right: str) -> typed.Compare:
-    """The condition that two variables are the same node."""
-    return typed.Compare(
-        typed.Relation.EQ,
-        typed.Column(left, typed.ID_COLUMN, typed.STRING),
-        typed.Column(right, typed.ID_COLUMN, typed.STRING),
-    )
-
-
-def _step(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
+def _expansion(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
     return Expand(
         hop.src,
         hop.dst,
         hop.edge_type,
         hop.direction,
         hop.dst_type,
-        hop.min_hops,
-        hop.max_hops,
-        filters,
-        hop.edge_variable,
-    )
-
-
-def _step_back(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
-    return Expand(
-        hop.dst,
-        hop.src,
-        hop.edge_type,
-        hop.direction.reversed,
-        hop.src_type,
         hop.min_hops,
         hop.max_hops,
         filters,

@@ -7,10 +7,12 @@ A new operation is a new class here, with its case in lowering, explain and each
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any, TypeAlias
 
 from omnigraph.lang.query.checked import (
     CheckedStatement,
@@ -26,23 +28,43 @@ Rewrite = Callable[[TypedExpr], TypedExpr]
 Pipeline: TypeAlias = "tuple[PlanStep, ...]"
 
 
-def _mapped(exprs: tuple[TypedExpr, ...], change: Rewrite) -> tuple[TypedExpr, ...]:
-    """The expressions rewritten; the same tuple when nothing changed, which is the usual case."""
-    result = tuple(map(change, exprs))
-    return exprs if all(a is b for a, b in zip(result, exprs, strict=True)) else result
+@cache
+def _field_names(cls: type[PlanStep]) -> tuple[str, ...]:
+    return tuple(slot.name for slot in fields(cls))
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep(ABC):
     """One step of a pipeline."""
 
-    @abstractmethod
     def exprs(self) -> Iterator[TypedExpr]:
         """Every expression of the step, those of an inner pipeline included."""
+        for name in _field_names(type(self)):
+            value = getattr(self, name)
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, TypedExpr):
+                    yield part
+                elif isinstance(part, PlanStep):
+                    yield from part.exprs()
 
-    @abstractmethod
     def map_exprs(self, change: Rewrite) -> PlanStep:
-        """The same step with its expressions rewritten."""
+        """The same step with its expressions rewritten; itself when nothing changed."""
+        updates: dict[str, Any] = {}
+        for name in _field_names(type(self)):
+            value = getattr(self, name)
+            new = value
+            if isinstance(value, TypedExpr):
+                new = change(value)
+            elif isinstance(value, tuple) and value and not isinstance(value[0], str):
+                new = tuple(
+                    part.map_exprs(change) if isinstance(part, PlanStep) else change(part)
+                    for part in value
+                )
+                if all(map(operator.is_, new, value)):
+                    continue
+            if new is not value:
+                updates[name] = new
+        return replace(self, **updates) if updates else self
 
     @abstractmethod
     def introduced(self) -> tuple[str, ...]:
@@ -60,13 +82,6 @@ class NodeScan(PlanStep):
     variable: str
     type_name: str
     filters: tuple[TypedExpr, ...] = ()
-
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        filters = _mapped(self.filters, change)
-        return self if filters is self.filters else replace(self, filters=filters)
-
-    def exprs(self) -> Iterator[TypedExpr]:
-        yield from self.filters
 
     def introduced(self) -> tuple[str, ...]:
         return (self.variable,)
@@ -90,16 +105,6 @@ class Expand(PlanStep):
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
 
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        dst, edge = _mapped(self.dst_filters, change), _mapped(self.edge_filters, change)
-        if dst is self.dst_filters and edge is self.edge_filters:
-            return self
-        return replace(self, dst_filters=dst, edge_filters=edge)
-
-    def exprs(self) -> Iterator[TypedExpr]:
-        yield from self.dst_filters
-        yield from self.edge_filters
-
     def introduced(self) -> tuple[str, ...]:
         return (self.dst,) if self.edge_variable is None else (self.dst, self.edge_variable)
 
@@ -120,13 +125,6 @@ class Connect(PlanStep):
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
 
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        edge = _mapped(self.edge_filters, change)
-        return self if edge is self.edge_filters else replace(self, edge_filters=edge)
-
-    def exprs(self) -> Iterator[TypedExpr]:
-        yield from self.edge_filters
-
     def introduced(self) -> tuple[str, ...]:
         return () if self.edge_variable is None else (self.edge_variable,)
 
@@ -136,13 +134,6 @@ class RowFilter(PlanStep):
     """Keep the rows for which the condition is true; null and false drop a row alike."""
 
     condition: TypedExpr
-
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        condition = change(self.condition)
-        return self if condition is self.condition else RowFilter(condition)
-
-    def exprs(self) -> Iterator[TypedExpr]:
-        yield self.condition
 
     def introduced(self) -> tuple[str, ...]:
         return ()
@@ -155,17 +146,8 @@ class AntiJoin(PlanStep):
     outer: tuple[str, ...]
     inner: tuple[PlanStep, ...]
 
-    def map_exprs(self, change: Rewrite) -> PlanStep:
-        return self.map_inner(lambda inner: tuple(step.map_exprs(change) for step in inner))
-
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
-        inner = change(self.inner)
-        is_same = all(a is b for a, b in zip(inner, self.inner, strict=False))
-        return self if is_same and len(inner) == len(self.inner) else replace(self, inner=inner)
-
-    def exprs(self) -> Iterator[TypedExpr]:
-        for step in self.inner:
-            yield from step.exprs()
+        return replace(self, inner=change(self.inner))
 
     def introduced(self) -> tuple[str, ...]:
         return ()
@@ -194,27 +176,24 @@ class ReadPlan:
             keys.append((key.expr.position, key.descending))
         return keys
 
+    def exprs(self) -> Iterator[TypedExpr]:
+        """Every expression of the plan."""
+        for step in self.pipeline:
+            yield from step.exprs()
+        yield from self.output_exprs()
+
+    def output_exprs(self) -> list[TypedExpr]:
+        """The expressions of the columns, then those of the order."""
+        return [*(column.expr for column in self.columns), *(key.expr for key in self.order)]
+
     def map_exprs(self, change: Rewrite) -> ReadPlan:
-        return ReadPlan(
-            self.name,
-            self.params,
-            tuple([step.map_exprs(change) for step in self.pipeline]),
-            tuple([_changed_column(c, change) for c in self.columns]),
-            self.distinct,
-            tuple([_changed_key(k, change) for k in self.order]),
-            self.limit,
-            self.offset,
+        """The same plan with its expressions rewritten."""
+        return replace(
+            self,
+            pipeline=tuple(step.map_exprs(change) for step in self.pipeline),
+            columns=tuple(replace(column, expr=change(column.expr)) for column in self.columns),
+            order=tuple(replace(key, expr=change(key.expr)) for key in self.order),
         )
-
-
-def _changed_column(column: OutputColumn, change: Rewrite) -> OutputColumn:
-    expr = change(column.expr)
-    return column if expr is column.expr else OutputColumn(column.name, expr)
-
-
-def _changed_key(key: SortKey, change: Rewrite) -> SortKey:
-    expr = change(key.expr)
-    return key if expr is key.expr else SortKey(expr, key.descending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,30 @@
-"""What is computed once for a compiled read, so that a repeated call pays only for its parameters.
+"""Compiled queries and their cache: a repeated call pays for its parameters and execution only.
 
-Nothing here depends on parameters: the variables that each step still needs, the columns of the
-result, conditions on a key rewritten to the id that stores it, constants in the types of their
-columns.
+What does not depend on parameters is computed once for a read: the variables that each step still
+needs, the columns of the result, conditions on a key rewritten to the id that stores it, constants
+in the types of their columns.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 
 import pyarrow as pa
 
+from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.texts import source_of
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import arrow_field
+from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.bind import bind, bind_expr
-from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep
 
 _SEARCHES = typed.TextMatch | typed.Score
 
@@ -58,7 +63,7 @@ class PlanInfo:
             is_aggregate(plan),
             needs_counts(plan),
             not (plan.order or plan.distinct or is_aggregate(plan) or fused),
-            any(isinstance(p, _SEARCHES) for e in plan_exprs(plan) for p in typed.walk(e)),
+            any(isinstance(p, _SEARCHES) for e in plan.exprs() for p in typed.walk(e)),
             tuple(sorted(_scanned(plan))),
         )
 
@@ -107,8 +112,7 @@ class PreparedQuery:
         open_steps = [
             n for n, step in enumerate(ready.pipeline) if any(map(_is_open, step.exprs()))
         ]
-        output = [*(column.expr for column in ready.columns), *(key.expr for key in ready.order)]
-        is_output_open = any(map(_is_open, output))
+        is_output_open = any(map(_is_open, ready.output_exprs()))
         return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
@@ -145,3 +149,56 @@ def _by_id(step: PlanStep, catalog: Catalog) -> PlanStep:
         return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, change)
 
     return step.map_exprs(change)
+
+
+_MOST = 256
+
+
+class CompiledQueries:
+    """Plans by text, name and schema. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[tuple[str, str, str | None, str], PreparedQuery | MutationPlan] = (
+            OrderedDict()
+        )
+
+    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> PreparedQuery:
+        """The plan of a query that reads."""
+        plan = self._plan(catalog, text, name, Expect.READ)
+        if not isinstance(plan, PreparedQuery):
+            raise InternalError("a read compiled to something else")
+        return plan
+
+    def any(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None
+    ) -> PreparedQuery | MutationPlan:
+        """The plan of a query, whatever it does."""
+        return self._plan(catalog, text, name, Expect.ANY)
+
+    def mutation(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None
+    ) -> MutationPlan:
+        """The plan of a query that writes."""
+        plan = self._plan(catalog, text, name, Expect.MUTATION)
+        if not isinstance(plan, MutationPlan):
+            raise InternalError("a mutation compiled to something else")
+        return plan
+
+    def _plan(
+        self, catalog: Catalog, text: str | PathLike[str], name: str | None, expect: Expect
+    ) -> PreparedQuery | MutationPlan:
+        source = source_of(text, "<query>")
+        key = (catalog.schema_hash, source.text, name, expect.value)
+        with self._lock:
+            cached = self._plans.get(key)
+            if cached is not None:
+                self._plans.move_to_end(key)
+                return cached
+        compiled = compile_query(catalog, source, name, expect=expect)
+        plan = PreparedQuery.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > _MOST:
+                self._plans.popitem(last=False)
+        return plan

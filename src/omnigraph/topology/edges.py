@@ -1,4 +1,4 @@
-"""The edges of a table as adjacency lists (CSR): sorted targets, and where those of each source begin.
+"""The edges of a table as adjacency lists in CSR form: sorted targets, and where each list begins.
 
 The targets of one source are distinct: parallel edges are one neighbour. ``EdgeAdjacency`` keeps
 every edge, for queries that bind the edge itself.

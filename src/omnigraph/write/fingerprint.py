@@ -8,8 +8,8 @@ from typing import Any
 
 from omnigraph.lang.query.checked import CheckedStatement
 from omnigraph.lang.query.typed import NOW_PARAMETER
+from omnigraph.plan.explain import show
 from omnigraph.plan.nodes import MutationPlan
-from omnigraph.plan.show import show
 
 
 def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:

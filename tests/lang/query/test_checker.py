@@ -8,7 +8,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedMutation, CheckedRead, Direction, Hop, StatementKind
 from omnigraph.lang.query.codes import TYPES
 from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.show import show
+from omnigraph.plan.explain import show
 from tests.lang.query.world import check, check_read, codes_of, errors_of, examine, read
 
 NEAR = "nearest($d.embedding, $q)"

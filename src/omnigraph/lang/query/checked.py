@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph.lang.diagnostics import Span
@@ -18,16 +18,8 @@ class Direction(StrEnum):
     IN = "in"
     BOTH = "both"
 
-    @property
-    def reversed(self) -> Direction:
-        return _REVERSED[self]
 
-
-_REVERSED = {
-    Direction.OUT: Direction.IN,
-    Direction.IN: Direction.OUT,
-    Direction.BOTH: Direction.BOTH,
-}
+_REVERSED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +45,17 @@ class Hop:
     max_hops: int
     edge_variable: str | None
     span: Span
+
+    def reversed(self) -> Hop:
+        """The same traversal from its other end."""
+        return replace(
+            self,
+            src=self.dst,
+            dst=self.src,
+            src_type=self.dst_type,
+            dst_type=self.src_type,
+            direction=_REVERSED.get(self.direction, self.direction),
+        )
 
 
 @dataclass(frozen=True, slots=True)

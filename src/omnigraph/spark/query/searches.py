@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.query import typed
-from omnigraph.plan.columns import plan_exprs
 from omnigraph.plan.nodes import ReadPlan
 from omnigraph.read.frame import Frame
 from omnigraph.read.search.vector import metric_of
@@ -86,7 +85,7 @@ class DriverSearches:
         return None if row_ids is None else row_ids.astype(np.int64)
 
     def _parts(self) -> Iterator[typed.TypedExpr]:
-        for expr in plan_exprs(self._plan):
+        for expr in self._plan.exprs():
             yield from typed.walk(expr)
 
     def _scored(self, expr: typed.Bm25) -> Ranking:
