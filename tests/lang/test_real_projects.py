@@ -20,8 +20,7 @@ from omnigraph.lang.lexer import lex
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.format import format_queries
 from omnigraph.lang.query.lint import lint_queries
-from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.select import read_queries
+from omnigraph.lang.query.parser import parse_queries, read_queries
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.format import format_schema

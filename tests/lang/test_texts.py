@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.lang.texts import source_of
+from omnigraph.lang.diagnostics import source_of
 
 
 @pytest.mark.parametrize("text", ["", "  ", "// a comment", "/* one */", "query q() { }", "a\nb"])

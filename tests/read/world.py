@@ -12,7 +12,7 @@ from omnigraph import Graph, Source
 from omnigraph.lang.query.checked import CheckedRead
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.params import convert_params
-from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import arrow_array, arrow_type

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.commit import ulid
-from omnigraph.lang.schema.keys import key_id
+from omnigraph.lang.values.spelling import key_id
 from omnigraph.write import new_ids as making
 from omnigraph.write.key_ids import spelled_keys
 from omnigraph.write.new_ids import new_ids

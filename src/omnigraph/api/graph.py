@@ -36,10 +36,10 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape
+from omnigraph.lang.diagnostics import source_of
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.texts import source_of
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.representation import html_table

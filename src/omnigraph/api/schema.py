@@ -17,8 +17,8 @@ from omnigraph.evolve.apply import (
     plan_schema,
     preview_schema,
 )
+from omnigraph.lang.diagnostics import source_of
 from omnigraph.lang.schema.migrate import MigrationPlan
-from omnigraph.lang.texts import source_of
 
 
 class GraphSchema:

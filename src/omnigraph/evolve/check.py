@@ -29,7 +29,6 @@ from omnigraph.lang.schema.ast import (
     UniqueConstraint,
 )
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.schema.steps import (
     AddConstraint,
     ChangeCardinality,
@@ -40,6 +39,7 @@ from omnigraph.lang.schema.steps import (
 )
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
+from omnigraph.lang.values.spelling import key_id
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.validate.cardinality import cardinality_violations

@@ -1,4 +1,4 @@
-"""What a misspelt name was meant to be."""
+"""What a misspelt name was meant to be, and hints that say it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 # Comparing takes time for every name; a hint out of thousands is of no use.
 _MAX_COMPARED = 500
+_MAX_LISTED = 8
 
 
 def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -20,3 +21,24 @@ def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
         return None
     matches = get_close_matches(name.lower(), list(folded), 1, cutoff)
     return folded[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint with the candidate most similar to a name.
+
+    >>> did_you_mean("Persn", ["Person", "Company"])
+    'did you mean `Person`?'
+    """
+    close = closest(name, candidates)
+    return f"did you mean `{close}`?" if close else None
+
+
+def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
+    """A hint naming the closest candidate, or the candidates if they are few."""
+    names = list(candidates)
+    close = closest(name, names)
+    if close:
+        return f"did you mean `{show.format(close)}`?"
+    if 0 < len(names) <= _MAX_LISTED:
+        return f"known: {', '.join(show.format(candidate) for candidate in names)}"
+    return None

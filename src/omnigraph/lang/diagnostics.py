@@ -1,7 +1,7 @@
 """Positions in source texts, and diagnostics about them.
 
 A ``Diagnostic`` is the one shape of every message about a schema or query text: a stable code,
-a location, the source line with a caret and, where useful, a hint. Independent of the languages.
+a location, the source line with a caret and, where useful, a hint.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from omnigraph.escaping import escape
@@ -87,6 +89,33 @@ class Source:
         start = len(self.text[: span.start].encode("utf-8", "surrogatepass"))
         length = len(self.text[span.start : span.end].encode("utf-8", "surrogatepass"))
         return start, start + max(length, 1)
+
+
+def source_of(given: str | PathLike[str], name: str) -> Source:
+    """A text, or that of a file, with its display name: the file name, or the given one.
+
+    >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
+    '<query>'
+    """
+    if isinstance(given, str) and ("{" in given or "\n" in given or _says_nothing(given)):
+        return Source(name, given)
+    path = Path(given)
+    try:
+        return Source(fspath(given), path.read_text("utf-8"))
+    except OSError as error:
+        problem = f"cannot read '{path}': {(error.strerror or 'it cannot be read').lower()}"
+    except ValueError:
+        problem = f"'{path}' is not UTF-8 text"
+    # Errors carry diagnostics, so this module cannot import them first.
+    from omnigraph.errors import InputError
+
+    raise InputError(problem)
+
+
+def _says_nothing(given: str) -> bool:
+    """Whether one line is blank or a comment, and not the path of a file that looks like one."""
+    text = given.strip()
+    return not text or (text.startswith(("//", "/*")) and not Path(given).exists())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +221,24 @@ def _visible(text: str) -> str:
     return "".join(
         " " * TAB_WIDTH if char == "\t" else char if char.isprintable() else "�" for char in text
     )
+
+
+class SchemaReport:
+    """The findings of one run over one source."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.diagnostics: list[Diagnostic] = []
+
+    def parse(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        """Add a finding about one declaration."""
+        self.diagnostics.append(Diagnostic(Phase.PARSE, code, message, self.source, span, hint))
+
+    def catalog(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        """Add a finding about several declarations."""
+        self.diagnostics.append(Diagnostic(Phase.CATALOG, code, message, self.source, span, hint))
+
+    def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        """Add a warning about something legal but probably unintended."""
+        finding = Diagnostic(Phase.LINT, code, message, self.source, span, hint, Severity.WARNING)
+        self.diagnostics.append(finding)

@@ -5,6 +5,8 @@ They are part of the stored format, shared with every other program that opens a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
 
@@ -21,6 +23,7 @@ def fnv1a_32(text: str) -> int:
     return value
 
 
+@lru_cache(maxsize=1024)
 def fnv1a_64(text: str) -> int:
     """The 64-bit FNV-1a hash of the UTF-8 bytes of a text.
 

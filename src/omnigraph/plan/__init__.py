@@ -8,7 +8,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checker import check_query
-from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.lower import lower
 from omnigraph.plan.nodes import MutationPlan, Plan, ReadPlan

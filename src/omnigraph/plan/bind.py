@@ -50,37 +50,14 @@ def bind_expr(expr: typed.TypedExpr, values: Mapping[str, typed.Value]) -> typed
     return align(expr)
 
 
-_BELOW = {typed.Relation.LT: typed.Relation.LE, typed.Relation.GE: typed.Relation.GT}
+EQ, NE, LT, LE, GT, GE = typed.Relation
+_MIRRORED = {LT: GT, LE: GE, GT: LT, GE: LE}
 # How x compares with a number beyond the largest or below the smallest value of its type: always
 # or never, said with that value so that a null x stays unknown.
-_ABOVE_ALL = {
-    typed.Relation.EQ: typed.Relation.GT,
-    typed.Relation.NE: typed.Relation.LE,
-    typed.Relation.LT: typed.Relation.LE,
-    typed.Relation.LE: typed.Relation.LE,
-    typed.Relation.GT: typed.Relation.GT,
-    typed.Relation.GE: typed.Relation.GT,
-}
-_BELOW_ALL = {
-    typed.Relation.EQ: typed.Relation.LT,
-    typed.Relation.NE: typed.Relation.GE,
-    typed.Relation.LT: typed.Relation.LT,
-    typed.Relation.LE: typed.Relation.LT,
-    typed.Relation.GT: typed.Relation.GE,
-    typed.Relation.GE: typed.Relation.GE,
-}
-_BESIDE = {
-    typed.Relation.LT: typed.Relation.LE,
-    typed.Relation.LE: typed.Relation.LE,
-    typed.Relation.GT: typed.Relation.GT,
-    typed.Relation.GE: typed.Relation.GT,
-}
-_MIRRORED = {
-    typed.Relation.LT: typed.Relation.GT,
-    typed.Relation.LE: typed.Relation.GE,
-    typed.Relation.GT: typed.Relation.LT,
-    typed.Relation.GE: typed.Relation.LE,
-}
+_ABOVE_ALL = {EQ: GT, NE: LE, LT: LE, LE: LE, GT: GT, GE: GT}
+_BELOW_ALL = {EQ: LT, NE: GE, LT: LT, LE: LT, GT: GE, GE: GE}
+# How x compares with a number between two values of its type, said with the lower one.
+_BETWEEN = {LT: LE, LE: LE, GT: GT, GE: GT}
 
 
 def align(expr: typed.TypedExpr) -> typed.TypedExpr:
@@ -127,10 +104,10 @@ def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -
             return typed.Compare(_ABOVE_ALL[op], left, typed.Constant(high, plain))
         if number < low:
             return typed.Compare(_BELOW_ALL[op], left, typed.Constant(low, plain))
-        if op not in (typed.Relation.EQ, typed.Relation.NE):
+        if op in _BETWEEN:
             # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
             whole = typed.Constant(math.floor(number), plain)
-            return typed.Compare(_BELOW.get(op, op), left, whole)
+            return typed.Compare(_BETWEEN[op], left, whole)
     if target.scalar is Scalar.F64 and isinstance(number, int):
         return _beside(op, left, number)
     return typed.Compare(op, left, right)
@@ -138,20 +115,20 @@ def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -
 
 def _never(expr: typed.TypedExpr) -> typed.TypedExpr:
     """False, and null where the expression is null; for NaN too."""
-    return typed.Compare(typed.Relation.LT, expr, expr)
+    return typed.Compare(LT, expr, expr)
 
 
 def _beside(op: typed.Relation, left: typed.TypedExpr, number: int) -> typed.TypedExpr:
     """A comparison of floats with an integer that no float is equal to."""
-    if op is typed.Relation.EQ:
+    if op is EQ:
         return _never(left)
-    if op is typed.Relation.NE:
+    if op is NE:
         return typed.Not(_never(left))
     below = float(number)
     if int(below) > number:
         below = math.nextafter(below, -math.inf)
     limit = typed.Constant(below, PropType(left.type.scalar))
-    return typed.Compare(_BESIDE[op], left, limit)
+    return typed.Compare(_BETWEEN[op], left, limit)
 
 
 def _options(options: typed.Constant, target: PropType) -> typed.Constant:
@@ -185,8 +162,10 @@ def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:
     if not isinstance(given, int | float):
         return value
     if target.scalar is Scalar.F32:
-        narrow = _narrow(float(given))
-        return None if narrow is None else typed.Constant(narrow, plain)
+        try:
+            return typed.Constant(struct.unpack("<f", struct.pack("<f", given))[0], plain)
+        except OverflowError:
+            return None
     exact = float(given)
     return typed.Constant(exact, plain) if exact == given else None
 
@@ -195,10 +174,3 @@ def _whole(value: typed.Atom) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) else None
-
-
-def _narrow(value: float) -> float | None:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return None

@@ -22,8 +22,7 @@ from omnigraph.lang.query.checked import (
     Pattern,
     StatementKind,
 )
-from omnigraph.lang.query.disjoint_sets import DisjointSets
-from omnigraph.lang.query.sweep import sweep_order
+from omnigraph.lang.query.connections import DisjointSets, sweep_order
 from omnigraph.plan.nodes import (
     AntiJoin,
     Expand,

@@ -16,9 +16,9 @@ from os import PathLike
 import pyarrow as pa
 
 from omnigraph.errors import InternalError
+from omnigraph.lang.diagnostics import source_of
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.lang.texts import source_of
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.values.arrow import to_timestamp, type_name
 from omnigraph.lang.values.columns import flaw
-from omnigraph.lang.values.spelling import BASE64
+from omnigraph.lang.values.spelling import BASE64, key_id
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import null_column
 from omnigraph.write.blobs import blob_bytes

@@ -26,10 +26,10 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, StatementKind
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import convert_column
+from omnigraph.lang.values.spelling import key_id
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.plan.nodes import MutationPlan

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checker import examine_query
-from omnigraph.lang.query.disjoint_sets import DisjointSets
+from omnigraph.lang.query.connections import DisjointSets, sweep_order
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import compile_query
 from omnigraph.plan.explain import explain_text

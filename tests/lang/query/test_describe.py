@@ -7,7 +7,7 @@ import pytest
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.describe import describe
-from omnigraph.lang.query.select import read_queries
+from omnigraph.lang.query.parser import read_queries
 from omnigraph.lang.schema.compile import compile_schema
 
 CATALOG = compile_schema(

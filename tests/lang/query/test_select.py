@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.errors import InputError, QueryError, QueryNotFound
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import Expect, compile_query
 

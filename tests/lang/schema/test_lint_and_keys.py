@@ -9,9 +9,9 @@ import pytest
 from omnigraph.errors import ValueConversionError
 from omnigraph.lang.diagnostics import Severity, Source
 from omnigraph.lang.schema.compile import analyze_schema
-from omnigraph.lang.schema.keys import KeyValue, key_id
 from omnigraph.lang.schema.lint import lint_schema
 from omnigraph.lang.schema.lint_codes import lint_code
+from omnigraph.lang.values.spelling import KeyValue, key_id
 
 EAST = timezone(timedelta(hours=2))
 

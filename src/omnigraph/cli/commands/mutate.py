@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _only_name(source: str | Path) -> str:
-    from omnigraph.lang.query.select import read_queries, select_query
+    from omnigraph.lang.query.parser import read_queries, select_query
 
     return select_query(read_queries(as_source(source))).name
 

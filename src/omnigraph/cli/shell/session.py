@@ -24,7 +24,7 @@ from omnigraph.cli.targets import GraphTarget
 from omnigraph.errors import InputError, ParameterError, QueryNotFound
 from omnigraph.lang.closest import closest
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.select import read_queries, select_query
+from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.read.limits import Cancel
 
 if TYPE_CHECKING:

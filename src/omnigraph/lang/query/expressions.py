@@ -7,13 +7,13 @@ one more level here, a new function one more row in ``FUNCTIONS``.
 from __future__ import annotations
 
 import math
+import re
 
-from omnigraph.lang.closest import closest
+from omnigraph.lang.closest import did_you_mean
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, Token, decode_string
 from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.advice import FOREIGN_WORDS, advice
 from omnigraph.lang.types import I64_RANGE
 
 MAX_OPERANDS = 1000
@@ -36,6 +36,24 @@ _WORDS = {
     "true": (ast.LiteralKind.BOOL, True),
     "false": (ast.LiteralKind.BOOL, False),
     "null": (ast.LiteralKind.NULL, None),
+}
+_KEYWORD = re.compile(
+    r"and|as|asc|contains|delete|desc|distinct|false|in|insert|is|limit|match|not|null|offset|or"
+    r"|order|query|return|set|starts_with|true|update|where"
+)
+# Operators of other languages, and what to write instead.
+_FOREIGN_WORDS = {
+    "like": "write `contains` for a part of a text, `starts_with` for its start",
+    "between": "write `$p.x >= low and $p.x <= high`",
+    "matches": "write `contains`, or `search` for words",
+    "equals": "write `=`",
+}
+# (token before, token) -> hint; glued together they are an operator somewhere else
+_FOREIGN_OPERATORS = {
+    ("=", "="): "equality is written `=`",
+    ("<", ">"): "unequal is written `!=`",
+    ("=", ">"): "greater or equal is written `>=`",
+    ("=", "<"): "less or equal is written `<=`",
 }
 
 
@@ -166,7 +184,7 @@ class ExpressionParser(Parser):
             negated = self.accept("not") is not None
             self.expect("null", "after `is`")
             return ast.IsNullExpr(left, negated, self._since(left))
-        instead = FOREIGN_WORDS.get(token.text)
+        instead = _FOREIGN_WORDS.get(token.text)
         if instead is not None and self._starts_operand():
             message = f"there is no operator `{token.text}`"
             raise self.fail("P036", message, token.span, instead)
@@ -290,8 +308,7 @@ class ExpressionParser(Parser):
     def _function(self, token: Token) -> ast.Expr:
         name = token.text
         if name not in FUNCTIONS:
-            close = closest(name, [*FUNCTIONS, *AGGREGATES, *_DATES])
-            hint = f"did you mean `{close}`?" if close else None
+            hint = did_you_mean(name, [*FUNCTIONS, *AGGREGATES, *_DATES])
             raise self.fail("P013", f"unknown function `{name}`", token.span, hint)
         args: list[ast.Expr] = []
         while not self.at(")"):
@@ -351,3 +368,27 @@ def ast_span(node: ast.Expr) -> Span:
     """The place of any expression."""
     span: Span = node.span  # type: ignore[attr-defined]
     return span
+
+
+def advice(before: Token, token: Token) -> str | None:
+    """A hint for an unexpected token: what habits from other languages probably meant."""
+    text = token.text
+    if token.kind is Kind.TYPE:
+        if _KEYWORD.fullmatch(text.lower()):
+            return f"keywords are lower-case: `{text.lower()}`"
+        return 'type names are not values; a text is written in quotes: "…"'
+    if token.kind is Kind.PUNCT and before.end == token.start:
+        foreign = _FOREIGN_OPERATORS.get((before.text, text))
+        if foreign is not None:
+            return foreign
+    if before.kind is Kind.IDENT and before.text in ("match", "return", "order"):
+        return f"write `{before.text} {{ … }}`"
+    if text == "," and before.kind is not Kind.PUNCT:
+        return "clauses need no comma between them"
+    if text == "where":
+        return "conditions belong inside the match block"
+    if before.text == "insert" and text == "into":
+        return "write `insert Type { property: value }`"
+    if before.kind is Kind.IDENT and text == "=":
+        return f"inside the braces write `{before.text}: value`"
+    return None

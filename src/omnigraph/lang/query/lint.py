@@ -14,10 +14,9 @@ from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checked import CheckedQuery, CheckedRead, StatementKind
 from omnigraph.lang.query.checker import examine_query
-from omnigraph.lang.query.checker.connected import is_connected
+from omnigraph.lang.query.connections import is_connected
 from omnigraph.lang.query.describe import Descriptor, describe
-from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.select import duplicate_names
+from omnigraph.lang.query.parser import duplicate_names, parse_queries
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from omnigraph.lang.closest import did_you_mean
+from omnigraph.lang.diagnostics import SchemaReport
 from omnigraph.lang.schema.ast import Annotation, NodeDecl, PropertyDecl, TypeKind
-from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import PropType, Scalar
 
 CONSTRAINT_ANNOTATIONS = ("key", "unique", "index")

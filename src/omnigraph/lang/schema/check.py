@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph.lang.diagnostics import Diagnostic, Source, Span
+from omnigraph.lang.closest import did_you_mean
+from omnigraph.lang.diagnostics import Diagnostic, SchemaReport, Source, Span
 from omnigraph.lang.schema.annotations import check_property, check_type_annotations
 from omnigraph.lang.schema.ast import (
     WORDS,
@@ -31,7 +32,6 @@ from omnigraph.lang.schema.expand import (
     interfaces_by_name,
 )
 from omnigraph.lang.schema.ir import canonical_type, property_id, type_id
-from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import PropType, Scalar
 
 ENDPOINTS = ("dst", "src")

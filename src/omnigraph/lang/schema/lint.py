@@ -7,7 +7,7 @@ Errors are not repeated here; ``lint_schema`` wants a text that compiles. The co
 from __future__ import annotations
 
 from omnigraph.lang.closest import closest
-from omnigraph.lang.diagnostics import Diagnostic, Source, in_source_order
+from omnigraph.lang.diagnostics import Diagnostic, SchemaReport, Source, in_source_order
 from omnigraph.lang.schema.ast import (
     Annotation,
     CheckConstraint,
@@ -27,7 +27,6 @@ from omnigraph.lang.schema.expand import (
 )
 from omnigraph.lang.schema.ir import canonical_constraints
 from omnigraph.lang.schema.render import render_constraint
-from omnigraph.lang.schema.report import SchemaReport
 
 _ANNOTATIONS = (
     "key",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.lang.diagnostics import Source
+from omnigraph.lang.closest import did_you_mean
+from omnigraph.lang.diagnostics import SchemaReport, Source
 from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
-from omnigraph.lang.schema.report import SchemaReport, did_you_mean
 from omnigraph.lang.types import MOST_DIMENSIONS, PropType
 
 VECTOR = "vector"

@@ -10,13 +10,14 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import ValueConversionError
+from omnigraph.lang.schema.ir_json import compact_json, json_float
 
 BASE64 = "base64:"
 FILE_SCHEME = "file://"
@@ -164,3 +165,47 @@ def _json_or_repr(value: Any) -> str:
         return repr(value)
     except (ValueError, RecursionError):
         return f"a {type(value).__name__}"
+
+
+# -- keys ---------------------------------------------------------------------------------------
+
+
+KeyValue = str | bool | int | float | date | datetime
+
+
+def key_id(values: Sequence[KeyValue]) -> str:
+    """The hidden ``id`` of a node with these key values, in the order of the key columns.
+
+    A composite key is a JSON array of the spellings, so that no two different tuples share an id.
+    Graphs with composite keys are not portable to the reference program, which uses one column.
+
+    >>> key_id(["alice"]), key_id(["a,b", 7])
+    ('alice', '["a,b","7"]')
+    """
+    spelled = [key_text(value) for value in values]
+    return spelled[0] if len(spelled) == 1 else compact_json(spelled)
+
+
+def key_text(value: KeyValue) -> str:
+    """The canonical spelling of one key value.
+
+    Floats are the shortest text that reads back, with one zero; moments are in UTC.
+
+    >>> key_text(datetime(2024, 5, 1, 10)), key_text(-0.0), key_text(True)
+    ('2024-05-01T10:00:00.000Z', '0.0', 'true')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueConversionError(f"{value} cannot be a key value")
+        return json_float(value + 0.0 if value else 0.0)
+    if isinstance(value, datetime):
+        return datetime_text(as_utc(value)) + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    raise ValueConversionError(f"a {type(value).__name__} cannot be a key value")

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import ValueProblem, convert_column
-from omnigraph.lang.values.spelling import show
+from omnigraph.lang.values.spelling import key_id, show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_bytes, blob_size

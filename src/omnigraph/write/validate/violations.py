@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.schema.keys import key_text
+from omnigraph.lang.values.spelling import key_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,13 @@ A check never stops at the first error. An invalid part is reported once and has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
-
-_MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +88,13 @@ class VariableScope:
         return False
 
     def names(self) -> list[str]:
-        """Every visible variable, nearest block first, in binding order."""
+        """Every visible variable that the query names, nearest block first, in binding order."""
         names: dict[str, None] = {}
         scope: VariableScope | None = self
         while scope is not None:
             names.update(dict.fromkeys(scope.bound))
             scope = scope.parent
-        return list(names)
-
-
-def suggest(name: str, candidates: Iterable[str], show: str = "{}") -> str | None:
-    """A hint naming the closest candidate, or the candidates if they are few."""
-    names = [candidate for candidate in candidates if not is_hidden(candidate)]
-    close = closest(name, names)
-    if close:
-        return f"did you mean `{show.format(close)}`?"
-    if 0 < len(names) <= _MAX_LISTED:
-        return f"known: {', '.join(show.format(candidate) for candidate in names)}"
-    return None
+        return [name for name in names if not is_hidden(name)]
 
 
 def properties_of(catalog: Catalog, bound: BoundVariable) -> Mapping[str, Property]:

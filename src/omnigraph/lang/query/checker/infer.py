@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.lang.closest import suggest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
-from omnigraph.lang.query.checker.context import Context, VariableScope, properties_of, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope, properties_of
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant
 from omnigraph.lang.query.expressions import ast_span
 from omnigraph.lang.types import PropType, comparable

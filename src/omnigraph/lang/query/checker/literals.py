@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from omnigraph.lang.closest import suggest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
-from omnigraph.lang.query.checker.context import Context, suggest
+from omnigraph.lang.query.checker.context import Context
 from omnigraph.lang.types import F32_MAX, INTEGER_RANGES, PropType, Scalar, comparable
 from omnigraph.lang.values.spelling import SubMillisecond, parse_date, parse_datetime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.lang.closest import suggest
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import (
     ROW,
@@ -9,7 +10,7 @@ from omnigraph.lang.query.checked import (
     CheckedStatement,
     StatementKind,
 )
-from omnigraph.lang.query.checker.context import Context, VariableScope, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import assignable
 from omnigraph.lang.query.expressions import ast_span

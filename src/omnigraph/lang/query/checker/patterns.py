@@ -8,14 +8,15 @@ right, unless it has to guess.
 
 from __future__ import annotations
 
+from omnigraph.lang.closest import suggest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Pattern
-from omnigraph.lang.query.checker.context import BoundVariable, Context, VariableScope, suggest
+from omnigraph.lang.query.checker.context import BoundVariable, Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import fits
+from omnigraph.lang.query.connections import sweep_order
 from omnigraph.lang.query.expressions import ast_span, edge_word
-from omnigraph.lang.query.sweep import sweep_order
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, comparable
 

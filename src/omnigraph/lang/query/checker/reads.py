@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from omnigraph.lang.closest import suggest
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import CheckedRead, OutputColumn, SortKey
-from omnigraph.lang.query.checker.context import Context, VariableScope, suggest
+from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.patterns import check_pattern
 from omnigraph.lang.query.expressions import ast_span
