@@ -28,6 +28,9 @@ class Span(NamedTuple):
     end: int
 
 
+NOWHERE = Span(0, 0)
+
+
 class Severity(StrEnum):
     """The severity of a finding; only an error aborts."""
 

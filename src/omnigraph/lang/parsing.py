@@ -198,6 +198,10 @@ class Parser:
         """The end of the token before the current one."""
         return self._tokens[self._index - 1].end if self._index else 0
 
+    def since(self, start: int) -> Span:
+        """From an offset to the end of the token before the current one."""
+        return Span(start, max(start, self.previous_end()))
+
 
 def _is_token(rest: str) -> bool:
     """Whether the text glued to a keyword is a token of its own: a name or a whole number."""

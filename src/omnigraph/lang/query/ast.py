@@ -12,11 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from omnigraph.lang.diagnostics import Span
+from omnigraph.lang.diagnostics import NOWHERE, Span
 from omnigraph.lang.types import PropType
 
-NOWHERE = Span(0, 0)
 ANONYMOUS = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxNode:
+    """A part of a tree, with its place in the source."""
+
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 # -- expressions ------------------------------------------------------------------------------
@@ -33,7 +39,7 @@ class LiteralKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(SyntaxNode):
     """Anything that has a value."""
 
 
@@ -43,13 +49,11 @@ class LiteralExpr(Expr):
 
     kind: LiteralKind
     value: bool | int | float | str | None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ListExpr(Expr):
     items: tuple[Expr, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,6 @@ class VariableExpr(Expr):
     """``$name``: a bound variable or a parameter."""
 
     name: str
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,6 @@ class PropertyExpr(Expr):
 
     variable: str
     name: str
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,6 @@ class NameExpr(Expr):
     """A bare word: an alias in a read query, a property in a mutation predicate."""
 
     name: str
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,6 @@ class CallExpr(Expr):
 
     function: str
     args: tuple[Expr, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,6 @@ class AggregateExpr(Expr):
     function: str
     arg: Expr
     distinct: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 class CompareOp(StrEnum):
@@ -110,7 +109,6 @@ class CompareExpr(Expr):
     op: CompareOp
     left: Expr
     right: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +117,17 @@ class InExpr(Expr):
 
     item: Expr
     options: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class IsNullExpr(Expr):
     operand: Expr
     negated: bool
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NotExpr(Expr):
     operand: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +135,11 @@ class AndExpr(Expr):
     """At least two operands; a chain is one node, so that long filters stay flat."""
 
     operands: tuple[Expr, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class OrExpr(Expr):
     operands: tuple[Expr, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 def walk(node: Expr) -> Iterator[Expr]:
@@ -163,17 +156,16 @@ def walk(node: Expr) -> Iterator[Expr]:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(SyntaxNode):
     """One condition of a ``match`` block."""
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyMatch:
+class PropertyMatch(SyntaxNode):
     """``name: value`` inside a binding."""
 
     name: str
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +175,7 @@ class BindingClause(Clause):
     variable: str
     type_name: str
     matches: tuple[PropertyMatch, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +199,12 @@ class TraversalClause(Clause):
     hops: Hops = ONE_HOP
     undirected: bool = False
     edge_variable: str | None = None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    edge_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    edge_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterClause(Clause):
     condition: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,24 +212,21 @@ class NegationClause(Clause):
     """``not { … }``."""
 
     clauses: tuple[Clause, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 # -- read queries -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(SyntaxNode):
     expr: Expr
     alias: str | None = None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(SyntaxNode):
     expr: Expr
     descending: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,40 +249,33 @@ class ReadBody(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(SyntaxNode):
     name: str
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(SyntaxNode):
     """One step of a mutation."""
+
+    type_name: str
+    type_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement(Statement):
-    type_name: str
     assignments: tuple[Assignment, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatement(Statement):
-    type_name: str
     assignments: tuple[Assignment, ...]
     where: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatement(Statement):
-    type_name: str
     where: Expr
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    type_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,23 +287,21 @@ class MutationBody(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class Param(SyntaxNode):
     """A declared parameter; its type is already resolved, since it names no schema type."""
 
     name: str
     type: PropType
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(SyntaxNode):
     name: str
     params: tuple[Param, ...]
     body: Body
     description: str | None = None
     instruction: str | None = None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    name_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    name_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     @property
     def is_mutation(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import ParseFailure
+from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import ExpressionParser
 
 T = TypeVar("T")
@@ -90,9 +92,12 @@ class BlockParser(ExpressionParser):
             raise self.unexpected("a type name", context, hint)
         return self.advance()
 
-    def after_separator(self) -> bool:
-        before = self.previous_end()
-        return before > 0 and self.source.text[before - 1] in ",{"
+    def named_value(self) -> tuple[str, ast.Expr, Span]:
+        """``name: value``, and where it stands."""
+        name = self.advance()
+        self.expect(":", f"after `{name.text}`")
+        value = self.value(f"for `{name.text}`")
+        return name.text, value, self.since(name.start)
 
     def refuse_leading_minus(self, what: str) -> None:
         """Two things side by side must never read as a subtraction."""

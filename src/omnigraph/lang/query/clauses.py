@@ -33,7 +33,7 @@ class ClauseParser(BlockParser):
         self.refuse_leading_minus("clause")
         self.operands = 0
         condition = self.expression()
-        return ast.FilterClause(condition, Span(token.start, self.previous_end()))
+        return ast.FilterClause(condition, span=self.since(token.start))
 
     def _refuse_upper_edge(self, following: Token) -> None:
         if following.kind is Kind.TYPE and self.ahead(2).kind is Kind.VAR:
@@ -50,7 +50,7 @@ class ClauseParser(BlockParser):
             if not clauses and self.is_empty(opening, problems):
                 self.report("P025", "a negation needs at least one clause", opening.span)
             self.close(opening, "`not`")
-        return ast.NegationClause(tuple(clauses), Span(start, self.previous_end()))
+        return ast.NegationClause(tuple(clauses), span=self.since(start))
 
     def _binding(self) -> ast.Clause:
         variable = self.advance()
@@ -60,11 +60,8 @@ class ClauseParser(BlockParser):
         if self.at("{"):
             opening = self.advance()
             while self.at_kind(Kind.IDENT):
-                name = self.advance()
-                self.expect(":", f"after `{name.text}`")
-                value = self.value(f"for `{name.text}`")
-                span = Span(name.start, self.previous_end())
-                matches.append(ast.PropertyMatch(name.text, value, span))
+                name, value, span = self.named_value()
+                matches.append(ast.PropertyMatch(name, value, span=span))
                 if not self.accept(","):
                     break
             if not self.at("}"):
@@ -75,8 +72,8 @@ class ClauseParser(BlockParser):
             variable.text[1:],
             type_.text,
             tuple(matches),
-            Span(variable.start, self.previous_end()),
-            type_.span,
+            span=self.since(variable.start),
+            type_span=type_.span,
         )
 
     def _is_traversal(self, following: Token) -> bool:
@@ -118,8 +115,8 @@ class ClauseParser(BlockParser):
             hops,
             undirected,
             edge_variable,
-            Span(src.start, dst.end),
-            edge.span,
+            span=Span(src.start, dst.end),
+            edge_span=edge.span,
         )
 
     def _hops(self) -> ast.Hops:

@@ -102,7 +102,7 @@ class ExpressionParser(Parser):
         while self._at_word("or"):
             self._count_operand()
             operands.append(self._both())
-        return ast.OrExpr(tuple(operands), self._since(first))
+        return ast.OrExpr(tuple(operands), span=self.since(first.span.start))
 
     def _both(self) -> ast.Expr:
         first = self._negated()
@@ -112,7 +112,7 @@ class ExpressionParser(Parser):
         while self._at_word("and"):
             self._count_operand()
             operands.append(self._negated())
-        return ast.AndExpr(tuple(operands), self._since(first))
+        return ast.AndExpr(tuple(operands), span=self.since(first.span.start))
 
     def _count_operand(self) -> None:
         """Count an ``and`` or ``or``; later phases walk conditions recursively."""
@@ -137,7 +137,7 @@ class ExpressionParser(Parser):
         else:
             with self.nested():
                 operand = self._negated()
-        return ast.NotExpr(operand, Span(token.start, self.previous_end()))
+        return ast.NotExpr(operand, span=self.since(token.start))
 
     def _starts_operand(self) -> bool:
         """Whether what follows ``not`` makes it an operator and not a name."""
@@ -172,18 +172,18 @@ class ExpressionParser(Parser):
                 return left
             self.advance()
             right = self._operand(f"after `{op}`")
-            return ast.CompareExpr(op, left, right, self._since(left))
+            return ast.CompareExpr(op, left, right, span=self.since(left.span.start))
         if token.kind is not Kind.IDENT:
             return left
         if token.text == "in":
             self.advance()
             options = self._operand("after `in`")
-            return ast.InExpr(left, options, self._since(left))
+            return ast.InExpr(left, options, span=self.since(left.span.start))
         if token.text == "is":
             self.advance()
             negated = self.accept("not") is not None
             self.expect("null", "after `is`")
-            return ast.IsNullExpr(left, negated, self._since(left))
+            return ast.IsNullExpr(left, negated, span=self.since(left.span.start))
         instead = _FOREIGN_WORDS.get(token.text)
         if instead is not None and self._starts_operand():
             message = f"there is no operator `{token.text}`"
@@ -191,8 +191,8 @@ class ExpressionParser(Parser):
         for word in _WORD_OPERATORS:
             if self._at_glued(word):
                 self.accept_word(word)
-                right = self._operand(f"after `{word}`")
-                return ast.CompareExpr(ast.CompareOp(word), left, right, self._since(left))
+                right, op = self._operand(f"after `{word}`"), ast.CompareOp(word)
+                return ast.CompareExpr(op, left, right, span=self.since(left.span.start))
         return left
 
     def _at_glued(self, word: str) -> bool:
@@ -210,7 +210,7 @@ class ExpressionParser(Parser):
         if kind is Kind.STRING:
             self.advance()
             text = decode_string(self.source, token, self.diagnostics)
-            return ast.LiteralExpr(ast.LiteralKind.STRING, text, token.span)
+            return ast.LiteralExpr(ast.LiteralKind.STRING, text, span=token.span)
         if kind is Kind.INT or kind is Kind.FLOAT:
             return self._number(self.advance(), negative=False, start=token.start)
         if kind is Kind.IDENT:
@@ -239,10 +239,10 @@ class ExpressionParser(Parser):
     def _variable(self) -> ast.Expr:
         token = self.advance()
         if not self.at("."):
-            return ast.VariableExpr(token.text[1:], token.span)
+            return ast.VariableExpr(token.text[1:], span=token.span)
         self.advance()
         name = self.expect_kind(Kind.IDENT, "a property name", f"after `{token.text}.`")
-        return ast.PropertyExpr(token.text[1:], name.text, Span(token.start, name.end))
+        return ast.PropertyExpr(token.text[1:], name.text, span=Span(token.start, name.end))
 
     def _number(self, token: Token, *, negative: bool, start: int) -> ast.LiteralExpr:
         span = Span(start, token.end)
@@ -251,10 +251,11 @@ class ExpressionParser(Parser):
             if math.isinf(number):
                 self.report("P005", "this number is too large for a 64-bit float", span)
                 number = 0.0
-            return ast.LiteralExpr(ast.LiteralKind.FLOAT, -number if negative else number, span)
+            number = -number if negative else number
+            return ast.LiteralExpr(ast.LiteralKind.FLOAT, number, span=span)
         low, high = I64_RANGE
         value = self.integer_value(token, (0, -low if negative else high))
-        return ast.LiteralExpr(ast.LiteralKind.INT, -value if negative else value, span)
+        return ast.LiteralExpr(ast.LiteralKind.INT, -value if negative else value, span=span)
 
     def _list(self) -> ast.Expr:
         start = self.advance().start
@@ -265,7 +266,7 @@ class ExpressionParser(Parser):
                 if not self.accept(","):
                     break
             self.expect("]", "to close the list")
-        return ast.ListExpr(tuple(items), Span(start, self.previous_end()))
+        return ast.ListExpr(tuple(items), span=self.since(start))
 
     def _word(self) -> ast.Expr:
         token = self.token
@@ -274,13 +275,13 @@ class ExpressionParser(Parser):
             # Before a parenthesis too: the next clause may begin with one.
             self.advance()
             kind, value = _WORDS[text]
-            return ast.LiteralExpr(kind, value, token.span)
+            return ast.LiteralExpr(kind, value, span=token.span)
         if self.ahead().text == "(":
             return self._call()
         if self.ahead().text == "." and self.ahead().start == token.end:
             raise self.without_dollar(token)
         self.advance()
-        return ast.NameExpr(text, token.span)
+        return ast.NameExpr(text, span=token.span)
 
     def _call(self) -> ast.Expr:
         token = self.advance()
@@ -289,7 +290,7 @@ class ExpressionParser(Parser):
         if name in _DATES:
             text = self.string(f"inside `{name}(…)`")
             self.expect(")", f"to close `{name}(`")
-            return ast.LiteralExpr(_DATES[name], text, Span(token.start, self.previous_end()))
+            return ast.LiteralExpr(_DATES[name], text, span=self.since(token.start))
         with self.nested():
             if name in AGGREGATES:
                 return self._aggregate(token)
@@ -303,7 +304,7 @@ class ExpressionParser(Parser):
             distinct = True
         arg = self.expression()
         self.expect(")", f"to close `{token.text}(`")
-        return ast.AggregateExpr(token.text, arg, distinct, Span(token.start, self.previous_end()))
+        return ast.AggregateExpr(token.text, arg, distinct, span=self.since(token.start))
 
     def _function(self, token: Token) -> ast.Expr:
         name = token.text
@@ -316,7 +317,7 @@ class ExpressionParser(Parser):
             if not self.accept(","):
                 break
         self.expect(")", f"to close `{name}(`")
-        call = ast.CallExpr(name, tuple(args), Span(token.start, self.previous_end()))
+        call = ast.CallExpr(name, tuple(args), span=self.since(token.start))
         self._check_shape(call)
         return call
 
@@ -334,7 +335,7 @@ class ExpressionParser(Parser):
             raise self.fail(
                 "P015",
                 "the first argument of `nearest` must be a vector property",
-                ast_span(call.args[0]),
+                call.args[0].span,
                 "write `nearest($v.property, query)`",
             )
         if call.function == "rrf":
@@ -343,16 +344,13 @@ class ExpressionParser(Parser):
                     raise self.fail(
                         "P016",
                         "`rrf` fuses two rankings: `nearest(…)` or `bm25(…)`",
-                        ast_span(rank),
+                        rank.span,
                     )
 
     # -- places --------------------------------------------------------------------------
 
     def _at_word(self, word: str) -> bool:
         return self.token.text == word and self.token.kind is Kind.IDENT
-
-    def _since(self, first: ast.Expr) -> Span:
-        return Span(ast_span(first).start, self.previous_end())
 
 
 def edge_word(name: str) -> str:
@@ -362,12 +360,6 @@ def edge_word(name: str) -> str:
     ('worksAt', 'attended')
     """
     return name.lower() if name.isupper() else name[:1].lower() + name[1:]
-
-
-def ast_span(node: ast.Expr) -> Span:
-    """The place of any expression."""
-    span: Span = node.span  # type: ignore[attr-defined]
-    return span
 
 
 def advice(before: Token, token: Token) -> str | None:

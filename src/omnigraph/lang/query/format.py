@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from omnigraph.errors import QueryError
-from omnigraph.lang.diagnostics import Source, Span
+from omnigraph.lang.diagnostics import NOWHERE, Source, Span
 from omnigraph.lang.lexer import Comment, Kind, Token, lex, quote_string
 from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 from omnigraph.lang.query import ast
@@ -210,12 +210,12 @@ class _Layout:
         for index in range(bisect_left(self._starts, offset), len(self._tokens)):
             if self._tokens[index].text == text:
                 return Span(self._starts[index], self._closed[index])
-        return ast.NOWHERE
+        return NOWHERE
 
     def _from_word(self, offset: int, end: int) -> Span:
         """From the first token at or after ``offset`` to ``end``."""
         index = bisect_left(self._starts, offset)
-        return Span(self._starts[index], end) if index < len(self._starts) else ast.NOWHERE
+        return Span(self._starts[index], end) if index < len(self._starts) else NOWHERE
 
     def _commented(self, span: Span) -> bool:
         index = bisect_left(self._comments, span.start)
@@ -267,7 +267,7 @@ class _Layout:
                 spans[word.text] = Span(self._starts[index], closing.end)
             index += 1
         return [
-            PrintItem(spans.get(word, ast.NOWHERE), f"{_INDENT}@{word}({quote_string(value)})")
+            PrintItem(spans.get(word, NOWHERE), f"{_INDENT}@{word}({quote_string(value)})")
             for word in [*spans, *(word for word in values if word not in spans)]
             if (value := values[word]) is not None
         ]

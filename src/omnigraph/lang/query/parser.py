@@ -113,8 +113,8 @@ class QueryParser(ClauseParser):
             body,
             notes.get("description"),
             notes.get("instruction"),
-            Span(start, self.previous_end()),
-            name.span,
+            span=self.since(start),
+            name_span=name.span,
         )
 
     def _params(self) -> tuple[ast.Param, ...]:
@@ -129,8 +129,7 @@ class QueryParser(ClauseParser):
             if token.text in names:
                 self.report("P020", f"parameter `{token.text}` is declared twice", token.span)
             names.add(token.text)
-            span = Span(token.start, self.previous_end())
-            params.append(ast.Param(token.text[1:], type_, span))
+            params.append(ast.Param(token.text[1:], type_, span=self.since(token.start)))
             if not self.accept(","):
                 break
         if not self.accept(")"):
@@ -228,16 +227,16 @@ class QueryParser(ClauseParser):
 
     def _projection(self) -> ast.Projection:
         start = self.token.start
-        if not self.after_separator():
+        if self.before().text not in (",", "{"):
             self.refuse_leading_minus("projection")
         self.operands = 0
         expr = self.expression()
         alias: str | None = None
         if self.accept_word("as"):
             alias = self.expect_kind(Kind.IDENT, "a column name", "after `as`").text
-        span = Span(start, self.previous_end())
+        span = self.since(start)
         self.accept(",")
-        return ast.Projection(expr, alias, span)
+        return ast.Projection(expr, alias, span=span)
 
     def _order(self, aliases: set[str]) -> tuple[ast.Ordering, ...]:
         if not self.accept_word("order"):
@@ -257,7 +256,7 @@ class QueryParser(ClauseParser):
         if alone and self.token.kind is Kind.IDENT and self.token.text in aliases:
             # An alias may be called `null` or `not`; here it means the column.
             token = self.advance()
-            expr: ast.Expr = ast.NameExpr(token.text, token.span)
+            expr: ast.Expr = ast.NameExpr(token.text, span=token.span)
         else:
             expr = self.expression()
         direction = self.token
@@ -270,7 +269,7 @@ class QueryParser(ClauseParser):
                     f"`nearest` takes no `{direction.text}`: the closest come first",
                     direction.span,
                 )
-        return ast.Ordering(expr, descending, Span(start, self.previous_end()))
+        return ast.Ordering(expr, descending, span=self.since(start))
 
     def _limit(self) -> tuple[int | None, int | None, Span]:
         limit: int | None = None
@@ -290,7 +289,7 @@ class QueryParser(ClauseParser):
                 self.token.span,
                 "write `limit N offset M`",
             )
-        return limit, offset, Span(start, max(start, self.previous_end()))
+        return limit, offset, self.since(start)
 
     def _count(self, word: str) -> int:
         hint = "parameters are not allowed here, only a number" if self.at_kind(Kind.VAR) else None
@@ -306,20 +305,20 @@ class QueryParser(ClauseParser):
             type_ = self.type_name("after `insert`")
             values = self._assignments(f"`insert {type_.text}`")
             return ast.InsertStatement(
-                type_.text, values, Span(start, self.previous_end()), type_.span
+                type_.text, values, span=self.since(start), type_span=type_.span
             )
         if self.accept_word("update"):
             type_ = self.type_name("after `update`")
             self.expect("set", f"after `update {type_.text}`")
             values = self._assignments("`set`")
             where = self._where(f"update {type_.text}")
-            span = Span(start, self.previous_end())
-            return ast.UpdateStatement(type_.text, values, where, span, type_.span)
+            span = self.since(start)
+            return ast.UpdateStatement(type_.text, values, where, span=span, type_span=type_.span)
         if self.accept_word("delete"):
             type_ = self.type_name("after `delete`")
             where = self._where(f"delete {type_.text}")
             return ast.DeleteStatement(
-                type_.text, where, Span(start, self.previous_end()), type_.span
+                type_.text, where, span=self.since(start), type_span=type_.span
             )
         if self.at("match"):
             raise self.fail(
@@ -335,10 +334,8 @@ class QueryParser(ClauseParser):
         opening = self.expect("{", f"after {what}")
         values: list[ast.Assignment] = []
         while self.at_kind(Kind.IDENT):
-            name = self.advance()
-            self.expect(":", f"after `{name.text}`")
-            value = self.value(f"for `{name.text}`")
-            values.append(ast.Assignment(name.text, value, Span(name.start, self.previous_end())))
+            name, value, span = self.named_value()
+            values.append(ast.Assignment(name, value, span=span))
             self.accept(",")
         if not values:
             raise self.unexpected("a property name", f"in the braces of {what}")

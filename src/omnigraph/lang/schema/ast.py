@@ -12,10 +12,8 @@ import builtins
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from omnigraph.lang.diagnostics import Span
+from omnigraph.lang.diagnostics import NOWHERE, Span
 from omnigraph.lang.types import PropType
-
-NOWHERE = Span(0, 0)
 
 
 class ArgKind(StrEnum):

@@ -7,7 +7,7 @@ combinations) is found later, in ``check``.
 
 from __future__ import annotations
 
-from omnigraph.lang.diagnostics import Diagnostic, Source, Span
+from omnigraph.lang.diagnostics import NOWHERE, Diagnostic, Source, Span
 from omnigraph.lang.lexer import Kind, decode_string
 from omnigraph.lang.parsing import ParseFailure, Parser
 from omnigraph.lang.schema.arguments import (
@@ -18,7 +18,6 @@ from omnigraph.lang.schema.arguments import (
 )
 from omnigraph.lang.schema.ast import (
     COLUMN_CONSTRAINTS,
-    NOWHERE,
     Annotation,
     ArgKind,
     Cardinality,
@@ -111,7 +110,7 @@ class _SchemaParser(Parser):
         members, complete, body = self._body("interface")
         properties = tuple(m for m in members if isinstance(m, PropertyDecl))
         return InterfaceDecl(
-            name.name, properties, self._since(start), name.span, body=body, complete=complete
+            name.name, properties, self.since(start), name.span, body=body, complete=complete
         )
 
     def _node(self, start: int) -> NodeDecl:
@@ -129,7 +128,7 @@ class _SchemaParser(Parser):
             members,
             annotations,
             tuple(implements),
-            self._since(start),
+            self.since(start),
             name.span,
             body=body,
             complete=complete,
@@ -156,7 +155,7 @@ class _SchemaParser(Parser):
             cardinality,
             members,
             annotations,
-            self._since(start),
+            self.since(start),
             name.span,
             body=body,
             complete=complete,
@@ -176,7 +175,7 @@ class _SchemaParser(Parser):
         if self.at_kind(Kind.INT):
             most = self.integer_value(self.advance(), U32_RANGE)
         self.expect(")", "after the bounds of `@card`")
-        span = self._since(start)
+        span = self.since(start)
         if most is not None and least > most:
             self.report("S008", f"cardinality min ({least}) exceeds max ({most})", span)
         return Cardinality(least, most, span)
@@ -196,9 +195,9 @@ class _SchemaParser(Parser):
                     opening.span,
                     "add `}` after its last property",
                 )
-                return tuple(members), False, self._since(opening.start)
+                return tuple(members), False, self.since(opening.start)
             if self.too_many:
-                return tuple(members), False, self._since(opening.start)
+                return tuple(members), False, self.since(opening.start)
             try:
                 member = self._member(owner)
             except ParseFailure:
@@ -210,7 +209,7 @@ class _SchemaParser(Parser):
             else:
                 members.append(member)
         self.advance()
-        return tuple(members), complete, self._since(opening.start)
+        return tuple(members), complete, self.since(opening.start)
 
     def _member(self, owner: str) -> Member | None:
         if self.at_kind(Kind.IDENT):
@@ -232,16 +231,16 @@ class _SchemaParser(Parser):
         self.expect(":", f"after the property name `{name.text}`")
         type_start = self.token.start
         prop_type, values = read_type(self)
-        type_span = self._since(type_start)
+        type_span = self.since(type_start)
         annotations = self._annotations()
-        span = self._since(name.start)
+        span = self.since(name.start)
         return PropertyDecl(name.text, prop_type, annotations, span, name.span, type_span, values)
 
     def _constraint(self, owner: str) -> Constraint | None:
         start = self.advance().start
         word = self.advance().text
         arguments = read_constraint_arguments(self, word)
-        span = self._since(start)
+        span = self.since(start)
         if owner == "interface":
             self.report(
                 "S013",
@@ -279,7 +278,7 @@ class _SchemaParser(Parser):
         start = self.advance().start
         name = self.expect_kind(Kind.IDENT, "an annotation name", "after `@`").text
         if name == "card":
-            raise self.fail("S001", "@card is not allowed here", self._since(start), _CARD_HINT)
+            raise self.fail("S001", "@card is not allowed here", self.since(start), _CARD_HINT)
         value: str | None = None
         value_span = Span(start, start)
         kinds: list[ArgKind] = []
@@ -294,7 +293,7 @@ class _SchemaParser(Parser):
                 )
             value_start = self.token.start
             value, kind = self._argument(f"as the argument of `@{name}`")
-            value_span = self._since(value_start)
+            value_span = self.since(value_start)
             kinds.append(kind)
             while self.accept(","):
                 self._keyword(name, pairs)
@@ -302,7 +301,7 @@ class _SchemaParser(Parser):
         ordered = sorted(pairs)
         kinds.extend(pairs[key][1] for key in ordered)
         kwargs = tuple((key, pairs[key][0]) for key in ordered)
-        return Annotation(name, value, kwargs, tuple(kinds), self._since(start), value_span)
+        return Annotation(name, value, kwargs, tuple(kinds), self.since(start), value_span)
 
     def _keyword(self, annotation: str, pairs: dict[str, tuple[str, ArgKind]]) -> None:
         token = self.expect_kind(Kind.IDENT, "a keyword such as `model=`", "after `,`")
@@ -338,9 +337,6 @@ class _SchemaParser(Parser):
         return token.text, kind
 
     # -- looking and recovering ----------------------------------------------------------
-
-    def _since(self, start: int) -> Span:
-        return Span(start, max(self.previous_end(), start))
 
     def _at_constraint(self) -> bool:
         if not self.at("@"):

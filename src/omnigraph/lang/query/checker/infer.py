@@ -15,7 +15,6 @@ from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, VariableScope, properties_of
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant
-from omnigraph.lang.query.expressions import ast_span
 from omnigraph.lang.types import PropType, comparable
 
 
@@ -49,7 +48,7 @@ class Inference:
         self.context.error(
             "T30",
             f"a condition must be a truth value, got {describe(expr)}",
-            ast_span(node),
+            node.span,
             "compare it with something, or test it with `is null`",
         )
         return None
@@ -92,13 +91,13 @@ def _list(at: Inference, node: ast.ListExpr) -> typed.TypedExpr | None:
     items: list[typed.TypedExpr] = []
     for item in node.items:
         if not isinstance(item, ast.LiteralExpr | ast.VariableExpr | ast.ListExpr):
-            at.error("T27", "a list holds literals and parameters", ast_span(item))
+            at.error("T27", "a list holds literals and parameters", item.span)
             return None
         expr = at.expr(item)
         if expr is None:
             return None
         if isinstance(expr, typed.Entity):
-            at.error("T27", "a list holds literals and parameters", ast_span(item))
+            at.error("T27", "a list holds literals and parameters", item.span)
             return None
         items.append(expr)
     return list_constant(at.context, node, items)
@@ -217,7 +216,7 @@ def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
     if node.kind not in (ast.LiteralKind.BOOL, ast.LiteralKind.NULL):
         return node
     word = "null" if node.value is None else str(node.value).lower()
-    return ast.NameExpr(word, node.span) if word in at.row else node
+    return ast.NameExpr(word, span=node.span) if word in at.row else node
 
 
 def _mismatch_code(at: Inference, left: typed.TypedExpr, right: typed.TypedExpr) -> str:
@@ -320,11 +319,11 @@ def _in(at: Inference, node: ast.InExpr) -> typed.TypedExpr | None:
             return None
     if not (is_null(options) or options.type.is_list):
         message = f"`in` needs a list on the right, got {describe(options)}"
-        at.error("T7", message, ast_span(node.options), "write `in [1, 2]` or pass a list")
+        at.error("T7", message, node.options.span, "write `in [1, 2]` or pass a list")
         return None
     if not (is_null(item) or item.type.is_plain):
         message = f"`in` needs a single value on the left, got {describe(item)}"
-        at.error("T7", message, ast_span(node.item))
+        at.error("T7", message, node.item.span)
         return None
     return _member(at, item, options, node.span)
 

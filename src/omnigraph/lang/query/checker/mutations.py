@@ -13,7 +13,6 @@ from omnigraph.lang.query.checked import (
 from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import assignable
-from omnigraph.lang.query.expressions import ast_span
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, comparable
 
@@ -32,7 +31,6 @@ def check_mutation(context: Context, query: ast.Query, body: ast.MutationBody) -
 
 
 def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None:
-    assert isinstance(node, ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement)
     target = _target(context, node)
     if target is None:
         return None
@@ -49,11 +47,11 @@ def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None
         case ast.DeleteStatement():
             where = _where(context, node.where, target)
             return _checked(StatementKind.DELETE, target, (), where, node)
+        case _:
+            raise TypeError(f"the checker does not know {type(node).__name__}")
 
 
-def _target(
-    context: Context, node: ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement
-) -> NodeType | EdgeType | None:
+def _target(context: Context, node: ast.Statement) -> NodeType | EdgeType | None:
     """The type that a statement names, exactly as declared."""
     catalog = context.catalog
     target = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
@@ -69,7 +67,7 @@ def _checked(
     target: NodeType | EdgeType,
     values: tuple[tuple[str, typed.TypedExpr], ...],
     where: typed.TypedExpr | None,
-    node: ast.InsertStatement | ast.UpdateStatement | ast.DeleteStatement,
+    node: ast.Statement,
 ) -> CheckedStatement:
     entity = typed.EntityKind.EDGE if isinstance(target, EdgeType) else typed.EntityKind.NODE
     return CheckedStatement(kind, entity, target.name, values, where, node.span)
@@ -116,7 +114,7 @@ def _value(
     if value is None:
         return None
     label = f"`{owner}.{node.name}`"
-    span = ast_span(node.value)
+    span = node.value.span
     if isinstance(value, typed.Constant):
         return value if assignable(context, value, type_, label, span) else None
     if isinstance(value, typed.ListOf) and any(item.type.nullable for item in value.items):

@@ -16,7 +16,7 @@ from omnigraph.lang.query.checker.context import BoundVariable, Context, Variabl
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import fits
 from omnigraph.lang.query.connections import sweep_order
-from omnigraph.lang.query.expressions import ast_span, edge_word
+from omnigraph.lang.query.expressions import edge_word
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, comparable
 
@@ -119,7 +119,7 @@ def _match(
         context.error("T25", message, match.value.span, hint)
         return None
     value = Inference(context, VariableScope()).expr(match.value)
-    if value is None or not _value_fits(context, value, type_, label, ast_span(match.value)):
+    if value is None or not _value_fits(context, value, type_, label, match.value.span):
         return None
     column = typed.Column(binding.variable, match.name, type_)
     if type_.is_list:

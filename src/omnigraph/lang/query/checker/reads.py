@@ -8,7 +8,6 @@ from omnigraph.lang.query.checked import CheckedRead, OutputColumn, SortKey
 from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.patterns import check_pattern
-from omnigraph.lang.query.expressions import ast_span
 
 _LIMIT = "add `limit 10` after the order block"
 
@@ -164,7 +163,7 @@ def _sort_key(
     if expr is None:
         return None
     if not isinstance(expr, typed.Score) and not expr.type.is_plain:
-        context.error("T29", f"cannot order by {expr.type}", ast_span(node))
+        context.error("T29", f"cannot order by {expr.type}", node.span)
         return None
     return SortKey(expr, entry.descending)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.infer import CallRule, Inference, describe, property_column
 from omnigraph.lang.query.checker.literals import is_null, numeric_items
-from omnigraph.lang.query.expressions import ast_span
 
 _CODES = {"search": "T19", "fuzzy": "T19", "match_text": "T20", "bm25": "T20"}
 
@@ -23,7 +22,7 @@ def _text_field(at: Inference, node: ast.CallExpr) -> typed.Column | None:
     field = node.args[0]
     if not isinstance(field, ast.PropertyExpr):
         message = f"`{node.function}` searches a String property"
-        at.error(code, message, ast_span(field), f"write `{node.function}($v.property, query)`")
+        at.error(code, message, field.span, f"write `{node.function}($v.property, query)`")
         return None
     column = property_column(at, field, "T6")
     if column is None:
@@ -41,7 +40,7 @@ def _text_query(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
         return None
     if not _is_text(query) or is_null(query):
         message = f"the query of `{node.function}` must be a String, got {describe(query)}"
-        at.error(_CODES[node.function], message, ast_span(node.args[1]))
+        at.error(_CODES[node.function], message, node.args[1].span)
         return None
     return query if _is_given(at, node, query, _CODES[node.function]) else None
 
@@ -51,7 +50,7 @@ def _is_given(at: Inference, node: ast.CallExpr, query: typed.TypedExpr, code: s
     if not typed.variables(query):
         return True
     message = f"the query of `{node.function}` must be a literal or a parameter"
-    at.error(code, message, ast_span(node.args[1]))
+    at.error(code, message, node.args[1].span)
     return False
 
 
@@ -69,7 +68,7 @@ def _integer(
         return False, None
     ok = expr.type.scalar.is_integer and expr.type.is_plain
     if not ok or not isinstance(expr, typed.Constant | typed.Parameter):
-        at.error(code, f"{what} must be an integer, got {describe(expr)}", ast_span(node))
+        at.error(code, f"{what} must be an integer, got {describe(expr)}", node.span)
         return False, None
     return True, expr
 
@@ -85,7 +84,7 @@ def _text_match(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
             return None
         if isinstance(edits, typed.Constant) and int(edits.value) < 0:  # type: ignore[arg-type]
             message = "the edit distance of `fuzzy` cannot be negative"
-            at.error("T19", message, ast_span(node.args[2]))
+            at.error("T19", message, node.args[2].span)
             return None
     if field is None or query is None:
         return None
@@ -116,7 +115,7 @@ def _nearest(at: Inference, node: ast.CallExpr) -> typed.Nearest | None:
         return None
     size = field.type.dimension
     given = numeric_items(query)
-    span = ast_span(node.args[1])
+    span = node.args[1].span
     if given is not None and given != size:
         message = f"vector dimension mismatch: `{target.name}` is {field.type}, got {given} numbers"
         at.error("T15", message, span)
@@ -144,13 +143,13 @@ def _rrf(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
             return None
         if isinstance(k, typed.Constant) and int(k.value) <= 0:  # type: ignore[arg-type]
             message = "the constant k of `rrf` must be greater than zero"
-            at.error("T21", message, ast_span(node.args[2]))
+            at.error("T21", message, node.args[2].span)
             return None
     if primary is None or secondary is None:
         return None
     if primary.field.variable != secondary.field.variable:
         message = "both rankings of `rrf` must be about one variable"
-        at.error("T21", message, ast_span(node.args[1]))
+        at.error("T21", message, node.args[1].span)
         return None
     return typed.Rrf(primary, secondary, k)
 
