@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
@@ -32,6 +33,7 @@ from typing import (
 
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -289,3 +291,27 @@ Natural = Annotated[int, at_least(0)]
 """A whole number, zero or more."""
 Positive = Annotated[int, at_least(1)]
 """A whole number, one or more."""
+
+
+def source_of(given: str | os.PathLike[str], name: str) -> Source:
+    """A schema or query text, or that of a file; ``name`` is shown for a bare text.
+
+    >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
+    '<query>'
+    """
+    if isinstance(given, str) and ("{" in given or "\n" in given or _says_nothing(given)):
+        return Source(name, given)
+    path = Path(given)
+    try:
+        return Source(os.fspath(given), path.read_text("utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise InputError(f"cannot read '{path}': {reason}") from None
+    except ValueError:
+        raise InputError(f"'{path}' is not UTF-8 text") from None
+
+
+def _says_nothing(given: str) -> bool:
+    """Whether one line is blank or a comment, and not the path of a file that looks like one."""
+    text = given.strip()
+    return not text or (text.startswith(("//", "/*")) and not Path(given).exists())

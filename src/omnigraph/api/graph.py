@@ -22,6 +22,7 @@ from omnigraph.api.arguments import (
     SchemaSource,
     TypesByFile,
     public,
+    source_of,
 )
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, Mode, parse_location
@@ -36,7 +37,6 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape
-from omnigraph.lang.diagnostics import source_of
 from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
@@ -392,7 +392,7 @@ class Graph(GraphMerging):
         from omnigraph.write.mutation import mutate
 
         contract = self._handle.write()
-        plan = self._handle.plans.mutation(contract.catalog, source, name)
+        plan = self._handle.plans.mutation(contract.catalog, source_of(source, "<query>"), name)
         return mutate(
             self._handle.store,
             contract,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.api.arguments import source_of
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.escaping import escape
@@ -55,7 +56,7 @@ def run_query(
     With an engine of Spark it runs there; the engine is closed with the result.
     """
     try:
-        prepared = handle.plans.read(context.catalog, source, name)
+        prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
         guard = ResourceGuard(limits)
         guard.check()
@@ -156,7 +157,7 @@ def explain_query(
 ) -> Explanation:
     """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
     compiled, inputs = (
-        handle.plans.any(context.catalog, source, name),
+        handle.plans.any(context.catalog, source_of(source, "<query>"), name),
         handle.query_context(context),
     )
     if not isinstance(compiled, PreparedQuery):
@@ -187,7 +188,7 @@ def profile_query(
 ) -> Explanation:
     """Run a query to its end, and report the work of each step."""
     prepared, inputs = (
-        handle.plans.read(context.catalog, source, name),
+        handle.plans.read(context.catalog, source_of(source, "<query>"), name),
         handle.query_context(context),
     )
     values = convert_params(prepared.plan.params, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.api.arguments import Actor, SchemaSource, public
+from omnigraph.api.arguments import Actor, SchemaSource, public, source_of
 from omnigraph.api.handle import Handle
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging
@@ -17,7 +17,6 @@ from omnigraph.evolve.apply import (
     plan_schema,
     preview_schema,
 )
-from omnigraph.lang.diagnostics import source_of
 from omnigraph.lang.schema.migrate import MigrationPlan
 
 

@@ -10,8 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from omnigraph.escaping import escape
@@ -92,33 +90,6 @@ class Source:
         start = len(self.text[: span.start].encode("utf-8", "surrogatepass"))
         length = len(self.text[span.start : span.end].encode("utf-8", "surrogatepass"))
         return start, start + max(length, 1)
-
-
-def source_of(given: str | PathLike[str], name: str) -> Source:
-    """A text, or that of a file, with its display name: the file name, or the given one.
-
-    >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
-    '<query>'
-    """
-    if isinstance(given, str) and ("{" in given or "\n" in given or _says_nothing(given)):
-        return Source(name, given)
-    path = Path(given)
-    try:
-        return Source(fspath(given), path.read_text("utf-8"))
-    except OSError as error:
-        problem = f"cannot read '{path}': {(error.strerror or 'it cannot be read').lower()}"
-    except ValueError:
-        problem = f"'{path}' is not UTF-8 text"
-    # Errors carry diagnostics, so this module cannot import them first.
-    from omnigraph.errors import InputError
-
-    raise InputError(problem)
-
-
-def _says_nothing(given: str) -> bool:
-    """Whether one line is blank or a comment, and not the path of a file that looks like one."""
-    text = given.strip()
-    return not text or (text.startswith(("//", "/*")) and not Path(given).exists())
 
 
 @dataclass(frozen=True, slots=True)

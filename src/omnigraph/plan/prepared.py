@@ -11,12 +11,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 
 import pyarrow as pa
 
 from omnigraph.errors import InternalError
-from omnigraph.lang.diagnostics import source_of
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import Scalar
@@ -163,32 +162,29 @@ class CompiledQueries:
             OrderedDict()
         )
 
-    def read(self, catalog: Catalog, text: str | PathLike[str], name: str | None) -> PreparedQuery:
+    def read(self, catalog: Catalog, source: Source, name: str | None) -> PreparedQuery:
         """The plan of a query that reads."""
-        plan = self._plan(catalog, text, name, Expect.READ)
+        plan = self._plan(catalog, source, name, Expect.READ)
         if not isinstance(plan, PreparedQuery):
             raise InternalError("a read compiled to something else")
         return plan
 
     def any(
-        self, catalog: Catalog, text: str | PathLike[str], name: str | None
+        self, catalog: Catalog, source: Source, name: str | None
     ) -> PreparedQuery | MutationPlan:
         """The plan of a query, whatever it does."""
-        return self._plan(catalog, text, name, Expect.ANY)
+        return self._plan(catalog, source, name, Expect.ANY)
 
-    def mutation(
-        self, catalog: Catalog, text: str | PathLike[str], name: str | None
-    ) -> MutationPlan:
+    def mutation(self, catalog: Catalog, source: Source, name: str | None) -> MutationPlan:
         """The plan of a query that writes."""
-        plan = self._plan(catalog, text, name, Expect.MUTATION)
+        plan = self._plan(catalog, source, name, Expect.MUTATION)
         if not isinstance(plan, MutationPlan):
             raise InternalError("a mutation compiled to something else")
         return plan
 
     def _plan(
-        self, catalog: Catalog, text: str | PathLike[str], name: str | None, expect: Expect
+        self, catalog: Catalog, source: Source, name: str | None, expect: Expect
     ) -> PreparedQuery | MutationPlan:
-        source = source_of(text, "<query>")
         key = (catalog.schema_hash, source.text, name, expect.value)
         with self._lock:
             cached = self._plans.get(key)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.api.arguments import source_of
 from omnigraph.errors import InputError
-from omnigraph.lang.diagnostics import source_of
 
 
 @pytest.mark.parametrize("text", ["", "  ", "// a comment", "/* one */", "query q() { }", "a\nb"])
