@@ -21,7 +21,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
-from omnigraph.evolve.changes import changes_of, converted_values, kinds_of
+from omnigraph.evolve.changes import changes_of, converted_values
 from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.tables import stage_changes
@@ -34,6 +34,7 @@ from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
 from omnigraph.representation import brief
+from omnigraph.write.delta import kinds_of
 from omnigraph.write.validate.violations import Violation
 
 _LOG = logger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from omnigraph.lang.schema.steps import (
 )
 from omnigraph.lang.values.columns import convert_column
 from omnigraph.storage.tables.alter import ColumnPlan
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import Kind, kinds_of
 
 Values = Mapping[str, pa.Array]
 """A value for existing rows, in an array of one, by ``Type.property``."""
@@ -94,12 +94,6 @@ def changes_of(
         if key in before:
             dropped.append((before[key], mode))
     return SchemaChanges(tuple(added), tuple(dropped), tuple(changed))
-
-
-def kinds_of(catalog: Catalog) -> Iterator[Kind]:
-    """The types that have a table."""
-    yield from catalog.node_types.values()
-    yield from catalog.edge_types.values()
 
 
 def converted_values(

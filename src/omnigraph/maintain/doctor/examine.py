@@ -32,7 +32,7 @@ from omnigraph.maintain.doctor.report import (
     PendingWrite,
     TableHealth,
 )
-from omnigraph.maintain.optimize.indexes import DAMAGED, declared_indexes, obstacle, types_of
+from omnigraph.maintain.optimize.indexes import DAMAGED, declared_indexes, obstacle
 from omnigraph.maintain.optimize.plan import plan_table
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
 from omnigraph.maintain.optimize.vector_indexes import choose_index, rebuild_reason
@@ -40,6 +40,7 @@ from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.compaction import fragment_states, stored_cleanup
 from omnigraph.storage.tables.segments import index_facts, segments_of
 from omnigraph.storage.tables.types import TableRef
+from omnigraph.write.delta import kinds_of
 
 KEEP = 10
 """The cleanup whose effect is estimated keeps this many versions."""
@@ -97,7 +98,7 @@ class _TableExaminer:
         self._snapshot = snapshot
         self._policy = policy
         self._busy = busy
-        self._specs = {kind.table_key: declared_indexes(kind) for kind in types_of(catalog)}
+        self._specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
 
     def health(self, key: str, pin: Pin) -> TableHealth:
         """One table; an unreadable one with its error only."""

@@ -22,7 +22,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError, NotFound, OmniGraphError
 from omnigraph.lang.closest import closest
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, Property
 from omnigraph.lang.types import Scalar
 from omnigraph.maintain.optimize.vector_indexes import (
     IndexChoice,
@@ -37,6 +37,7 @@ from omnigraph.storage.tables.segments import IndexFacts, index_facts, partition
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import Coverage, IndexKind, IndexSpec, StagedTable
+from omnigraph.write.delta import Kind, kinds_of
 
 DAMAGED = "its files are damaged"
 UNFIT = "it cannot be built from the existing values"
@@ -132,7 +133,7 @@ class IndexReport:
 # -- declared indexes -----------------------------------------------------------------------------
 
 
-def declared_indexes(entity_type: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def declared_indexes(entity_type: Kind) -> tuple[IndexSpec, ...]:
     """The indexes of a type. A String without an enum gets one for equality and one for text.
 
     Parameters that depend on the number of rows are still open.
@@ -157,11 +158,6 @@ def _property_indexes(prop: Property) -> Iterator[IndexSpec]:
     yield IndexSpec(prop.name, IndexKind.EQUALITY)
     if scalar is Scalar.STRING and not prop.type.enum_values:
         yield IndexSpec(prop.name, IndexKind.TEXT)
-
-
-def types_of(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
-    yield from catalog.node_types.values()
-    yield from catalog.edge_types.values()
 
 
 def obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
@@ -198,7 +194,7 @@ def index_report(
 ) -> IndexReport:
     """The state of every declared index."""
     states: list[IndexState] = []
-    for entity_type in types_of(catalog):
+    for entity_type in kinds_of(catalog):
         pin = snapshot.pin(entity_type.table_key)
         if pin is not None:
             states.extend(_states(store, entity_type, pin, with_recall))
@@ -206,7 +202,7 @@ def index_report(
 
 
 def _states(
-    store: GraphStore, entity_type: NodeType | EdgeType, pin: Pin, with_recall: bool
+    store: GraphStore, entity_type: Kind, pin: Pin, with_recall: bool
 ) -> Iterator[IndexState]:
     table = store.table(pin)
     coverage, facts = table.indexes(), index_facts(table)
@@ -352,9 +348,9 @@ def rebuild_indexes(
     return _build(store, catalog, branch, actor, needs)
 
 
-def _find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
+def _find_type(catalog: Catalog, name: str) -> Kind:
     """A type by its name or the key of its table."""
-    types = list(types_of(catalog))
+    types = kinds_of(catalog)
     for entity_type in types:
         if name in (entity_type.name, entity_type.table_key):
             return entity_type
@@ -425,7 +421,7 @@ class _Builder:
 def _needed(store: GraphStore, catalog: Catalog, snapshot: Snapshot, least_recall: float) -> Needs:
     """Missing indexes that can be built, and existing ones that do not fit."""
     needs: Needs = {}
-    for entity_type in types_of(catalog):
+    for entity_type in kinds_of(catalog):
         pin = snapshot.pin(entity_type.table_key)
         if pin is None or not pin.row_count or (snapshot.branch and pin.branch is None):
             continue

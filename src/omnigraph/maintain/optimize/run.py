@@ -26,7 +26,7 @@ from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteVie
 from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes, types_of
+from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
 from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.stage import StagedWork, TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report
@@ -34,6 +34,7 @@ from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.types import IndexKind
+from omnigraph.write.delta import kinds_of
 
 _LOG = logger(__name__)
 
@@ -108,7 +109,7 @@ class OptimizeJob:
         self._store = store
         self._policy = policy
         self._schema_hash = catalog.schema_hash
-        self._specs = {kind.table_key: declared_indexes(kind) for kind in types_of(catalog)}
+        self._specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
         self._branch = branch
         self._actor = actor
         self._if_needed = if_needed

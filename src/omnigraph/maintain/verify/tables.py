@@ -8,13 +8,12 @@ from dataclasses import replace
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.maintain.optimize.indexes import types_of
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext, label
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
 from omnigraph.storage.tables.table import Table
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import Kind, kinds_of
 
 Job = Callable[[], None]
 
@@ -40,7 +39,7 @@ def _kind(context: VerifyContext, snapshot: Snapshot, table_key: str) -> Kind | 
     with context.guarded("the schema of a branch", branch=label(snapshot)):
         catalog = context.catalog(snapshot)
         if catalog is not None:
-            return next((k for k in types_of(catalog) if k.table_key == table_key), None)
+            return next((k for k in kinds_of(catalog) if k.table_key == table_key), None)
     return None
 
 
