@@ -22,8 +22,7 @@ import lance
 import pyarrow as pa
 
 from omnigraph import Graph
-from omnigraph.merge.ancestry import Ancestry
-from omnigraph.merge.bases import CommitState, changes_between, common_state
+from omnigraph.merge.bases import Ancestry, changes_between, common_state
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 SMALL, LARGE, CHANGED = 10_000, 1_000_000, 1_000
@@ -89,11 +88,11 @@ class Side:
         assert theirs.head is not None
         assert ours.head is not None
         ancestry = Ancestry(store, branch, None)
-        commits = ancestry.common([theirs.head.commit_id], [ours.head.commit_id])
+        commits = ancestry.common_commits([theirs.head.commit_id], [ours.head.commit_id])
         base = common_state(ancestry, commits)
         kind = self.graph.catalog.node("P")
         for side in (theirs, ours):
-            changes_between(store, kind, base, CommitState(side))
+            changes_between(store, kind, base, side)
 
     def upsert(self, rows: pa.Table) -> None:
         """What Lance alone needs to get the rows into the table."""

@@ -467,7 +467,7 @@ def test_a_name_that_was_used_again_is_another_branch(graph):
 
 def test_merges_that_do_not_say_what_they_brought_are_doubted(graph, monkeypatch):
     """Another program records nothing: where both sides merged something unknown, all is open."""
-    from omnigraph.merge.ancestry import Ancestry
+    from omnigraph.merge.bases import Ancestry
 
     monkeypatch.setattr(Ancestry, "lineage", lambda *_: None)
     graph.branches.create("other")
@@ -546,13 +546,13 @@ def test_a_row_that_the_target_made_again_is_replaced_all_the_same(graph):
 
 
 def test_many_rows_are_merged_by_their_keys(graph, monkeypatch):
-    from omnigraph.merge import stage
+    from omnigraph.merge import plan
 
     edit(graph, "work", "ana", age=31)
     graph.load([person("eve")], branch="work")
     graph.mutate('query q() { delete P where name = "cy" }', branch="work")
     edit(graph, "main", "ben", age=31)
-    monkeypatch.setattr(stage, "_MOST_ROWS", 1)
+    monkeypatch.setattr(plan, "_MOST_ROWS", 1)
     graph.merge("work")
     ages = {each["name"]: each["age"] for each in graph.snapshot().read("P").to_pylist()}
     assert ages == {"ana": 31, "ben": 31, "eve": None}

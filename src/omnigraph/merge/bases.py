@@ -1,25 +1,34 @@
-"""The common base state of two sides of a merge.
+"""The merge base: where the histories of two branches part, and the state of the graph there.
 
-Usually that is the state of one commit. After criss-cross merges both sides share several commits
-of which none came before another; using one of them would undo what only the others have. Then they
-are merged first, and both sides are compared with the result.
+Histories are read from the store as far as it matters. Usually the base is the state of one commit.
+After criss-cross merges both sides share several commits of which none came before another; using
+one of them would undo what only the others have. Then they are merged first, and both sides are
+compared with the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph.commit.ancestry import CommitGraph, CommonAncestors, MergeLineage, lineage_of
+from omnigraph.commit.branches import Branches
+from omnigraph.commit.history import History
+from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import Conflict
-from omnigraph.merge.ancestry import Ancestry
-from omnigraph.merge.changes import TableChanges, diff_via_base, find_changes, with_unknown_rows
+from omnigraph.errors import BranchNotFound, CommitNotFound, HistoryGone
+from omnigraph.merge.changes import (
+    TableChanges,
+    diff_via_base,
+    find_changes,
+    rows_with,
+    rows_without,
+    with_unknown_rows,
+)
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
 from omnigraph.storage.tables.store import KEY
@@ -28,90 +37,233 @@ from omnigraph.write.delta import Kind
 
 
 @dataclass(frozen=True, slots=True)
+class Inherited:
+    """How one side of a merge got the common commits that cannot be read."""
+
+    is_exact: bool = False
+    """Whether it merged just that: then what that changed, this side has written too."""
+    until: Snapshot | None = None
+    """The side when it had all of it; none when that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class AncestryGap:
+    """Two sides share something newer than can be read, because its branch was deleted."""
+
+    source: Inherited = Inherited()
+    target: Inherited = Inherited()
+
+
+class Ancestry(CommitGraph):
+    """The commits of all branches of a graph. Those of a branch are read when they count."""
+
+    def __init__(self, store: GraphStore, *first: str | None) -> None:
+        """Some branches are read before the others."""
+        super().__init__(is_readable=lambda commit: self.state(commit) is not None)
+        self.is_complete = False
+        self._store = store
+        self._states: dict[str, Snapshot | None] = {}
+        self._unread: list[str | None] = list(first)
+        self._orders: dict[str | None, dict[str, int]] = {}
+        self._has_listed = False
+        self._gaps: list[AncestryGap] = []
+
+    @property
+    def gap(self) -> AncestryGap | None:
+        """What all calls of ``common_commits`` together could not read."""
+        if len(self._gaps) > 1:
+            return AncestryGap()
+        return self._gaps[0] if self._gaps else None
+
+    def state(self, commit: str) -> Snapshot | None:
+        """The graph as a commit left it; none when that was removed."""
+        if commit not in self._states:
+            try:
+                self._states[commit] = History(self._store).snapshot_of(commit)
+            except (HistoryGone, CommitNotFound):
+                self._states[commit] = None
+        return self._states[commit]
+
+    def common_commits(self, some: Collection[str], others: Collection[str]) -> list[str]:
+        """The newest readable commits that both sides came from; remembers what is unreadable."""
+        shared = self.common(some, others)
+        if shared.commits == sorted(some):
+            return shared.commits
+        if shared.lost:
+            self._gaps.append(
+                AncestryGap(
+                    self._inherited(some, shared.theirs, shared.ours, shared.lost),
+                    self._inherited(others, shared.ours, shared.theirs, shared.lost),
+                )
+            )
+        elif self._may_have_met(shared):
+            self._gaps.append(AncestryGap())
+        return shared.commits
+
+    def precedes(self, commit: str, other: str, branch: str | None) -> bool:
+        """Whether a branch has both, or inherited them, and one came before the other.
+
+        Nothing else has to be read to know that.
+        """
+        order = self._read(branch)
+        return commit in order and other in order and order[commit] < order[other]
+
+    def lineage(self, head: str, branch: str | None, onto: str) -> MergeLineage | None:
+        """What merging a branch brings to a commit; none when that is not known completely."""
+        order = self._read(branch)
+        if onto in order:
+            brought = {commit for commit in order if order[onto] < order[commit] <= order[head]}
+        else:
+            brought = self.distances([head]).keys() - self.distances([onto]).keys()
+        # The first commit of each branch identifies its line: names are reused.
+        firsts: dict[str | None, str] = {}
+        for row in sorted(self.commits.values(), key=lambda row: row.order):
+            firsts.setdefault(row.branch, row.commit_id)
+        lines: dict[str, int] = {}
+        for row in (self.commits[commit] for commit in brought if commit in self.commits):
+            own = {firsts[row.branch]: row.manifest_version}
+            if row.merged_parent is not None and row.branch is not None:
+                recorded = lineage_of(row)
+                if recorded is None:
+                    return None
+                own = {**recorded.lines, **own}
+            for line, version in own.items():
+                lines[line] = max(version, lines.get(line, 0))
+        return MergeLineage(firsts[self.commits[head].branch], lines)
+
+    # -- what cannot be read -------------------------------------------------------------
+
+    def _inherited(
+        self, heads: Collection[str], side: dict[str, int], other: dict[str, int], lost: set[str]
+    ) -> Inherited:
+        """How a side came to commits that are lost."""
+        if len(heads) != 1:
+            return Inherited()
+        (head,) = heads
+        own = self._own_line(head)
+        carriers = [
+            commit
+            for commit in side.keys() - other.keys()
+            if lost & self.distances(self.parents(commit)[1:]).keys()
+        ]
+        merged = {self._merged_point(commit) for commit in carriers}
+        until = None
+        if carriers and own.issuperset(carriers) and not lost & own:
+            until = self.state(min(carriers, key=side.__getitem__))
+        return Inherited(lost <= merged | own, until)
+
+    def _own_line(self, head: str) -> set[str]:
+        """A commit and its first parents."""
+        line: set[str] = set()
+        here: str | None = head
+        while here is not None and here not in line:
+            line.add(here)
+            row = self.commits.get(here)
+            here = None if row is None else row.parent
+        return line
+
+    def _merged_point(self, commit: str) -> str | None:
+        row = self.commits[commit]
+        lineage = None if row.merged_parent in self.commits else lineage_of(row)
+        if lineage is None:
+            return row.merged_parent
+        return self.at(lineage.line, lineage.lines[lineage.line])
+
+    def _may_have_met(self, shared: CommonAncestors) -> bool:
+        """Whether both sides merged unknown commits, of which one has no recorded lineage."""
+        one, other = shared.theirs.keys(), shared.ours.keys()
+        unknown = [
+            {parent for commit in side for parent in self.parents(commit)} - self.commits.keys()
+            for side in (one - other, other - one)
+        ]
+        silent = [commits - self.points.keys() for commits in unknown]
+        return bool(silent[0] and unknown[1]) or bool(silent[1] and unknown[0])
+
+    # -- reading -------------------------------------------------------------------------
+
+    def read_more(self) -> bool:
+        if not self._unread and not self._has_listed:
+            self._has_listed = True
+            names = [normal_branch(name) for name in Branches(self._store).list()]
+            self._unread = [name for name in names if name not in self._orders]
+        branches, self._unread = self._unread[:1], self._unread[1:]
+        self.is_complete = self._has_listed and not self._unread
+        for branch in branches:
+            self._read(branch)
+        return bool(branches)
+
+    def _read(self, branch: str | None) -> dict[str, int]:
+        """The commits of a branch, by their position in its history."""
+        if branch not in self._orders:
+            try:
+                rows = self._store.manifest(branch).commits()
+            except BranchNotFound:
+                rows = []
+            self._orders[branch] = {row.commit_id: number for number, row in enumerate(rows)}
+            self.add(rows)
+        return self._orders[branch]
+
+
+# -- the state ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class CrissCrossState:
     """The merge of two states, which no commit has."""
 
     one: MergeState
-    other: MergeState
+    other: Snapshot
     common: MergeState | None
     """The base of these two."""
-    commits: frozenset[str]
     _changes: dict[str, TableChanges] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitState:
-    """The state of a commit, or the newest of a branch."""
-
-    snapshot: Snapshot
-    commits: frozenset[str] = frozenset()
+MergeState: TypeAlias = Snapshot | CrissCrossState
 
 
-MergeState: TypeAlias = CommitState | CrissCrossState
-
-
-def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState:
-    """The base state of two sides that have these commits in common."""
-    state = _state(ancestry, commits)
-    if state is None:
-        raise Conflict("branches have no common ancestor", hint="load the data of one instead")
-    return state
-
-
-def _state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
-    states: list[MergeState] = []
-    for commit in commits:
+def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
+    """The base state of two sides that have these commits in common; none without any."""
+    state: MergeState | None = None
+    for number, commit in enumerate(commits):
         snapshot = ancestry.state(commit)
         assert snapshot is not None
-        states.append(CommitState(snapshot, frozenset({commit})))
-
-    def merged(one: MergeState, other: MergeState) -> MergeState:
-        before = ancestry.common_commits(sorted(one.commits), sorted(other.commits))
-        return CrissCrossState(one, other, _state(ancestry, before), one.commits | other.commits)
-
-    return reduce(merged, states) if states else None
+        if state is None:
+            state = snapshot
+        else:
+            before = ancestry.common_commits(sorted(commits[:number]), [commit])
+            state = CrissCrossState(state, snapshot, common_state(ancestry, before))
+    return state
 
 
 def table_versions(state: MergeState, table_key: str) -> set[TableVersion | None]:
     """Every version of a table in a state."""
-    return {snapshot.table_version(table_key) for snapshot in _snapshots(state)}
-
-
-def _snapshots(state: MergeState) -> Iterator[Snapshot]:
-    if isinstance(state, CommitState):
-        yield state.snapshot
-    else:
-        yield from _snapshots(state.one)
-        yield from _snapshots(state.other)
-
-
-# -- changes between states -----------------------------------------------------------------------
+    if isinstance(state, Snapshot):
+        return {state.table_version(table_key)}
+    return table_versions(state.one, table_key) | table_versions(state.other, table_key)
 
 
 def changes_between(
     store: GraphStore, kind: Kind, before: MergeState | None, after: MergeState
 ) -> TableChanges:
     """The difference in the table of a type; a state of none has no rows."""
+    schema = kind.arrow_schema()
     if isinstance(before, CrissCrossState):
         since = changes_between(store, kind, before.one, after)
-        return diff_via_base(kind, _merge_changes(store, kind, before), since)
+        return diff_via_base(schema, _merge_changes(store, kind, before), since)
     if isinstance(after, CrissCrossState):
         back = changes_between(store, kind, before, after.one).reversed()
-        return diff_via_base(kind, back, _merge_changes(store, kind, after))
+        return diff_via_base(schema, back, _merge_changes(store, kind, after))
     key = kind.table_key
-    start = None if before is None else before.snapshot.pin(key)
-    return find_changes(store, kind, start, after.snapshot.pin(key))
+    return find_changes(store, kind, None if before is None else before.pin(key), after.pin(key))
 
 
 def _merge_changes(store: GraphStore, kind: Kind, state: CrissCrossState) -> TableChanges:
     """The changes from the first of the two states to the merged one."""
-    changes = state._changes.get(kind.table_key)
-    if changes is None:
+    if kind.table_key not in state._changes:
         theirs = changes_between(store, kind, state.common, state.other)
         ours = changes_between(store, kind, state.common, state.one)
-        changes = _merged(kind, theirs, ours)
-        state._changes[kind.table_key] = changes
-    return changes
+        state._changes[kind.table_key] = _merged(kind, theirs, ours)
+    return state._changes[kind.table_key]
 
 
 def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChanges:
@@ -120,7 +272,5 @@ def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChange
     # Each side has resolved these in its own way: the merged values are unknown.
     unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
     ids = pa.concat_arrays([pa.array(after[KEY].to_pylist(), pa.string()), made.deleted, unknown])
-    only = theirs.before.filter(pc.invert(pc.is_in(theirs.before[KEY], value_set=ours.ids)))
-    before = pa.concat_tables([ours.after, only])
-    before = before.filter(pc.is_in(before[KEY], value_set=ids))
-    return with_unknown_rows(kind, before, after, unknown)
+    before = pa.concat_tables([ours.after, rows_without(theirs.before, ours.ids)])
+    return with_unknown_rows(kind, rows_with(before, ids), after, unknown)

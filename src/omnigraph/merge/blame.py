@@ -14,8 +14,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, EntityNotFound, HistoryGone, StorageMissing
 from omnigraph.lang.schema.steps import AddProperty
 from omnigraph.merge.change_filter import type_id
-from omnigraph.merge.events import recorded_events
-from omnigraph.merge.feed import SchemaAt
+from omnigraph.merge.diff import recorded_events
+from omnigraph.merge.feed import SchemaAt, first_parents
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
 
@@ -45,7 +45,13 @@ def find_blame(
     pin = history.pin(chain[-1])
     stamp = None if pin is None else history.stamp(pin, row_id)
     if stamp is None:
-        return Blame(Commit.of(_deletion(history, row_id, chain)), "delete")
+        deletion = _deletion(history, row_id, chain)
+        if deletion is None:
+            raise EntityNotFound(
+                f"there is no {kind.name} '{row_id}', now or in the kept history",
+                details={"id": row_id},
+            )
+        return Blame(Commit.of(deletion), "delete")
     commit = _first_with(history, stamp, chain)
     while not history.is_changed_by(commit, row_id):
         chain = chain[: chain.index(commit)]
@@ -62,16 +68,11 @@ class _TableHistory:
     def __init__(self, store: GraphStore, schema: SchemaAt, kind: Kind, newest: CommitRow) -> None:
         self._store = store
         self._schema = schema
-        self._kind = kind
         self._history = History(store)
         state = self.state(newest.commit_id)
         self._type_id = type_id(schema(state), kind)
         pin = state.pin(kind.table_key)
         self._location = None if pin is None else pin.location
-
-    @property
-    def what(self) -> str:
-        return self._kind.name
 
     def pin(self, row: CommitRow) -> Pin | None:
         return self.pin_in(self.state(row.commit_id))
@@ -142,8 +143,8 @@ def _first_with(history: _TableHistory, stamp: int, chain: Sequence[CommitRow]) 
     return chain[low]
 
 
-def _deletion(history: _TableHistory, row_id: str, chain: Sequence[CommitRow]) -> CommitRow:
-    """The commit that deleted a row."""
+def _deletion(history: _TableHistory, row_id: str, chain: Sequence[CommitRow]) -> CommitRow | None:
+    """The commit that deleted a row, if it is still known."""
     later = chain[-1]
     was: Pin | None = history.pin(later)
     for row in reversed(chain[:-1]):
@@ -154,10 +155,7 @@ def _deletion(history: _TableHistory, row_id: str, chain: Sequence[CommitRow]) -
         except (HistoryGone, StorageMissing, CommitNotFound):
             break
         later, was = row, pin
-    raise EntityNotFound(
-        f"there is no {history.what} '{row_id}', now or in the kept history",
-        details={"id": row_id},
-    )
+    return None
 
 
 def _origin(
@@ -167,22 +165,12 @@ def _origin(
     if merge.merged_parent is None:
         return None
     try:
-        pin = history.pin_in(history.state(merge.merged_parent))
+        state = history.state(merge.merged_parent)
+        pin = history.pin_in(state)
         stamp = None if pin is None else history.stamp(pin, row_id)
         if stamp is None:
             return None
-        chain = _chain(store, history, merge.merged_parent)
+        chain = first_parents(store, state.branch, merge.merged_parent)
         return Commit.of(_first_with(history, stamp, chain))
     except (HistoryGone, CommitNotFound):
         return None
-
-
-def _chain(store: GraphStore, history: _TableHistory, commit_id: str) -> list[CommitRow]:
-    branch = history.state(commit_id).branch
-    commits = {row.commit_id: row for row in store.manifest(branch).commits()}
-    chain: list[CommitRow] = []
-    here = commits.get(commit_id)
-    while here is not None:
-        chain.append(here)
-        here = commits.get(here.parent) if here.parent else None
-    return chain[::-1]

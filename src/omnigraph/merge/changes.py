@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import NodeType
 from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.blobs import is_blob
@@ -33,8 +33,9 @@ from omnigraph.storage.tables.deltas import (
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.types import TableVersion
 from omnigraph.storage.tables.widths import null_column
+from omnigraph.write.delta import Kind
 
 UNKNOWN = -1
 """The row id of a row whose values are unknown."""
@@ -66,16 +67,15 @@ class TableChanges:
 
     @cached_property
     def inserted(self) -> pa.Array:
-        return _only(_ids(self.after), _ids(self.before))
+        return ids_without(_ids(self.after), _ids(self.before))
 
     @cached_property
     def deleted(self) -> pa.Array:
-        return _only(_ids(self.before), _ids(self.after))
+        return ids_without(_ids(self.before), _ids(self.after))
 
     @cached_property
     def updated(self) -> pa.Array:
-        ids = _ids(self.after)
-        return ids.filter(pc.is_in(ids, value_set=_ids(self.before)))
+        return ids_with(_ids(self.after), _ids(self.before))
 
     @property
     def same(self) -> pa.Table:
@@ -95,33 +95,32 @@ class TableChanges:
 class Earlier:
     """A type in the earlier state, where the schema has changed since."""
 
-    kind: NodeType | EdgeType
+    kind: Kind
     names: Mapping[str, str]
     """The earlier names of its columns, by their names now; new columns are left out."""
 
-    def schema(self, kind: NodeType | EdgeType) -> pa.Schema:
+    def schema(self, kind: Kind) -> pa.Schema:
         """Columns that can hold the values of both states."""
         old = self.kind.arrow_schema()
         fields = []
         for now in kind.arrow_schema():
             was = old.field(self.names[now.name]) if now.name in self.names else now
-            if was.type != now.type and not self._is_wider(kind, now.name):
-                now = now.with_type(was.type)
+            if was.type != now.type:
+                old_type = self.kind.properties[was.name].type
+                new_type = kind.properties[now.name].type
+                if not is_wider(old_type, new_type.as_nullable(old_type.nullable)):
+                    now = now.with_type(was.type)
             fields.append(now)
         return pa.schema(fields)
 
-    def _is_wider(self, kind: NodeType | EdgeType, name: str) -> bool:
-        now, was = kind.properties[name].type, self.kind.properties[self.names[name]].type
-        return is_wider(was, now.as_nullable(was.nullable))
-
-    def added(self, kind: NodeType | EdgeType) -> list[pa.Field]:
+    def added(self, kind: Kind) -> list[pa.Field]:
         """The new columns."""
         return [field for field in kind.arrow_schema() if field.name not in self.names]
 
 
 def find_changes(
     store: GraphStore,
-    kind: NodeType | EdgeType,
+    kind: Kind,
     before: Pin | None,
     after: Pin | None,
     earlier: Earlier | None = None,
@@ -130,16 +129,15 @@ def find_changes(
     return _Comparison(store, kind, before, earlier).between(before, after)
 
 
-def diff_via_base(
-    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges
-) -> TableChanges:
+def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
     """The difference between two states, from the changes of each since a common base."""
-    return _across(kind.arrow_schema(), one, other)
+    # A row that one side did not touch has the values of the base.
+    before = pa.concat_tables([one.after, rows_without(other.before, one.ids)])
+    after = pa.concat_tables([other.after, rows_without(one.before, other.ids)])
+    return _without_equal_rows(schema, before, after)
 
 
-def with_unknown_rows(
-    kind: NodeType | EdgeType, before: pa.Table, after: pa.Table, ids: pa.Array
-) -> TableChanges:
+def with_unknown_rows(kind: Kind, before: pa.Table, after: pa.Table, ids: pa.Array) -> TableChanges:
     """Changes after which the values of some rows are unknown.
 
     Such a row differs from every other.
@@ -150,7 +148,7 @@ def with_unknown_rows(
 
 
 def mark_unknown(
-    kind: NodeType | EdgeType, one: TableChanges, other: TableChanges, ids: pa.Array
+    kind: Kind, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
     """The changes of two sides since a state in which some rows are unknown.
 
@@ -159,17 +157,17 @@ def mark_unknown(
     unknown = _marked(kind, pa.table({KEY: ids}), UNKNOWN)
 
     def with_unknown(side: TableChanges, opposite: TableChanges) -> TableChanges:
-        before = pa.concat_tables([_without(side.before, ids), unknown])
+        before = pa.concat_tables([rows_without(side.before, ids), unknown])
         # A side that did not write a row has it as it was before the other side wrote it.
-        untouched = _only(ids, side.written)
-        as_it_was = [_with(rows, untouched) for rows in (opposite.before, opposite.same)]
-        after = pa.concat_tables([side.after, _with(side.same, ids), *as_it_was])
+        untouched = ids_without(ids, side.written)
+        as_it_was = [rows_with(rows, untouched) for rows in (opposite.before, opposite.same)]
+        after = pa.concat_tables([side.after, rows_with(side.same, ids), *as_it_was])
         return TableChanges(_sorted(before), _sorted(after))
 
     return with_unknown(one, other), with_unknown(other, one)
 
 
-def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
+def _marked(kind: Kind, rows: pa.Table, mark: int) -> pa.Table:
     """Rows with a mark instead of their row ids; missing columns are null."""
     schema = _row_schema(kind.arrow_schema())
     columns = [
@@ -181,19 +179,11 @@ def _marked(kind: NodeType | EdgeType, rows: pa.Table, mark: int) -> pa.Table:
     return pa.Table.from_arrays([*columns, marks], schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A version of a table on the branch that holds it."""
-
-    branch: str | None
-    version: int
-
-
 class _Comparison:
     def __init__(
         self,
         store: GraphStore,
-        kind: NodeType | EdgeType,
+        kind: Kind,
         before: Pin | None,
         earlier: Earlier | None,
     ) -> None:
@@ -209,7 +199,7 @@ class _Comparison:
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
-            if (before.branch, before.version) == (after.branch, after.version):
+            if before.table_version == after.table_version:
                 # Not opened: it may have been removed.
                 return TableChanges(self._nothing(), self._nothing(), is_straight=True)
             self._like = self._store.table(after)
@@ -243,15 +233,17 @@ class _Comparison:
         common = _common_state(path_before, path_after)
         if common is None:
             return _without_equal_rows(self._schema, self._all(before), self._all(after))
-        base = self._table(before.location, common)
+        base = self._table(common)
         left = self._since(base, common, before, path_before)
         right = self._since(base, common, after, path_after)
-        is_straight = common == _State(before.branch, before.version)
-        return replace(_across(self._schema, left, right), is_straight=is_straight)
+        is_straight = common == before.table_version
+        return replace(diff_via_base(self._schema, left, right), is_straight=is_straight)
 
-    def _since(self, base: Table, common: _State, pin: Pin, path: list[_State]) -> TableChanges:
+    def _since(
+        self, base: Table, common: TableVersion, pin: Pin, path: list[TableVersion]
+    ) -> TableChanges:
         """The changes of a state since its base."""
-        if common == _State(pin.branch, pin.version):
+        if common == pin.table_version:
             return TableChanges(self._nothing(), self._nothing())
         table = self._store.table(pin)
         touched = changed_since(table, common.version, self._schema, self._names(table))
@@ -262,7 +254,7 @@ class _Comparison:
         if len(refilled):
             now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
             before.append(self._kept(base, refilled, now[1], None))
-        gone = self._deleted_rows(common, pin, path)
+        gone = self._deleted_rows(common, path)
         before.append(rows_of(base, gone, self._schema, table, self._names(base)))
         return TableChanges(pa.concat_tables(before), pa.concat_tables(now))
 
@@ -297,7 +289,7 @@ class _Comparison:
         ]
         return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=_row_schema(self._schema))
 
-    def _deleted_rows(self, common: _State, pin: Pin, path: list[_State]) -> np.ndarray:
+    def _deleted_rows(self, common: TableVersion, path: list[TableVersion]) -> np.ndarray:
         """Rows of the base that were deleted since, along the branches between."""
         deleted = [np.empty(0, np.int64)]
         born = np.empty(0, np.int64)
@@ -306,7 +298,7 @@ class _Comparison:
         start = common.version
         for step in reversed(steps):
             if step.version > start:
-                table = self._table(pin.location, step)
+                table = self._table(step)
                 deleted.append(np.setdiff1d(deleted_since(table, start), born))
                 if step is not steps[0]:
                     touched = changed_since(table, start, _KEY_ONLY, {KEY: KEY})
@@ -314,8 +306,8 @@ class _Comparison:
             start = step.version
         return np.concatenate(deleted)
 
-    def _table(self, location: str, state: _State) -> Table:
-        return self._store.tables.open(TableRef(location, state.branch), state.version)
+    def _table(self, state: TableVersion) -> Table:
+        return self._store.tables.open(state.ref, state.version)
 
 
 _KEY_ONLY = pa.schema([(KEY, pa.string())])
@@ -325,7 +317,7 @@ def _is_at(table: Table, pin: Pin) -> bool:
     return bool(table.ref == pin.ref and table.version == pin.version)
 
 
-def _lasting_key(kind: NodeType | EdgeType, earlier: Earlier | None) -> tuple[str, ...]:
+def _lasting_key(kind: Kind, earlier: Earlier | None) -> tuple[str, ...]:
     """The key of a type, if it is the key in both states."""
     if not isinstance(kind, NodeType):
         return ()
@@ -338,13 +330,6 @@ def _lasting_key(kind: NodeType | EdgeType, earlier: Earlier | None) -> tuple[st
 def _row_schema(schema: pa.Schema) -> pa.Schema:
     fields = [*schema, pa.field(ROW_ID, pa.int64())]
     return pa.schema([field.with_nullable(True) for field in fields])
-
-
-def _across(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
-    # A row that one side did not touch has the values of the base.
-    before = pa.concat_tables([one.after, _without(other.before, one.ids)])
-    after = pa.concat_tables([other.after, _without(one.before, other.ids)])
-    return _without_equal_rows(schema, before, after)
 
 
 def _without_equal_rows(schema: pa.Schema, before: pa.Table, after: pa.Table) -> TableChanges:
@@ -366,23 +351,21 @@ def _without_equal_rows(schema: pa.Schema, before: pa.Table, after: pa.Table) ->
     return TableChanges(before, after)
 
 
-def _path(pin: Pin, branches: Mapping[str, BranchInfo]) -> list[_State]:
+def _path(pin: Pin, branches: Mapping[str, BranchInfo]) -> list[TableVersion]:
     """A state and the states that its branches were forked from, back to main."""
-    path = [_State(pin.branch, pin.version)]
-    while path[-1].branch is not None:
-        info = branches.get(path[-1].branch)
-        if info is None:
-            break
-        path.append(_State(info.parent, info.parent_version))
+    path = [pin.table_version]
+    while (branch := path[-1].branch) is not None and branch in branches:
+        fork = branches[branch]
+        path.append(TableVersion(pin.location, fork.parent, fork.parent_version))
     return path
 
 
-def _common_state(one: list[_State], other: list[_State]) -> _State | None:
+def _common_state(one: list[TableVersion], other: list[TableVersion]) -> TableVersion | None:
     """The newest state that two paths have in common."""
     for step in one:
         for candidate in other:
             if step.branch == candidate.branch:
-                return _State(step.branch, min(step.version, candidate.version))
+                return min(step, candidate, key=lambda state: state.version)
     return None
 
 
@@ -395,16 +378,22 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
-def _only(ids: pa.Array, others: pa.Array) -> pa.Array:
+def ids_with(ids: pa.Array, others: pa.Array) -> pa.Array:
+    """The ids that are among others too."""
+    return ids.filter(pc.is_in(ids, value_set=others))
+
+
+def ids_without(ids: pa.Array, others: pa.Array) -> pa.Array:
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))
 
 
-def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
-
-
-def _with(rows: pa.Table, ids: pa.Array) -> pa.Table:
+def rows_with(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    """The rows whose id is among some."""
     return rows.filter(pc.is_in(rows[KEY], value_set=ids))
+
+
+def rows_without(rows: pa.Table, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=ids)))
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -41,11 +41,13 @@ Values: TypeAlias = Mapping[str, Any]
 Choice: TypeAlias = str | Values
 """A side, or the values of the merged row."""
 
-_VIOLATIONS: tuple[tuple[type[OmniGraphError], ConflictKind], ...] = (
-    (OrphanEdge, ConflictKind.ORPHAN_EDGE),
-    (UniqueViolation, ConflictKind.UNIQUE_VIOLATION),
-    (CardinalityViolation, ConflictKind.CARDINALITY_VIOLATION),
-)
+_OF_RULES: dict[type[OmniGraphError], ConflictKind] = {
+    OrphanEdge: ConflictKind.ORPHAN_EDGE,
+    UniqueViolation: ConflictKind.UNIQUE_VIOLATION,
+    CardinalityViolation: ConflictKind.CARDINALITY_VIOLATION,
+    OmniGraphError: ConflictKind.VALUE_CONSTRAINT_VIOLATION,
+}
+"""The conflict of a violated rule by the first class that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,53 +77,24 @@ class RowConflict:
     @property
     def is_between_rows(self) -> bool:
         """Whether choosing a side resolves it; a broken rule has to be fixed on a branch."""
-        return self.kind in (
-            ConflictKind.DIVERGENT_INSERT,
-            ConflictKind.DIVERGENT_UPDATE,
-            ConflictKind.DELETE_VS_UPDATE,
-        )
+        return self.kind not in _OF_RULES.values()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "conflict_id": self.conflict_id,
-            "table_key": self.table_key,
-            "row_id": self.row_id,
-            "kind": self.kind.value,
-            "message": self.message,
-            "properties": list(self.properties),
-            "base": self.base,
-            "ours": self.ours,
-            "theirs": self.theirs,
-        }
+        record = {name: getattr(self, name) for name in _SCHEMA.names}
+        return record | {"kind": self.kind.value, "properties": list(self.properties)}
 
 
 def of_violation(violation: Violation) -> RowConflict:
     """The conflict of a rule that the merged graph would violate."""
-    kind = next(
-        (kind for error, kind in _VIOLATIONS if issubclass(violation.error_class, error)),
-        ConflictKind.VALUE_CONSTRAINT_VIOLATION,
-    )
+    broken = violation.error_class
+    kind = next(kind for error, kind in _OF_RULES.items() if issubclass(broken, error))
     return RowConflict(violation.table_key, violation.row_id, kind, violation.message)
-
-
-def in_order(conflicts: Sequence[RowConflict]) -> tuple[RowConflict, ...]:
-    """Sorted by table, row and kind."""
-    return tuple(
-        sorted(conflicts, key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
-    )
 
 
 _SCHEMA = pa.schema(
     [
-        ("conflict_id", pa.string()),
-        ("table_key", pa.string()),
-        ("row_id", pa.string()),
-        ("kind", pa.string()),
-        ("message", pa.string()),
-        ("properties", pa.list_(pa.string())),
-        ("base", pa.string()),
-        ("ours", pa.string()),
-        ("theirs", pa.string()),
+        (name, pa.list_(pa.string()) if name == "properties" else pa.string())
+        for name in ("conflict_id", *(field.name for field in fields(RowConflict)))
     ]
 )
 
@@ -137,9 +110,6 @@ class Conflicts(Sequence[RowConflict]):
 
     def __len__(self) -> int:
         return len(self.items)
-
-    def __iter__(self) -> Iterator[RowConflict]:
-        return iter(self.items)
 
     def to_arrow(self) -> pa.Table:
         """One row for each; the three states as JSON."""
@@ -158,22 +128,20 @@ class Conflicts(Sequence[RowConflict]):
 
     def error(self, source: str, target: str) -> MergeConflicts:
         """The error of a merge with these conflicts."""
+        hint = "choose a side: resolve='ours' or 'theirs', or one for each conflict by its id"
+        if not all(conflict.is_between_rows for conflict in self.items):
+            hint = "fix the violation on one of the branches, then merge again"
         first = "; ".join(conflict.location for conflict in self.items[:3])
         more = f"; and {len(self) - 3} more" if len(self) > 3 else ""
         return MergeConflicts(
             f"merge conflicts: {first}{more}",
-            hint=self._hint(),
+            hint=hint,
             details={
                 "source": source,
                 "target": target,
                 "conflicts": [conflict.to_json() for conflict in self.items],
             },
         )
-
-    def _hint(self) -> str:
-        if all(conflict.is_between_rows for conflict in self.items):
-            return "choose a side: resolve='ours' or 'theirs', or one for each conflict by its id"
-        return "fix the violation on one of the branches, then merge again"
 
 
 def as_json(value: Any) -> str:

@@ -1,29 +1,30 @@
-"""The difference between two states of the graph, by row or in numbers."""
+"""The difference between two states of the graph, of its schema and by row or in numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.metadata import SchemaEvent
+from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.receipts import TableCounts
+from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
-from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.identified import IdentifiedSchema, phase, schema_difference
+from omnigraph.lang.schema.steps import AddType
 from omnigraph.lang.values.columns import json_rows
 from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation, type_id
-from omnigraph.merge.changes import Earlier, TableChanges, find_changes
+from omnigraph.merge.changes import Earlier, TableChanges, find_changes, rows_with
 from omnigraph.merge.conflicts import as_json
-from omnigraph.merge.events import events_between
 from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import NO_IDS, Kind
+from omnigraph.write.delta import NO_IDS, Kind, kinds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +54,12 @@ class Change:
         return tuple(name for name, value in self.after.items() if repr(was[name]) != repr(value))
 
     def to_json(self) -> dict[str, Any]:
-        record = {
-            "table_key": self.table_key,
-            "kind": self.kind,
-            "type_name": self.type_name,
-            "id": self.id,
-            "op": self.op.value,
-            "before": self.before,
-            "after": self.after,
-        }
+        record = {name: getattr(self, name) for name in _NAMES} | {"op": self.op.value}
         return record if self.endpoints is None else {**record, "endpoints": self.endpoints}
 
 
-_SCHEMA = pa.schema(
-    [
-        (name, pa.string())
-        for name in ("table_key", "kind", "type_name", "id", "op", "before", "after")
-    ]
-    + [("schema_event", pa.string())]
-)
+_NAMES = tuple(field.name for field in fields(Change))
+_SCHEMA = pa.schema([(name, pa.string()) for name in (*_NAMES, "schema_event")])
 
 
 def plain_rows(
@@ -79,27 +67,18 @@ def plain_rows(
 ) -> Iterator[dict[str, str | None]]:
     """Events and changes in columns of text: images and events as JSON."""
     for event in events:
-        yield {
+        yield dict.fromkeys(_SCHEMA.names) | {
             "table_key": event.table_key,
             "kind": event.type_kind,
             "type_name": event.type_name,
-            "id": None,
             "op": Operation.SCHEMA.value,
-            "before": None,
-            "after": None,
             "schema_event": as_json(event.to_json()),
         }
     for change in changes:
-        yield {
-            "table_key": change.table_key,
-            "kind": change.kind,
-            "type_name": change.type_name,
-            "id": change.id,
-            "op": change.op.value,
-            "before": None if change.before is None else as_json(change.before),
-            "after": None if change.after is None else as_json(change.after),
-            "schema_event": None,
-        }
+        images = {"before": change.before, "after": change.after}
+        texts = {side: None if row is None else as_json(row) for side, row in images.items()}
+        plain = {name: getattr(change, name) for name in _NAMES}
+        yield plain | texts | {"op": change.op.value, "schema_event": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +142,7 @@ def find_diff(
     tables: dict[str, TableCounts] = {}
     wanted = wanted.resolve([after.schema, before.schema])
     for kind, rows in table_changes(store, before, after, wanted):
-        counts = _counts(rows, wanted)
+        counts = counts_of(rows, wanted)
         if counts.affected:
             tables[kind.table_key] = counts
         if not summary:
@@ -202,17 +181,9 @@ def table_changes(
             yield kind, changes
 
 
-def kinds_of(catalog: Catalog) -> list[Kind]:
-    """Every type that has rows, nodes before edges, each by name."""
-    return [*catalog.node_types.values(), *catalog.edge_types.values()]
-
-
 def _kind_of(schema: IdentifiedSchema, number: int) -> Kind | None:
-    entry = schema.types.get(number)
-    if entry is None:
-        return None
-    catalog, name = schema.catalog, entry.type.name
-    return catalog.node_types.get(name) if entry.kind == "node" else catalog.edge_types.get(name)
+    kinds = kinds_of(schema.catalog)
+    return next((kind for kind in kinds if type_id(schema, kind) == number), None)
 
 
 def earlier_of(
@@ -244,7 +215,8 @@ def _ids(changes: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Arra
     return {op: ids for op, ids in every.items() if wanted.ops is None or op in wanted.ops}
 
 
-def _counts(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
+def counts_of(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
+    """How many changes of a table are wanted, by operation."""
     counts = {op: len(ids) for op, ids in _ids(changes, wanted).items()}
     return TableCounts(*(counts.get(op, 0) for op in ROW_OPERATIONS))
 
@@ -260,8 +232,8 @@ def changes_of(
     schema = kind.arrow_schema()
     ids = pa.concat_arrays([NO_IDS, *_ids(changes, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
-    old = {row[KEY]: row for row in json_rows(_rows(changes.before, page), schema)}
-    new = {row[KEY]: row for row in json_rows(_rows(changes.after, page), schema)}
+    old = {row[KEY]: row for row in json_rows(rows_with(changes.before, page), schema)}
+    new = {row[KEY]: row for row in json_rows(rows_with(changes.after, page), schema)}
     return [
         Change(
             kind.table_key,
@@ -276,16 +248,29 @@ def changes_of(
     ]
 
 
-def count_of(changes: TableChanges, wanted: ChangeFilter) -> int:
-    """How many changes of a table are wanted."""
-    return _counts(changes, wanted).affected
-
-
-def _rows(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.is_in(rows[KEY], value_set=ids))
-
-
 def _operation(was: bool, is_there: bool) -> Operation:
     if not was:
         return Operation.INSERT
     return Operation.UPDATE if is_there else Operation.DELETE
+
+
+# -- schema events --------------------------------------------------------------------------------
+
+
+def recorded_events(row: CommitRow) -> tuple[SchemaEvent, ...]:
+    """The events recorded in a commit; none, unless it is a schema apply of this program."""
+    events = CommitMetadata.of(row).schema_events
+    return tuple(sorted(events, key=lambda event: phase(event.kind)))
+
+
+def events_between(
+    before: IdentifiedSchema | None, after: IdentifiedSchema
+) -> Iterator[SchemaEvent]:
+    """The net difference of two schemas; before none there were no types."""
+    for identified in schema_difference(before, after):
+        step = identified.step.to_json()
+        # The mode of a drop is only known from its commit.
+        step.pop("mode", None)
+        if isinstance(identified.step, AddType):
+            step |= after.types[identified.type_id].shape_json()
+        yield SchemaEvent(step, identified.type_id, identified.property_id)

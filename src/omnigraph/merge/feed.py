@@ -20,14 +20,21 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.removed_snapshots import detect_branch_deletion
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.merge.change_filter import ChangeFilter, type_ids_of
 from omnigraph.merge.changes import TableChanges
-from omnigraph.merge.diff import Change, SchemaSnapshot, changes_of, count_of, table_changes
-from omnigraph.merge.events import events_between, recorded_events
+from omnigraph.merge.diff import (
+    Change,
+    SchemaSnapshot,
+    changes_of,
+    counts_of,
+    events_between,
+    recorded_events,
+    table_changes,
+)
 from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.write.delta import Kind
@@ -101,12 +108,9 @@ class ChangeBlock:
     """The position after this block."""
 
     def to_json(self) -> dict[str, Any]:
+        names = ("commit_id", "branch", "version", "created_at", "actor")
         return {
-            "commit_id": self.commit.commit_id,
-            "branch": self.commit.branch,
-            "version": self.commit.version,
-            "created_at": self.commit.created_at,
-            "actor": self.commit.actor,
+            **{name: getattr(self.commit, name) for name in names},
             "schema_events": [event.to_json() for event in self.schema_events],
             "changes": [change.to_json() for change in self.changes],
             "is_complete": self.is_complete,
@@ -143,7 +147,8 @@ class _Content:
 
     @property
     def size(self) -> int:
-        return len(self.events) + sum(count_of(changes, self.wanted) for _, changes in self.tables)
+        counts = (counts_of(changes, self.wanted).affected for _, changes in self.tables)
+        return len(self.events) + sum(counts)
 
     def some(self, offset: int, most: int) -> tuple[tuple[SchemaEvent, ...], list[Change]]:
         """At most ``most`` of them from an offset on."""
@@ -151,7 +156,7 @@ class _Content:
         offset, most = max(0, offset - len(self.events)), most - len(events)
         changes: list[Change] = []
         for kind, rows in self.tables:
-            size = count_of(rows, self.wanted)
+            size = counts_of(rows, self.wanted).affected
             if offset < size and len(changes) < most:
                 changes += changes_of(kind, rows, self.wanted, offset, most - len(changes))
             offset = max(0, offset - size)
@@ -174,21 +179,18 @@ class Feed:
 
     def start(self, where: str) -> Cursor:
         """A cursor at ``beginning``, ``now`` or ``after:<commit>``."""
-        return self._end(self._start(where))
-
-    def _start(self, where: str) -> Cursor:
-        if where == BEGINNING:
-            return Cursor(self._branch, None)
+        commit: str | None = None
         if where == NOW:
             head = self._store.manifest(self._branch).current().head
-            return Cursor(self._branch, None if head is None else head.commit_id)
-        if where.startswith(AFTER):
+            commit = None if head is None else head.commit_id
+        elif where.startswith(AFTER):
             commit = self._history.commit(where.removeprefix(AFTER)).commit_id
-            return Cursor(self._branch, commit)
-        raise InputError(
-            f"invalid start '{where}' of a change feed",
-            hint="expected beginning, now or after:<commit>",
-        )
+        elif where != BEGINNING:
+            raise InputError(
+                f"invalid start '{where}' of a change feed",
+                hint="expected beginning, now or after:<commit>",
+            )
+        return self._end(Cursor(self._branch, commit))
 
     def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
         """The next events and changes, at most ``limit``; a commit without any is skipped.
@@ -296,29 +298,22 @@ class Feed:
         if cursor.commit is not None:
             ids = [row.commit_id for row in chain]
             if cursor.commit not in ids:
-                raise self._gap(chain, cursor)
+                label = branch_label(self._branch)
+                message = f"commit '{cursor.commit}' is not in the history of branch '{label}'"
+                raise self._gap(message, cursor.commit, chain)
             start = ids.index(cursor.commit) + 1
         for position in range(start, len(chain)):
             yield chain[position], chain[position - 1] if position else None
 
     def chain(self) -> list[CommitRow]:
-        """The commits of the branch along their first parents, oldest first."""
-        manifest = self._store.manifest(self._branch)
-        commits = {row.commit_id: row for row in manifest.commits()}
-        head = manifest.current().head
-        chain: list[CommitRow] = []
-        here = None if head is None else commits.get(head.commit_id, head)
-        while here is not None:
-            chain.append(here)
-            here = commits.get(here.parent) if here.parent else None
-        return chain[::-1]
+        head = self._store.manifest(self._branch).current().head
+        return first_parents(self._store, self._branch, None if head is None else head.commit_id)
 
-    def _gap(self, chain: list[CommitRow], cursor: Cursor) -> HistoryGone:
+    def _gap(self, message: str, commit_id: str, chain: list[CommitRow]) -> HistoryGone:
         return HistoryGone(
-            f"commit '{cursor.commit}' is not in the history of "
-            f"branch '{branch_label(self._branch)}'",
+            message,
             hint="start from the oldest cursor, or from a new baseline",
-            details={"commit_id": cursor.commit, "oldest_cursor": self._oldest(chain)},
+            details={"commit_id": commit_id, "oldest_cursor": self._oldest(chain)},
         )
 
     def _oldest(self, chain: list[CommitRow]) -> str | None:
@@ -344,15 +339,15 @@ class Feed:
         """
         if recorded_events(row):
             return True
-        after = self._state(row).pins
-        before = {} if parent is None else self._state(parent).pins
-        moved = [
-            key
-            for key, pin in after.items()
-            if _table_version(before.get(key)) != pin.table_version
-        ]
-        pins = [pins[key] for pins in (before, after) for key in moved if key in pins]
-        return all(self._store.tables.info(pin.ref, pin.version) is not None for pin in pins)
+        after = self._state(row)
+        before = None if parent is None else self._state(parent)
+        moved: set[TableVersion | None] = set()
+        for key in after.pins:
+            was = None if before is None else before.table_version(key)
+            if was != after.table_version(key):
+                moved |= {was, after.table_version(key)}
+        tables = self._store.tables
+        return all(v is None or tables.info(v.ref, v.version) is not None for v in moved)
 
     # -- changes -------------------------------------------------------------------------
 
@@ -364,18 +359,12 @@ class Feed:
         try:
             before = None if parent is None else self._under_schema(parent)
             after = self._under_schema(row)
-            events = events_between(None if before is None else before.schema, after.schema)
+            between = events_between(None if before is None else before.schema, after.schema)
             tables = tuple(table_changes(self._store, before, after, wanted))
         except (HistoryGone, StorageMissing) as error:
-            raise HistoryGone(
-                f"the changes of commit '{row.commit_id}' were removed by cleanup",
-                hint="start from the oldest cursor, or from a new baseline",
-                details={
-                    "commit_id": row.commit_id,
-                    "oldest_cursor": self._oldest(self.chain()),
-                },
-            ) from error
-        return _Content(tuple(filter(wanted.takes_event, events)), tables, wanted)
+            message = f"the changes of commit '{row.commit_id}' were removed by cleanup"
+            raise self._gap(message, row.commit_id, self.chain()) from error
+        return _Content(tuple(filter(wanted.takes_event, between)), tables, wanted)
 
     def _under_schema(self, row: CommitRow) -> SchemaSnapshot:
         snapshot = self._state(row)
@@ -385,8 +374,14 @@ class Feed:
         return self._history.snapshot_of(row.commit_id)
 
 
-def _table_version(pin: Pin | None) -> TableVersion | None:
-    return None if pin is None else pin.table_version
+def first_parents(store: GraphStore, branch: str | None, commit_id: str | None) -> list[CommitRow]:
+    """A commit of a branch and its first parents, oldest first."""
+    commits = {row.commit_id: row for row in store.manifest(branch).commits()}
+    chain: list[CommitRow] = []
+    while commit_id in commits:
+        chain.append(commits[commit_id])
+        commit_id = chain[-1].parent
+    return chain[::-1]
 
 
 def baseline_record(

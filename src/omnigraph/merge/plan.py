@@ -1,25 +1,51 @@
-"""The plan of a merge, table by table, before anything is written."""
+"""The plan of a merge, table by table, before anything is written, and staging it.
+
+Where the target descends from the base, rows keep their row ids. Then the rows to replace or delete
+are known without a search for their keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.write_request import WriteView
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.ancestry import AncestryGap, Inherited
-from omnigraph.merge.bases import CommitState, MergeState, changes_between, table_versions
-from omnigraph.merge.changes import TableChanges, mark_unknown
-from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, in_order, of_violation
+from omnigraph.merge.bases import (
+    AncestryGap,
+    Inherited,
+    MergeState,
+    changes_between,
+    table_versions,
+)
+from omnigraph.merge.changes import TableChanges, ids_with, ids_without, mark_unknown
+from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
-from omnigraph.merge.stage import LocatedRows, locate_rows
-from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
+from omnigraph.storage.tables.deltas import ROW_ID, delete_rows
+from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.types import StagedTable
+from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows, kinds_of
+from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
+
+_MOST_ROWS = 100_000
+"""To replace more rows, searching by key is faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedRows:
+    """The changes of a table, by the row ids of the target."""
+
+    rows: pa.Table
+    row_ids: np.ndarray
+    new: pa.Table
+    deleted: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +69,7 @@ def changed_tables(
     The source has another version of them than the base. Where the base is incomplete, it may be
     any.
     """
-    kinds: Iterable[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
-    types = {kind.table_key: kind for kind in kinds}
+    types = {kind.table_key: kind for kind in kinds_of(catalog)}
     return {
         key: types[key]
         for key in sorted(types)
@@ -69,10 +94,10 @@ def plan_merge(
     for key, kind in changed_tables(catalog, base, source, gap).items():
         if source.table_version(key) == target.table_version(key):
             continue
-        theirs = changes_between(store, kind, base, CommitState(source))
+        theirs = changes_between(store, kind, base, source)
         if theirs.is_empty and gap is None:
             continue
-        ours = changes_between(store, kind, base, CommitState(target))
+        ours = changes_between(store, kind, base, target)
         if gap is not None:
             ids = _unknown_ids(store, kind, base, gap, theirs, ours)
             theirs, ours = mark_unknown(kind, theirs, ours, ids)
@@ -80,7 +105,7 @@ def plan_merge(
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
-            is_simple = isinstance(base, CommitState) and gap is None
+            is_simple = isinstance(base, Snapshot) and gap is None
             rows = locate_rows(kind, merged, theirs, ours) if is_simple else None
             if rows is not None:
                 located[key] = rows
@@ -90,8 +115,9 @@ def plan_merge(
     validator = Validator(store, catalog, deltas)
     judged = validator.judge(target, None)
     conflicts += [of_violation(violation) for violation in judged.violations]
-    ordered = Conflicts(in_order(conflicts))
-    return MergePlan(deltas, counts, ordered, judged.consulted, validator, located)
+    conflicts.sort(key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
+    found = Conflicts(tuple(conflicts))
+    return MergePlan(deltas, counts, found, judged.consulted, validator, located)
 
 
 def _unknown_ids(
@@ -111,20 +137,19 @@ def _unknown_ids(
     def written(side: TableChanges, how: Inherited) -> pa.Array:
         if how.until is None:
             return side.written
-        return changes_between(store, kind, base, CommitState(how.until)).written
+        return changes_between(store, kind, base, how.until).written
 
     source, target = written(theirs, gap.source), written(ours, gap.target)
     if gap.source.is_exact and gap.target.is_exact:
-        ids = source.filter(pc.is_in(source, value_set=target))
+        ids = ids_with(source, target)
     elif gap.source.is_exact or gap.target.is_exact:
         ids = source if gap.source.is_exact else target
     else:
         ids = pc.unique(pa.concat_arrays([source, target]))
     # Rows that both inserted are compared without a base anyway.
-    new = theirs.inserted.filter(pc.is_in(theirs.inserted, value_set=ours.inserted))
+    new = ids_with(theirs.inserted, ours.inserted)
     either = pa.concat_arrays([theirs.written, ours.written])
-    ids = ids.filter(pc.is_in(ids, value_set=either))
-    return ids.filter(pc.invert(pc.is_in(ids, value_set=new)))
+    return ids_without(ids_with(ids, either), new)
 
 
 def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
@@ -137,3 +162,46 @@ def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
         # Ids that are new to the target need no look at its table.
         return TableDelta(kind, Effect.APPEND, TableRows(rows), new_ids=True)
     return TableDelta(kind, Effect.UPSERT, TableRows(rows), deleted)
+
+
+def locate_rows(
+    kind: Kind, merged: MergedRows, source: TableChanges, target: TableChanges
+) -> LocatedRows | None:
+    """The rows that a merge replaces and deletes; none where their row ids are unknown."""
+    if not 0 < merged.changed.num_rows + len(merged.deleted) <= _MOST_ROWS:
+        return None
+    sources = [target.after]
+    if source.is_straight and target.is_straight:
+        sources.append(source.before)
+    keys = pa.concat_arrays([rows[KEY].combine_chunks() for rows in sources])
+    numbers = np.concatenate([rows[ROW_ID].to_numpy() for rows in sources])
+    changed = pc.index_in(merged.changed[KEY].combine_chunks(), value_set=keys)
+    deleted = pc.index_in(merged.deleted, value_set=keys)
+    if changed.null_count or deleted.null_count:
+        return None
+    schema = kind.arrow_schema()
+    return LocatedRows(
+        merged.changed.cast(schema),
+        numbers[changed.to_numpy()],
+        merged.new.cast(schema),
+        numbers[deleted.to_numpy()],
+    )
+
+
+def stage_merge(
+    view: WriteView, deltas: dict[str, TableDelta], located: dict[str, LocatedRows]
+) -> dict[str, tuple[StagedTable, ...]]:
+    """Stage every table once."""
+    staged: dict[str, tuple[StagedTable, ...]] = {}
+    for key in sorted(deltas):
+        rows, deletions = located.get(key), None
+        if rows is not None:
+            table = view.table(key)
+            # None if they were deleted and inserted again with the same values.
+            deletions = delete_rows(table, np.concatenate([rows.row_ids, rows.deleted]))
+        if rows is None or deletions is None:
+            staged |= stage_deltas(view, {key: deltas[key]})
+        else:
+            stage = view.stage.stage_changes
+            staged[key] = (stage(table, deletions, rows.rows, rows.row_ids, rows.new),)
+    return staged

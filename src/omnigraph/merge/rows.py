@@ -18,7 +18,14 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.columns import convert_column, json_row
-from omnigraph.merge.changes import UNKNOWN, TableChanges
+from omnigraph.merge.changes import (
+    UNKNOWN,
+    TableChanges,
+    ids_with,
+    ids_without,
+    rows_with,
+    rows_without,
+)
 from omnigraph.merge.conflicts import OURS, THEIRS, Choice, ConflictKind, Resolution, RowConflict
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.deltas import ROW_ID
@@ -48,35 +55,26 @@ def merge_rows(
     kind: Kind, source: TableChanges, target: TableChanges, resolution: Resolution
 ) -> MergedRows:
     """Merge two sets of changes since one state, on top of the target."""
-    both = source.ids.filter(pc.is_in(source.ids, value_set=target.ids))
+    both = ids_with(source.ids, target.ids)
     alone = _one_sided(kind, source, both)
     if not len(both):
         return _deduplicate_edges(kind, alone, target)
-    three = _ThreeWay(kind, source, target, both)
-    merged = three.merge(resolution)
-    return _deduplicate_edges(kind, _joined(alone, merged), target)
+    merged = _ThreeWay(kind, source, target, both).merge(resolution)
+    every = MergedRows(
+        pa.concat_tables([alone.new, merged.new]),
+        pa.concat_tables([alone.changed, merged.changed]),
+        pa.concat_arrays([alone.deleted, merged.deleted]),
+        merged.conflicts,
+    )
+    return _deduplicate_edges(kind, every, target)
 
 
 def _one_sided(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
     """What only the source changed."""
     schema = _loose(kind)
-
-    def some(ids: pa.Array) -> pa.Table:
-        wanted = ids.filter(pc.invert(pc.is_in(ids, value_set=both)))
-        rows = source.after.filter(pc.is_in(source.after[KEY], value_set=wanted))
-        return rows.select(schema.names).cast(schema)
-
-    deleted = source.deleted.filter(pc.invert(pc.is_in(source.deleted, value_set=both)))
-    return MergedRows(some(source.inserted), some(source.updated), deleted)
-
-
-def _joined(one: MergedRows, other: MergedRows) -> MergedRows:
-    return MergedRows(
-        pa.concat_tables([one.new, other.new]),
-        pa.concat_tables([one.changed, other.changed]),
-        pa.concat_arrays([one.deleted, other.deleted]),
-        (*one.conflicts, *other.conflicts),
-    )
+    rows = rows_without(source.after, both).select(schema.names).cast(schema)
+    new, changed = rows_with(rows, source.inserted), rows_with(rows, source.updated)
+    return MergedRows(new, changed, ids_without(source.deleted, both))
 
 
 class _ThreeWay:
@@ -99,10 +97,9 @@ class _ThreeWay:
         differ = self._differing()
         agreed = (self._is_ours == self._is_theirs) & ~differ["any"]
         combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~differ["clash"]
-        open_rows = np.flatnonzero(~agreed & ~combined)
-        taken = self._mixed(differ, np.flatnonzero(combined))
-        combined_rows = MergedRows(taken.slice(0, 0), taken, self._ids.slice(0, 0))
-        return _joined(combined_rows, self._decided(open_rows, differ, resolution))
+        decided = self._decided(np.flatnonzero(~agreed & ~combined), differ, resolution)
+        mixed = self._mixed(differ, np.flatnonzero(combined))
+        return replace(decided, changed=pa.concat_tables([mixed, decided.changed]))
 
     def _differing(self) -> dict[str, Any]:
         """By column: what each side changed, and where they clash."""
@@ -126,16 +123,11 @@ class _ThreeWay:
 
     def _mixed(self, differ: dict[str, Any], rows: np.ndarray) -> pa.Table:
         """The changes of the source, and everything else from the target."""
-        columns = [
-            pc.if_else(
-                pa.array(differ["theirs"][name][rows]),
-                self._theirs[name].take(pa.array(rows)),
-                self._ours[name].take(pa.array(rows)),
-            )
-            if _is_choosable(self._ours[name].type)
-            else _chosen(self._theirs[name], self._ours[name], differ["theirs"][name], rows)
-            for name in self._names
-        ]
+        columns = []
+        for name in self._names:
+            both = pa.concat_arrays([self._theirs[name], self._ours[name]])
+            is_theirs = differ["theirs"][name][rows]
+            columns.append(both.take(pa.array(np.where(is_theirs, rows, rows + len(self._ids)))))
         return pa.Table.from_arrays(columns, schema=_loose(self._kind))
 
     # -- conflicts -----------------------------------------------------------------------
@@ -224,16 +216,6 @@ def _loose(kind: Kind) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in kind.arrow_schema()])
 
 
-def _is_choosable(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind)
-
-
-def _chosen(theirs: pa.Array, ours: pa.Array, mask: Mask, rows: np.ndarray) -> pa.Array:
-    """As ``if_else``, which does not support lists."""
-    both = pa.concat_arrays([theirs, ours])
-    return both.take(pa.array(np.where(mask[rows], rows, rows + len(theirs))))
-
-
 def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str, pa.Array], Mask]:
     """Columns in the order of ids, null where there is no row, and a mask of existing rows."""
     where = pc.index_in(ids, value_set=rows[KEY].combine_chunks())
@@ -275,23 +257,16 @@ def _deduplicate_edges(kind: Kind, merged: MergedRows, target: TableChanges) -> 
         return merged
     if not any(set(columns) == set(ENDS) for columns in kind.unique):
         return merged
-    mine = target.after.filter(pc.is_in(target.after[KEY], value_set=target.inserted))
+    mine = rows_with(target.after, target.inserted)
     if not mine.num_rows:
         return merged
     names = [name for name in kind.arrow_schema().names if name != KEY]
-    existing: dict[tuple[str, str], int] = {
-        ends: row
-        for row, ends in enumerate(
-            zip(mine["src"].to_pylist(), mine["dst"].to_pylist(), strict=True)
-        )
-    }
-    pairs = [
-        (row, existing[ends])
-        for row, ends in enumerate(
-            zip(merged.new["src"].to_pylist(), merged.new["dst"].to_pylist(), strict=True)
-        )
-        if ends in existing
-    ]
+    ours, theirs = (
+        zip(rows["src"].to_pylist(), rows["dst"].to_pylist(), strict=True)
+        for rows in (mine, merged.new)
+    )
+    existing = {ends: row for row, ends in enumerate(ours)}
+    pairs = [(row, existing[ends]) for row, ends in enumerate(theirs) if ends in existing]
     if not pairs:
         return merged
     rows, partners = (pa.array(side) for side in zip(*pairs, strict=True))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from os import PathLike
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -16,7 +17,7 @@ from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.receipts import Receipt, TableCounts
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.removed_snapshots import detect_branch_deletion
 from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
@@ -26,11 +27,9 @@ from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteVie
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.merge.ancestry import Ancestry, AncestryGap
-from omnigraph.merge.bases import CommitState, MergeState, common_state
+from omnigraph.merge.bases import Ancestry, AncestryGap, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
-from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge
-from omnigraph.merge.stage import stage_merge
+from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge, stage_merge
 from omnigraph.representation import brief, counts_html
 
 _LOG = logger(__name__)
@@ -122,8 +121,8 @@ class _Merge:
     ) -> None:
         """``find_base`` looks the base up again when the target has moved."""
         self.base = base
-        self.plan: MergePlan | None = None
-        self.resolution = Resolution(options.resolve)
+        self._counts: Mapping[str, TableCounts] = {}
+        self._resolution = Resolution(options.resolve)
         self._store = store
         self._catalog = catalog
         self._source = source
@@ -133,38 +132,50 @@ class _Merge:
         self._extra = dict(extra or {})
         self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap))
 
-    def preview(self, target: Snapshot) -> MergePlan:
-        """What a merge onto a state would do."""
-        self.resolution = Resolution(self._options.resolve)
+    def run(self, kind: WriterKind, into: str | None, head: str | None = None) -> MergeReport:
+        """Commit it, with the head of a merged branch, or preview it on the newest state."""
+        report = MergeReport(Outcome.MERGED, *self._names, None)
+        if self._options.dry_run:
+            target = self._store.manifest(into).current()
+            plan = self._make_plan(target)
+            version, does_something = target.manifest_version, bool(plan.deltas or plan.conflicts)
+            report = replace(report, version=version, conflicts=plan.conflicts)
+        else:
+            request = WriteRequest(
+                kind,
+                into,
+                self._touches,
+                self._prepare,
+                actor=self._options.actor,
+                merged_parent=head,
+                schema_hash=self._catalog.schema_hash,
+            )
+            receipt = commit_write(self._store, request)
+            does_something = receipt.commit_id is not None
+            report = replace(report, version=receipt.version, commit_id=receipt.commit_id)
+        return replace(
+            report,
+            outcome=Outcome.MERGED if does_something else Outcome.UP_TO_DATE,
+            base=self.base.commit,
+            tables=self._counts,
+            resolved=dict(self._resolution.used),
+        )
+
+    def _make_plan(self, target: Snapshot) -> MergePlan:
+        self._resolution = Resolution(self._options.resolve)
         if self._find_base is not None and _head(target) != self.base.onto:
             # Another merge may have brought the source, and later commits changed it again.
             self.base = self._find_base(target)
-        self.plan = plan_merge(
-            self._store,
-            self._catalog,
-            self.base.state,
-            self._source,
-            target,
-            self.resolution,
-            self.base.gap,
+        base, gap = self.base.state, self.base.gap
+        plan = plan_merge(
+            self._store, self._catalog, base, self._source, target, self._resolution, gap
         )
-        self.resolution.check_used()
-        return self.plan
-
-    def commit(self, kind: WriterKind, into: str | None, merged_parent: str | None) -> Receipt:
-        request = WriteRequest(
-            kind,
-            into,
-            self._touches,
-            self._prepare,
-            actor=self._options.actor,
-            merged_parent=merged_parent,
-            schema_hash=self._catalog.schema_hash,
-        )
-        return commit_write(self._store, request)
+        self._resolution.check_used()
+        self._counts = plan.counts
+        return plan
 
     def _prepare(self, view: WriteView) -> PreparedWrite:
-        plan = self.preview(view.snapshot)
+        plan = self._make_plan(view.snapshot)
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
         for key in sorted(plan.deltas.keys() - self._touches):
@@ -175,8 +186,8 @@ class _Merge:
                 details={"table_key": key},
             )
         merge: dict[str, Any] = {}
-        if self.resolution.used:
-            merge["resolved"] = dict(self.resolution.used)
+        if self._resolution.used:
+            merge["resolved"] = dict(self._resolution.used)
         if self.base.lineage is not None:
             merge |= self.base.lineage.to_json()
         extra = {**self._extra, MERGE: merge} if merge else self._extra
@@ -196,7 +207,10 @@ def merge_branches(
     if from_branch == into:
         raise InputError("branch_merge requires distinct source and target branches")
     refuse_while_schema_changes(store)
-    with _lock_of(store, into), detect_branch_deletion(store, from_branch, into):
+    with _guard:
+        # Merges of this process into one branch of one graph are done one after the other.
+        lock = _locks.setdefault((store.root.uri, into), threading.Lock())
+    with lock, detect_branch_deletion(store, from_branch, into):
         report, head = _merge(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
         report = replace(report, branch_deleted=_delete_branch(store, from_branch, head))
@@ -213,12 +227,6 @@ def _delete_branch(store: GraphStore, branch: str, head: str) -> bool:
     return True
 
 
-def _lock_of(store: GraphStore, branch: str | None) -> threading.Lock:
-    """The lock of the merges of this process into one branch of one graph."""
-    with _guard:
-        return _locks.setdefault((store.root.uri, branch), threading.Lock())
-
-
 def _merge(
     store: GraphStore,
     catalog: Catalog,
@@ -230,33 +238,17 @@ def _merge(
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
     head = _head(theirs)
     names = (branch_label(source), branch_label(target))
-    base = _find_base(store, source, target, theirs, ours)
+    find_base = partial(_find_base, store, source, target, theirs)
+    base = find_base(ours)
+    up_to_date = MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version)
     if base.commit == head:
-        return MergeReport(Outcome.UP_TO_DATE, *names, head, version=ours.manifest_version), head
-
-    def find_base(now: Snapshot) -> _MergeBase:
-        return _find_base(store, source, target, theirs, now)
-
+        return up_to_date, head
     merge = _Merge(store, catalog, base, theirs, names, options, find_base=find_base)
-    report = MergeReport(Outcome.MERGED, *names, None)
-    if options.dry_run:
-        conflicts = merge.preview(ours).conflicts
-        report = replace(report, conflicts=conflicts, version=ours.manifest_version)
-    else:
-        receipt = merge.commit(WriterKind.BRANCH_MERGE, target, head)
-        if receipt.commit_id is None:
-            return MergeReport(Outcome.UP_TO_DATE, *names, head, version=receipt.version), head
-        report = replace(report, commit_id=receipt.commit_id, version=receipt.version)
-    assert merge.plan is not None
+    report = merge.run(WriterKind.BRANCH_MERGE, target, head)
+    if report.commit_id is None and not options.dry_run:
+        return replace(up_to_date, version=report.version), head
     is_ahead = merge.base.commit == merge.base.onto
-    report = replace(
-        report,
-        outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED,
-        base=merge.base.commit,
-        tables=merge.plan.counts,
-        resolved=dict(merge.resolution.used),
-    )
-    return report, head
+    return replace(report, outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED), head
 
 
 def _find_base(
@@ -266,11 +258,13 @@ def _find_base(
     ancestry = Ancestry(store, source, target)
     if ancestry.precedes(onto, head, source):
         lineage = ancestry.lineage(head, source, onto)
-        return _MergeBase(onto, CommitState(ours), None, lineage, onto)
+        return _MergeBase(onto, ours, None, lineage, onto)
     commits = ancestry.common_commits([head], [onto])
     if commits == [head]:
-        return _MergeBase(head, CommitState(theirs), onto=onto)
+        return _MergeBase(head, theirs, onto=onto)
     state = common_state(ancestry, commits)
+    if state is None:
+        raise Conflict("branches have no common ancestor", hint="load the data of one instead")
     lineage = ancestry.lineage(head, source, onto)
     return _MergeBase(commits[0], state, ancestry.gap, lineage, onto)
 
@@ -311,19 +305,6 @@ def _change_of(store: GraphStore, commit_id: str) -> tuple[Snapshot, Snapshot]:
     return history.snapshot_of(parent), history.snapshot_of(commit_id)
 
 
-def _refuse_another_schema(
-    store: GraphStore, branch: str | None, states: Sequence[Snapshot]
-) -> None:
-    """Rows of another schema would lose properties that were renamed since."""
-    now = store.manifest(branch).current().schema
-    for state in states:
-        if (state.schema and state.schema.schema_hash) != (now and now.schema_hash):
-            raise InputError(
-                "the schema has changed since that commit",
-                hint="change the rows by a mutation or a load instead",
-            )
-
-
 def _replay(
     store: GraphStore,
     catalog: Catalog,
@@ -331,30 +312,21 @@ def _replay(
     source: Snapshot,
     branch: str,
     options: MergeOptions,
-    extra: Mapping[str, Any],
+    extra: Mapping[str, str],
 ) -> MergeReport:
     into = normal_branch(branch)
     refuse_while_schema_changes(store)
-    _refuse_another_schema(store, into, (base, source))
-    names = (str(next(iter(extra.values()))), branch_label(into))
-    merge_base = _MergeBase(_head(base), CommitState(base))
-    merge = _Merge(store, catalog, merge_base, source, names, options, extra=extra)
-    report = MergeReport(Outcome.MERGED, *names, _head(base))
-    with detect_branch_deletion(store, into):
-        if options.dry_run:
-            now = store.manifest(into).current()
-            plan = merge.preview(now)
-            does_something = bool(plan.deltas or len(plan.conflicts))
-            report = replace(report, conflicts=plan.conflicts, version=now.manifest_version)
-        else:
-            receipt = merge.commit(WriterKind.MUTATION, into, None)
-            does_something = receipt.commit_id is not None
-            report = replace(
-                report,
-                commit_id=receipt.commit_id,
-                version=receipt.version,
-                resolved=dict(merge.resolution.used),
+    now = store.manifest(into).current().schema
+    for state in (base, source):
+        # Rows of another schema would lose properties that were renamed since.
+        if (state.schema and state.schema.schema_hash) != (now and now.schema_hash):
+            raise InputError(
+                "the schema has changed since that commit",
+                hint="change the rows by a mutation or a load instead",
             )
-    assert merge.plan is not None
-    outcome = Outcome.MERGED if does_something else Outcome.UP_TO_DATE
-    return replace(report, outcome=outcome, tables=merge.plan.counts)
+    (commit_id,) = extra.values()
+    names = (commit_id, branch_label(into))
+    merge_base = _MergeBase(_head(base), base)
+    merge = _Merge(store, catalog, merge_base, source, names, options, extra=extra)
+    with detect_branch_deletion(store, into):
+        return merge.run(WriterKind.MUTATION, into)
