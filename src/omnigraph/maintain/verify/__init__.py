@@ -102,15 +102,13 @@ def verify(
 
 def _link(context: VerifyContext, path: str) -> None:
     """A link is not followed: its target is not part of the graph."""
-    context.problems.add(
-        VerifyProblem(
-            ProblemCode.LINK_REFUSED,
-            f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
-            "deleting branches refuse it",
-            "replace it with the directory or file it points to, or remove it",
-            table=context.table_at(path),
-            file=path,
-        )
+    context.add(
+        ProblemCode.LINK_REFUSED,
+        f"{escaped(path)} is a symbolic link or a special file: backup, clone, cleanup and "
+        "deleting branches refuse it",
+        "replace it with the directory or file it points to, or remove it",
+        table=context.table_at(path),
+        file=path,
     )
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.names import branch_label
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import schema_at
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -19,7 +18,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem
+from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem, Weight
 from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version
@@ -46,22 +45,30 @@ class VerifyContext:
     """Branches whose newest state is lost: their tables are ahead, which is not drift."""
     _intact: dict[tuple[TableRef, int], bool] = field(default_factory=dict)
 
+    def add(
+        self,
+        code: ProblemCode,
+        message: str,
+        hint: str | None = None,
+        weight: Weight = Weight.ERROR,
+        *,
+        table: str | None = None,
+        branch: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        self.problems.add(VerifyProblem(code, message, hint, weight, table, branch, file))
+
     def is_intact(self, ref: TableRef, version: int) -> bool:
         """Whether no file of a version is known to be damaged."""
-        intact = self._intact.get((ref, version))
-        if intact is None:
-            intact = self._intact[ref, version] = self._is_intact(ref, version)
-        return intact
-
-    def _is_intact(self, ref: TableRef, version: int) -> bool:
-        inside = [path for path in self.damaged if path.startswith(f"{ref.location}/")]
-        if not inside:
-            return True
-        if self.store.datasets.version_path(ref, version) in inside:
-            return False
-        # A branch uses files of its origin; file names are unique.
-        names = files_of_version(self.store.tables.open(ref, version))
-        return not any(path.endswith(f"/{name}") for path in inside for name in names)
+        if (ref, version) not in self._intact:
+            inside = [path for path in self.damaged if path.startswith(f"{ref.location}/")]
+            intact = self.store.datasets.version_path(ref, version) not in inside
+            if inside and intact:
+                # A branch uses files of its origin; file names are unique.
+                names = files_of_version(self.store.tables.open(ref, version))
+                intact = not any(path.endswith(f"/{name}") for path in inside for name in names)
+            self._intact[ref, version] = intact
+        return self._intact[ref, version]
 
     def table_at(self, path: str) -> str | None:
         """The key of the table that a file belongs to."""
@@ -104,23 +111,13 @@ class VerifyContext:
         """A check whose failure is a problem, with ``code`` if its data is damaged or missing."""
         try:
             yield
-        except (StorageCorrupt, StorageMissing) as error:
-            self.problems.add(
-                VerifyProblem(
-                    code, error.message, hint or error.hint, table=table, branch=branch, file=file
-                )
-            )
         except OmniGraphError as error:
-            problem = VerifyProblem(code, f"{what}: {error.message}", hint or error.hint)
-            self.problems.add(replace(problem, table=table, branch=branch, file=file))
+            # Damage names the file itself.
+            is_damage = isinstance(error, StorageCorrupt | StorageMissing)
+            message = error.message if is_damage else f"{what}: {error.message}"
+            self.add(code, message, hint or error.hint, table=table, branch=branch, file=file)
         except Exception as error:
-            problem = VerifyProblem(
-                ProblemCode.CHECK_FAILED,
-                f"{what}: the check failed ({type(error).__name__})",
-                "repeat it; if it fails again, this is a bug in OmniGraph",
-            )
-            self.problems.add(replace(problem, table=table, branch=branch, file=file))
-
-
-def label(snapshot: Snapshot) -> str:
-    return branch_label(snapshot.branch)
+            message = f"{what}: the check failed ({type(error).__name__})"
+            hint = "repeat it; if it fails again, this is a bug in OmniGraph"
+            failed = ProblemCode.CHECK_FAILED
+            self.add(failed, message, hint, table=table, branch=branch, file=file)

@@ -13,13 +13,14 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import rebuild_hint
-from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
+from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.datasets import HINT
+from omnigraph.storage.tables.referenced_files import referenced_files
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import TableRef, split_file
-from omnigraph.storage.tables.verification import branch_names, files_by_directory, files_of_version
+from omnigraph.storage.tables.verification import branch_names, files_of_version
 
 _FILES_PER_TASK = 64
 
@@ -31,8 +32,8 @@ class ReferencedFiles:
     paths: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     """Tables with an unreadable version: every file there may be needed."""
-    indexes: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """The location, table key and column of each used index, by its directory."""
+    indexes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The table key and column of each used index, by its directory."""
 
     def has(self, path: str) -> bool:
         """Whether a file is needed; a blob is if the file of its row is."""
@@ -48,33 +49,30 @@ def split(path: str) -> tuple[str, str, list[str]]:
     """The table of a file, the table copy, and the path inside of it."""
     parts = path.split("/")
     start = 1 if parts[0] in (MANIFEST, AUDIT_TABLE) else 2
-    inner = split_file("/".join(parts[start:]))
-    if inner is None:
-        return "/".join(parts[:start]), "/".join(parts[:start]), parts[start:]
-    copy = "/".join([*parts[:start], *inner[0].split("/")] if inner[0] else parts[:start])
-    return "/".join(parts[:start]), copy, inner[1].split("/")
+    location, rest = "/".join(parts[:start]), "/".join(parts[start:])
+    copy, inner = split_file(rest) or ("", rest)
+    return location, f"{location}/{copy}".rstrip("/"), inner.split("/")
 
 
 def referenced_paths(context: VerifyContext, locations: Iterable[str]) -> ReferencedFiles:
     """All files that the versions of some tables reference, on all branches."""
-    referenced = ReferencedFiles()
+    referenced, datasets = ReferencedFiles(), context.store.datasets
     for location in locations:
-        table = context.table_at(f"{location}/")
-        if _has_damaged_versions(context, location):
+        inside = (path for path in context.damaged if path.startswith(f"{location}/"))
+        if any(path.endswith(".manifest") for path in inside):
             # Their references cannot be read; the damage is reported by file.
             referenced.unknown.add(location)
             continue
         branches: list[str] = []
-        with _reading(context, referenced, location, table, None):
-            branches = branch_names(context.store.datasets, location)
+        with _reading(context, referenced, location, None):
+            branches = branch_names(datasets, location)
         for branch in (None, *branches):
-            with _reading(context, referenced, location, table, branch):
-                for folder, names in files_by_directory(
-                    context.store.datasets, TableRef(location, branch)
-                ):
-                    referenced.paths.update(f"{folder}/{name}" for name in names)
+            with _reading(context, referenced, location, branch):
+                files = referenced_files(datasets, TableRef(location, branch))
+                referenced.paths.update(file.path for file in files)
     for snapshot, pin in context.pins():
-        if pin.location in locations and _is_openable(context, pin):
+        version_path = datasets.version_path(pin.ref, pin.version)
+        if pin.location in locations and version_path not in context.damaged:
             with context.guarded(
                 "indexes",
                 code=ProblemCode.TABLE_UNREADABLE,
@@ -82,58 +80,41 @@ def referenced_paths(context: VerifyContext, locations: Iterable[str]) -> Refere
                 table=pin.table_key,
                 branch=branch_label(snapshot.branch),
             ):
-                table_at_pin = context.store.tables.open(pin.ref, pin.version)
-                for name, segments in segments_of(table_at_pin).items():
-                    column = name.rpartition("_")[0]
-                    for segment in segments:
-                        referenced.indexes[segment.uuid] = (pin.location, pin.table_key, column)
-                if pin.location in referenced.unknown:
-                    _add_version(context, referenced, pin.ref, files_of_version(table_at_pin))
+                _add_pinned(context, referenced, pin)
     return referenced
 
 
 @contextmanager
 def _reading(
-    context: VerifyContext,
-    referenced: ReferencedFiles,
-    location: str,
-    table: str | None,
-    branch: str | None,
+    context: VerifyContext, referenced: ReferencedFiles, location: str, branch: str | None
 ) -> Iterator[None]:
     """Read one copy: if it fails, all files of its table may be needed."""
     try:
         yield
     except OmniGraphError as error:
         referenced.unknown.add(location)
-        context.problems.add(
-            VerifyProblem(
-                ProblemCode.HISTORY_UNREADABLE,
-                f"a version of '{table or location}' cannot be read: {error.message}",
-                f"{FROM_BACKUP}; cleanup removes it if it is an old version",
-                table=table,
-                branch=branch_label(branch),
-            )
+        table = context.table_at(f"{location}/")
+        context.add(
+            ProblemCode.HISTORY_UNREADABLE,
+            f"a version of '{table or location}' cannot be read: {error.message}",
+            f"{FROM_BACKUP}; cleanup removes it if it is an old version",
+            table=table,
+            branch=branch_label(branch),
         )
 
 
-def _has_damaged_versions(context: VerifyContext, location: str) -> bool:
-    inside = (path for path in context.damaged if path.startswith(f"{location}/"))
-    return any(path.endswith(".manifest") for path in inside)
-
-
-def _is_openable(context: VerifyContext, pin: Pin) -> bool:
-    return context.store.datasets.version_path(pin.ref, pin.version) not in context.damaged
-
-
-def _add_version(
-    context: VerifyContext, referenced: ReferencedFiles, ref: TableRef, names: Iterable[str]
-) -> None:
-    """A branch has its files in its own directory or in that of its origin."""
-    for name in names:
-        existing = [
-            p for p in (f"{ref.path}/{name}", f"{ref.location}/{name}") if p in context.files
-        ]
-        referenced.paths.add(existing[0] if existing else f"{ref.path}/{name}")
+def _add_pinned(context: VerifyContext, referenced: ReferencedFiles, pin: Pin) -> None:
+    """The indexes of a pinned version, and its files where those of other versions are unknown."""
+    table = context.store.tables.open(pin.ref, pin.version)
+    for name, segments in segments_of(table).items():
+        column = name.rpartition("_")[0]
+        for segment in segments:
+            referenced.indexes[segment.uuid] = (pin.table_key, column)
+    if pin.location in referenced.unknown:
+        for file in files_of_version(table):
+            # A branch has its files in its own directory or in that of its origin.
+            paths = (f"{pin.ref.path}/{file}", f"{pin.location}/{file}")
+            referenced.paths.add(next((p for p in paths if p in context.files), paths[0]))
 
 
 def check_records(context: VerifyContext, pending: Mapping[str, FileSum]) -> ChecksumRecords:
@@ -143,14 +124,12 @@ def check_records(context: VerifyContext, pending: Mapping[str, FileSum]) -> Che
         records = read_records(context.store.objects)
     records.add(pending)
     for name in records.damaged:
-        context.problems.add(
-            VerifyProblem(
-                ProblemCode.CHECKSUM_RECORD_DAMAGED,
-                f"the checksums in '{FOLDER}/{name}' cannot be read; their files are unverified",
-                "run graph.maintenance.optimize(): it removes the record",
-                Weight.WARNING,
-                file=f"{FOLDER}/{name}",
-            )
+        context.add(
+            ProblemCode.CHECKSUM_RECORD_DAMAGED,
+            f"the checksums in '{FOLDER}/{name}' cannot be read; their files are unverified",
+            "run graph.maintenance.optimize(): it removes the record",
+            Weight.WARNING,
+            file=f"{FOLDER}/{name}",
         )
     return records
 
@@ -169,15 +148,8 @@ def check_missing(
     for path in sorted(gone):
         with context.guarded("a file", file=path):
             if context.store.objects.head(path) is None:
-                context.problems.add(
-                    VerifyProblem(
-                        ProblemCode.FILE_MISSING,
-                        f"'{path}' is referenced by a version but missing",
-                        _hint(referenced, path),
-                        table=context.table_at(path),
-                        file=path,
-                    )
-                )
+                message = f"'{path}' is referenced by a version but missing"
+                _report(context, ProblemCode.FILE_MISSING, message, referenced, path)
 
 
 def compare_files(
@@ -192,15 +164,10 @@ def compare_files(
     A version file without a checksum has to be a valid one of the version in its name.
     """
     datasets = context.store.datasets
-    checkable = [
-        path
-        for path in paths
-        if _is_stable(path) and (path in records.sums or path.endswith(".manifest"))
-    ]
-    tasks = [
-        checkable[start : start + _FILES_PER_TASK]
-        for start in range(0, len(checkable), _FILES_PER_TASK)
-    ]
+    known = (p for p in paths if p in records.sums or p.endswith(".manifest"))
+    checkable = [path for path in known if _is_stable(path)]
+    starts = range(0, len(checkable), _FILES_PER_TASK)
+    tasks = [checkable[start : start + _FILES_PER_TASK] for start in starts]
 
     def compare(task: list[str]) -> None:
         for path in task:
@@ -239,15 +206,8 @@ def report_files(
     )
     for path in needed:
         if path in context.damaged:
-            context.problems.add(
-                VerifyProblem(
-                    ProblemCode.CHECKSUM_MISMATCH,
-                    f"'{path}' is not what was written: its bytes have changed",
-                    _hint(referenced, path),
-                    table=context.table_at(path),
-                    file=path,
-                )
-            )
+            message = f"'{path}' is not what was written: its bytes have changed"
+            _report(context, ProblemCode.CHECKSUM_MISMATCH, message, referenced, path)
     return unverified[:LISTED]
 
 
@@ -263,7 +223,10 @@ def _is_stable(path: str) -> bool:
     return name != HINT and not is_detached and not is_lock
 
 
-def _hint(referenced: ReferencedFiles, path: str) -> str:
+def _report(
+    context: VerifyContext, code: ProblemCode, message: str, referenced: ReferencedFiles, path: str
+) -> None:
     parts = split(path)[2]
     index = referenced.indexes.get(parts[1]) if parts[0] == "_indices" and len(parts) > 1 else None
-    return FROM_BACKUP if index is None else rebuild_hint(index[1], index[2])
+    hint = FROM_BACKUP if index is None else rebuild_hint(*index)
+    context.add(code, message, hint, table=context.table_at(path), file=path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,8 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
-from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem, Weight
+from omnigraph.maintain.verify.report import ProblemCode, Weight
+from omnigraph.storage.lance_format.names import branch_file, version_number
 from omnigraph.storage.objects.graph_paths import branch_of_reference, escaped
 from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.tables.ledger import Ledger
@@ -29,7 +30,6 @@ from omnigraph.storage.tables.types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)
 _CLEANUP = "run graph.maintenance.cleanup()"
-_REFS = "_refs/branches/"
 
 
 def check_schema(context: VerifyContext) -> None:
@@ -40,8 +40,8 @@ def check_schema(context: VerifyContext) -> None:
 
 def check_branches(context: VerifyContext) -> list[str]:
     """Every branch with a readable reference; all tables depend on their states."""
-    references = {p for p in context.files if p.startswith(f"{MANIFEST}/{_REFS}")}
-    _damaged_references(context, references)
+    for path in sorted(path for path in context.files if "/_refs/branches/" in path):
+        _check_reference(context, path)
     names = ["main"]
     with context.guarded("the branches", code=ProblemCode.MANIFEST_UNREADABLE, hint=FROM_BACKUP):
         _require_intact(context, None)
@@ -64,36 +64,24 @@ def _require_intact(context: VerifyContext, branch: str | None) -> None:
     """A damaged file is never read: it could end the process."""
     ref = TableRef(MANIFEST, branch)
     folder = f"{ref.path}/_versions/"
-    existing = [name for name in context.files if name.startswith(folder)]
-    # The names of versions count down.
-    newest = min((name for name in existing if name.endswith(".manifest")), default=None)
-    damaged = newest in context.damaged
-    if newest is not None and not damaged:
-        version = 2**64 - 1 - int(newest.removeprefix(folder).removesuffix(".manifest"))
-        damaged = not context.is_intact(ref, version)
-    if damaged:
+    names = (path.removeprefix(folder) for path in context.files if path.startswith(folder))
+    newest = max((version_number(name) or 0 for name in names), default=0)
+    if newest and not context.is_intact(ref, newest):
         raise StorageCorrupt(f"files of the manifest of '{branch_label(branch)}' are damaged")
 
 
-def _damaged_references(context: VerifyContext, references: set[str]) -> None:
-    others = {p for p in context.files if f"/{_REFS}" in p} - references
-    for path in sorted(references | others):
-        with context.guarded("a branch", table=context.table_at(path), file=path):
-            try:
-                branch_of_reference(path.rpartition("/")[2])
-                reference = json.loads(context.store.objects.read(path))
-            except (ValueError, StorageMissing, StorageCorrupt, RecursionError):
-                reference = None
-            if not isinstance(reference, dict):
-                context.problems.add(
-                    VerifyProblem(
-                        ProblemCode.BRANCH_REFERENCE_DAMAGED,
-                        f"{escaped(path)} is not a valid branch reference",
-                        FROM_BACKUP,
-                        table=context.table_at(path),
-                        file=path,
-                    )
-                )
+def _check_reference(context: VerifyContext, path: str) -> None:
+    table = context.table_at(path)
+    with context.guarded("a branch", table=table, file=path):
+        try:
+            branch_of_reference(path.rpartition("/")[2])
+            reference = json.loads(context.store.objects.read(path))
+        except (ValueError, StorageMissing, StorageCorrupt, RecursionError):
+            reference = None
+        if not isinstance(reference, dict):
+            message = f"{escaped(path)} is not a valid branch reference"
+            code = ProblemCode.BRANCH_REFERENCE_DAMAGED
+            context.add(code, message, FROM_BACKUP, table=table, file=path)
 
 
 def check_orphans(context: VerifyContext) -> None:
@@ -102,16 +90,19 @@ def check_orphans(context: VerifyContext) -> None:
         # The lost state may use them, and the hint would be to remove them.
         return
     writing = _being_written(context)
-    for path, location, branch in _copies(context):
-        reference = f"{location}/{_REFS}{branch.replace('/', '%2F')}.json"
-        if location == MANIFEST:
-            if reference not in context.files and branch != SCHEMA_LOCK:
-                context.problems.add(_orphan(ProblemCode.ORPHAN_BRANCH, path, branch, MANIFEST))
-            continue
-        pins = {(pin.location, pin.branch) for _, pin in context.pins(of_all=True)}
+    pins = {(pin.location, pin.branch) for _, pin in context.pins(of_all=True)}
+    for path, (location, branch) in sorted(_copies(context).items()):
         table = context.table_at(path)
-        if (location, branch) not in pins and (table, branch) not in writing:
-            context.problems.add(_orphan(ProblemCode.ORPHAN_FORK, path, branch, table))
+        if location == MANIFEST:
+            code = ProblemCode.ORPHAN_BRANCH
+            is_used = f"{MANIFEST}/{branch_file(branch)}" in context.files or branch == SCHEMA_LOCK
+        else:
+            code = ProblemCode.ORPHAN_FORK
+            is_used = (location, branch) in pins or (table, branch) in writing
+        if not is_used:
+            message = f"'{path}' is left over from a deleted branch"
+            where = {"table": table, "branch": branch, "file": path}
+            context.add(code, message, _CLEANUP, Weight.WARNING, **where)
 
 
 def _being_written(context: VerifyContext) -> set[tuple[str | None, str | None]]:
@@ -125,28 +116,15 @@ def _being_written(context: VerifyContext) -> set[tuple[str | None, str | None]]
     return busy
 
 
-def _copies(context: VerifyContext) -> Iterator[tuple[str, str, str]]:
-    """The directories of branches with versions: path, table, and branch."""
+def _copies(context: VerifyContext) -> dict[str, tuple[str, str]]:
+    """The table and branch of each directory of a branch with versions."""
     copies: dict[str, tuple[str, str]] = {}
     for path in context.files:
         copy, name = split_file(path) or ("", "")
         location, tree, branch = copy.partition("/tree/")
         if tree and name.startswith("_versions/"):
-            copies.setdefault(copy, (location, branch))
-    for path, (location, branch) in sorted(copies.items()):
-        yield path, location, branch
-
-
-def _orphan(code: ProblemCode, path: str, branch: str, table: str | None) -> VerifyProblem:
-    return VerifyProblem(
-        code,
-        f"'{path}' is left over from a deleted branch",
-        _CLEANUP,
-        Weight.WARNING,
-        table,
-        branch,
-        path,
-    )
+            copies[copy] = (location, branch)
+    return copies
 
 
 # -- commits --------------------------------------------------------------------------------------
@@ -167,28 +145,16 @@ def check_commits(context: VerifyContext, snapshot: Snapshot) -> None:
         existing = {commit.commit_id for commit in commits}
         for commit in commits[1:]:
             if commit.parent not in existing:
-                context.problems.add(
-                    VerifyProblem(
-                        ProblemCode.PARENT_MISSING,
-                        f"the parent {commit.parent} of commit {commit.commit_id} is missing",
-                        FROM_BACKUP,
-                        table=MANIFEST,
-                        branch=name,
-                    )
-                )
+                message = f"the parent {commit.parent} of commit {commit.commit_id} is missing"
+                code = ProblemCode.PARENT_MISSING
+                context.add(code, message, FROM_BACKUP, table=MANIFEST, branch=name)
         ledger = Ledger.open(context.store.datasets, manifest.ref, snapshot.manifest_version)
         rows = from_arrow(ledger.read(condition=pc.field("object_type") == HeadRow.kind))
         for row in (row for row in rows if isinstance(row, HeadRow)):
             if row.branch == snapshot.branch and row.commit_id not in existing:
-                context.problems.add(
-                    VerifyProblem(
-                        ProblemCode.HEAD_UNKNOWN,
-                        f"the head {row.commit_id} of branch '{name}' is missing",
-                        FROM_BACKUP,
-                        table=MANIFEST,
-                        branch=name,
-                    )
-                )
+                message = f"the head {row.commit_id} of branch '{name}' is missing"
+                code = ProblemCode.HEAD_UNKNOWN
+                context.add(code, message, FROM_BACKUP, table=MANIFEST, branch=name)
 
 
 def check_tags(context: VerifyContext) -> None:
@@ -199,31 +165,28 @@ def check_tags(context: VerifyContext) -> None:
         history = History(context.store)
         removed = _removed_versions(context)
         for name, row in context.store.manifest(None).tags().items():
+            is_dropped, why = False, ""
             try:
-                snapshot = history.snapshot_of(row.commit_id or "")
+                pins = history.snapshot_of(row.commit_id or "").pins
+                tables = context.store.tables
+                gone = {k: p for k, p in pins.items() if tables.info(p.ref, p.version) is None}
+                is_dropped = bool(gone) and all(removed(p.ref, p.version) for p in gone.values())
+                why = f"the tables {', '.join(gone)} are gone" if gone else ""
             except HistoryGone as error:
                 # A cleanup keeps the states of tags, unless their data was dropped before.
-                branch = normal_branch(history.commit(row.commit_id or "").branch)
-                if removed(TableRef(MANIFEST, branch), int(error.details.get("version", 0))):
-                    context.problems.add(_outdated_tag(name))
-                else:
-                    context.problems.add(_unreadable_tag(name, error.message))
-                continue
+                ref = TableRef(MANIFEST, normal_branch(history.commit(row.commit_id or "").branch))
+                is_dropped = removed(ref, int(error.details.get("version", 0)))
+                why = error.message
             except OmniGraphError as error:
-                context.problems.add(_unreadable_tag(name, error.message))
-                continue
-            gone = {
-                key: pin
-                for key, pin in snapshot.pins.items()
-                if context.store.tables.info(pin.ref, pin.version) is None
-            }
-            if not gone:
-                continue
-            if all(removed(pin.ref, pin.version) for pin in gone.values()):
-                context.problems.add(_outdated_tag(name))
-            else:
-                tables = ", ".join(gone)
-                context.problems.add(_unreadable_tag(name, f"the tables {tables} are gone"))
+                why = error.message
+            if is_dropped:
+                message = f"the data of tag '{name}' was dropped for good by a schema apply"
+                hint, weight = "delete the tag", Weight.WARNING
+                context.add(ProblemCode.TAG_UNREADABLE, message, hint, weight, table=MANIFEST)
+            elif why:
+                message = f"the state of tag '{name}' cannot be read: {why}"
+                hint = "move or delete the tag, or restore the graph from a backup"
+                context.add(ProblemCode.TAG_UNREADABLE, message, hint, table=MANIFEST)
 
 
 def _removed_versions(context: VerifyContext) -> Callable[[TableRef, int], bool]:
@@ -234,25 +197,6 @@ def _removed_versions(context: VerifyContext) -> Callable[[TableRef, int], bool]
         if record is not None:
             return lambda ref, version: version in record.of(ref, life_id(objects, ref))
     return lambda ref, version: False
-
-
-def _outdated_tag(name: str) -> VerifyProblem:
-    return VerifyProblem(
-        ProblemCode.TAG_UNREADABLE,
-        f"the data of tag '{name}' was dropped for good by a schema apply",
-        "delete the tag",
-        Weight.WARNING,
-        table=MANIFEST,
-    )
-
-
-def _unreadable_tag(name: str, why: str) -> VerifyProblem:
-    return VerifyProblem(
-        ProblemCode.TAG_UNREADABLE,
-        f"the state of tag '{name}' cannot be read: {why}",
-        "move or delete the tag, or restore the graph from a backup",
-        table=MANIFEST,
-    )
 
 
 # -- unfinished writes ----------------------------------------------------------------------------
@@ -266,48 +210,34 @@ def check_writes(context: VerifyContext) -> None:
             file = f"{RECOVERY}/{operation}.json"
             with context.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED, file=file):
                 if store.sidecars.read(operation) is not None:
-                    context.problems.add(
-                        VerifyProblem(
-                            ProblemCode.WRITE_INTERRUPTED,
-                            f"the write {operation} is running or was interrupted",
-                            "if no writer is running, open the graph read-write to recover it",
-                            Weight.WARNING,
-                            file=file,
-                        )
-                    )
+                    message = f"the write {operation} is running or was interrupted"
+                    hint = "if no writer is running, open the graph read-write to recover it"
+                    code = ProblemCode.WRITE_INTERRUPTED
+                    context.add(code, message, hint, Weight.WARNING, file=file)
         for name in store.objects.list(RECOVERY):
             if name.endswith(ENDING):
                 _check_marker(context, f"{RECOVERY}/{name}")
-        for claim in read_claims(store):
-            if isinstance(claim, StorageCorrupt):
-                context.problems.add(_damaged_marker(claim))
-        for intent in read_intents(store):
-            if isinstance(intent, StorageCorrupt):
-                context.problems.add(_damaged_marker(intent))
-            else:
-                context.problems.add(_removal(intent))
+        for record in (*read_claims(store), *read_intents(store)):
+            if isinstance(record, StorageCorrupt):
+                code, file = ProblemCode.MARKER_DAMAGED, str(record.details["file"])
+                context.add(code, record.message, record.hint, Weight.WARNING, file=file)
+            elif isinstance(record, RemovalIntent):
+                _report_removal(context, record)
 
 
-def _damaged_marker(error: StorageCorrupt) -> VerifyProblem:
-    file = str(error.details["file"])
-    return VerifyProblem(
-        ProblemCode.MARKER_DAMAGED, error.message, error.hint, Weight.WARNING, file=file
-    )
-
-
-def _removal(intent: RemovalIntent) -> VerifyProblem:
+def _report_removal(context: VerifyContext, intent: RemovalIntent) -> None:
     what, left = "a cleanup", "files of removed versions"
     if intent.purpose is Purpose.DROP:
         what, left = "a hard drop", "dropped data"
-    return VerifyProblem(
+    context.add(
         ProblemCode.CLEANUP_UNFINISHED,
         f"{what} of '{intent.table_key}' is running or was interrupted: {left} may remain",
         "if no process works on it, open the graph read-write, or run "
         "graph.maintenance.cleanup() or repair(), to finish it",
         Weight.WARNING,
-        intent.table_key,
-        branch_label(intent.ref.branch),
-        intent.path,
+        table=intent.table_key,
+        branch=branch_label(intent.ref.branch),
+        file=intent.path,
     )
 
 
@@ -320,23 +250,10 @@ def _check_marker(context: VerifyContext, file: str) -> None:
         try:
             since = datetime.fromtimestamp(json.loads(text)["started_at"] / 1_000_000, UTC)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            context.problems.add(
-                VerifyProblem(
-                    ProblemCode.MARKER_DAMAGED,
-                    f"'{file}' is not a valid staging marker",
-                    "remove it if no load runs",
-                    Weight.WARNING,
-                    file=file,
-                )
-            )
+            message, hint = f"'{file}' is not a valid staging marker", "remove it if no load runs"
+            context.add(ProblemCode.MARKER_DAMAGED, message, hint, Weight.WARNING, file=file)
             return
         if datetime.now(UTC) - since > _ABANDONED:
-            context.problems.add(
-                VerifyProblem(
-                    ProblemCode.STAGING_ABANDONED,
-                    f"a write started on {since:%Y-%m-%d} has not ended",
-                    "if its process is gone, run graph.maintenance.cleanup()",
-                    Weight.WARNING,
-                    file=file,
-                )
-            )
+            message = f"a write started on {since:%Y-%m-%d} has not ended"
+            hint = f"if its process is gone, {_CLEANUP}"
+            context.add(ProblemCode.STAGING_ABANDONED, message, hint, Weight.WARNING, file=file)

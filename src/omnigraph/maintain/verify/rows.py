@@ -141,7 +141,6 @@ def _dangling(
             ProblemCode.DANGLING_EDGE,
             f"edge {kind.name} '{edge.edge_id}': {end} '{edge.value}' not found in {node}",
             "add the node again or delete the edge; or restore the graph from a backup",
-            table=kind.table_key,
         )
 
 
@@ -169,5 +168,4 @@ def _problems(violations: Iterator[Violation], kind: Kind) -> Iterator[VerifyPro
             _CODES.get(violation.error_class, ProblemCode.VALUE_BROKEN),
             violation.message,
             "correct the rows with a mutation, or restore the graph from a backup",
-            table=kind.table_key,
         )

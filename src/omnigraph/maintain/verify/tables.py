@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
+from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.schema.catalog import EdgeType
-from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext, label
+from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
@@ -23,30 +24,23 @@ def table_jobs(context: VerifyContext) -> list[Job]:
     jobs: dict[object, Job] = {}
     for snapshot, pin in context.pins():
         kind = _kind(context, snapshot, pin.table_key)
-        jobs.setdefault(("table", pin.ref, pin.version), _Check(context, snapshot, pin, kind).table)
+        check = _Check(context, snapshot, pin, kind)
+        jobs.setdefault(("table", pin.ref, pin.version), check.table)
         if pin.branch == snapshot.branch:
-            drift = _Check(context, snapshot, pin, kind).drift
-            jobs.setdefault(("drift", pin.ref, pin.version), drift)
+            jobs.setdefault(("drift", pin.ref, pin.version), check.drift)
         if kind is not None:
-            ends = tuple(_node_versions(snapshot, kind))
-            check = _Check(context, snapshot, pin, kind)
+            ends = tuple(snapshot.table_version(key) for key in _node_keys(kind))
             jobs.setdefault(("rules", pin.ref, pin.version, ends), check.rules)
             jobs.setdefault(("indexes", pin.ref, pin.version), check.indexes)
     return list(jobs.values())
 
 
 def _kind(context: VerifyContext, snapshot: Snapshot, table_key: str) -> Kind | None:
-    with context.guarded("the schema of a branch", branch=label(snapshot)):
+    with context.guarded("the schema of a branch", branch=branch_label(snapshot.branch)):
         catalog = context.catalog(snapshot)
         if catalog is not None:
             return next((k for k in kinds_of(catalog) if k.table_key == table_key), None)
     return None
-
-
-def _node_versions(snapshot: Snapshot, kind: Kind) -> Iterator[object]:
-    for key in _node_keys(kind):
-        pin = snapshot.pin(key)
-        yield None if pin is None else (pin.ref, pin.version)
 
 
 def _node_keys(kind: Kind) -> list[str]:
@@ -65,25 +59,29 @@ class _Check:
         self._snapshot = snapshot
         self._pin = pin
         self._kind = kind
+        self._branch = branch_label(snapshot.branch)
 
     def _open(self, pin: Pin) -> Table:
         return self._context.store.tables.open(pin.ref, pin.version)
 
-    def _report(self, problem: VerifyProblem) -> None:
-        located = replace(problem, table=self._pin.table_key, branch=label(self._snapshot))
-        self._context.problems.add(located)
+    def _guarded(
+        self, what: str, code: ProblemCode = ProblemCode.CHECK_FAILED, hint: str | None = None
+    ) -> AbstractContextManager[None]:
+        what, key = f"{what} of '{self._pin.table_key}'", self._pin.table_key
+        return self._context.guarded(what, code=code, hint=hint, table=key, branch=self._branch)
+
+    def _add(self, code: ProblemCode, message: str, hint: str | None) -> None:
+        self._context.add(code, message, hint, table=self._pin.table_key, branch=self._branch)
+
+    def _report(self, problems: Iterable[VerifyProblem]) -> None:
+        for problem in problems:
+            self._add(problem.code, problem.message, problem.hint)
 
     def table(self) -> None:
         """The pinned version is readable and has the pinned number of rows."""
         pin, problems = self._pin, self._context.problems
         problems.count(tables=1)
-        with self._context.guarded(
-            f"version {pin.version} of '{pin.table_key}'",
-            code=ProblemCode.TABLE_UNREADABLE,
-            hint=FROM_BACKUP,
-            table=pin.table_key,
-            branch=label(self._snapshot),
-        ):
+        with self._guarded(f"version {pin.version}", ProblemCode.TABLE_UNREADABLE, FROM_BACKUP):
             if not self._context.is_intact(pin.ref, pin.version):
                 raise StorageCorrupt(
                     f"version {pin.version} of '{pin.table_key}' was not read: "
@@ -93,46 +91,26 @@ class _Check:
             rows = table.count()
             problems.count(rows=rows)
             if rows != pin.row_count:
-                self._report(
-                    VerifyProblem(
-                        ProblemCode.ROW_COUNT_DIFFERS,
-                        f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}",
-                        FROM_BACKUP,
-                    )
-                )
+                message = f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}"
+                self._add(ProblemCode.ROW_COUNT_DIFFERS, message, FROM_BACKUP)
             if self._kind is None:
                 return
-            declared = set(self._kind.arrow_schema().names)
-            if declared != set(table.schema.names):
-                self._report(
-                    VerifyProblem(
-                        ProblemCode.COLUMNS_DIFFER,
-                        f"the columns of '{pin.table_key}' are not those of the schema",
-                        FROM_BACKUP,
-                    )
-                )
+            if set(self._kind.arrow_schema().names) != set(table.schema.names):
+                message = f"the columns of '{pin.table_key}' are not those of the schema"
+                self._add(ProblemCode.COLUMNS_DIFFER, message, FROM_BACKUP)
                 return
-            for problem in broken_values(self._kind, table):
-                self._report(problem)
+            self._report(broken_values(self._kind, table))
 
     def rules(self) -> None:
         """Ids, unique values, ends of edges and their number."""
-        pin = self._pin
+        pin, context = self._pin, self._context
         assert self._kind is not None
-        with self._context.guarded(
-            f"the rows of '{pin.table_key}'",
-            code=ProblemCode.TABLE_UNREADABLE,
-            hint=FROM_BACKUP,
-            table=pin.table_key,
-            branch=label(self._snapshot),
-        ):
+        with self._guarded("the rows", ProblemCode.TABLE_UNREADABLE, FROM_BACKUP):
             pins = {key: self._snapshot.pin(key) for key in _node_keys(self._kind)}
             used = [p for p in (pin, *pins.values()) if p is not None]
-            if not all(self._context.is_intact(p.ref, p.version) for p in used):
-                return
-            ends = {key: self._open(p) for key, p in pins.items() if p is not None}
-            for problem in broken_rules(self._context.store, self._kind, self._open(pin), ends):
-                self._report(problem)
+            if all(context.is_intact(p.ref, p.version) for p in used):
+                ends = {key: self._open(p) for key, p in pins.items() if p is not None}
+                self._report(broken_rules(context.store, self._kind, self._open(pin), ends))
 
     def drift(self) -> None:
         """The newest version is the pinned one, unless a write is running.
@@ -142,21 +120,14 @@ class _Check:
         pin, store = self._pin, self._context.store
         if self._snapshot.branch in self._context.reverted:
             return
-        with self._context.guarded(
-            f"the newest version of '{pin.table_key}'",
-            table=pin.table_key,
-            branch=label(self._snapshot),
-        ):
+        with self._guarded("the newest version"):
             head = store.tables.head(pin.ref, pin.version)
-            if head <= pin.version or self._is_being_written(head):
-                return
-            self._report(
-                VerifyProblem(
-                    ProblemCode.TABLE_DRIFTED,
-                    f"'{pin.table_key}' is at version {head}, but the graph shows {pin.version}",
-                    "run graph.maintenance.repair()",
+            if head > pin.version and not self._is_being_written(head):
+                message = (
+                    f"'{pin.table_key}' is at version {head}, but the graph shows {pin.version}"
                 )
-            )
+                hint = "run graph.maintenance.repair()"
+                self._add(ProblemCode.TABLE_DRIFTED, message, hint)
 
     def _is_being_written(self, head: int) -> bool:
         """Whether a writer is about to publish this version, or has by now."""
@@ -171,12 +142,8 @@ class _Check:
 
     def indexes(self) -> None:
         """The indexes agree with the rows."""
-        pin, kind = self._pin, self._kind
-        assert kind is not None
-        with self._context.guarded(
-            f"the indexes of '{pin.table_key}'", table=pin.table_key, branch=label(self._snapshot)
-        ):
-            if not self._context.is_intact(pin.ref, pin.version):
-                return
-            for problem in index_problems(self._context, kind, self._open(pin)):
-                self._report(problem)
+        pin = self._pin
+        assert self._kind is not None
+        with self._guarded("the indexes"):
+            if self._context.is_intact(pin.ref, pin.version):
+                self._report(index_problems(self._context, self._kind, self._open(pin)))

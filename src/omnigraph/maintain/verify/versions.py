@@ -18,7 +18,7 @@ from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
-from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem, Weight
+from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
 from omnigraph.storage.checksums import ChecksumRecords
 from omnigraph.storage.lance_format.names import version_number
 from omnigraph.storage.lance_format.references import BranchReference
@@ -33,8 +33,8 @@ from omnigraph.storage.removed_versions import (
     to_ranges,
 )
 from omnigraph.storage.tables.datasets import HINT
+from omnigraph.storage.tables.referenced_files import referenced_files
 from omnigraph.storage.tables.types import TableRef, split_file
-from omnigraph.storage.tables.verification import transactions_of_versions
 
 _MAX_LOST = 10_000
 """A hint of Lance that is farther ahead of the newest version is damaged itself."""
@@ -65,7 +65,16 @@ def check_versions(context: VerifyContext, records: ChecksumRecords) -> None:
     """Report missing versions."""
     removed = None
     with context.guarded("the record of removed versions", file=PATH):
-        removed = _record(context)
+        try:
+            removed = read_removed(context.store.objects)
+        except StorageCorrupt as error:
+            context.add(
+                ProblemCode.HISTORY_RECORD_DAMAGED,
+                f"{error.message}; gaps between versions are not judged",
+                "run graph.maintenance.cleanup(): it writes a new record",
+                Weight.WARNING,
+                file=PATH,
+            )
     for copy in _copies(context, records):
         table = context.table_at(f"{copy.ref.location}/")
         with context.guarded(
@@ -76,22 +85,6 @@ def check_versions(context: VerifyContext, records: ChecksumRecords) -> None:
             missing = _missing(context, copy, removed)
             if missing:
                 _report(context, copy, _confirmed(context, copy, missing), table)
-
-
-def _record(context: VerifyContext) -> RemovedVersions | None:
-    try:
-        return read_removed(context.store.objects)
-    except StorageCorrupt as error:
-        context.problems.add(
-            VerifyProblem(
-                ProblemCode.HISTORY_RECORD_DAMAGED,
-                f"{error.message}; gaps between versions are not judged",
-                "run graph.maintenance.cleanup(): it writes a new record",
-                Weight.WARNING,
-                file=PATH,
-            )
-        )
-    return None
 
 
 # -- existing versions ----------------------------------------------------------------------------
@@ -196,11 +189,12 @@ def _proven(context: VerifyContext, copy: _Copy, gone: frozenset[int], newest: i
     if not lost or any(p.startswith(folder) and _VERSIONS in p for p in context.damaged):
         return set()
     try:
-        referenced = transactions_of_versions(context.store.datasets, copy.ref)
+        files = referenced_files(context.store.datasets, copy.ref)
+        referenced = {file.path for file in files if file.is_transaction}
     except OmniGraphError:
         # Versions cannot be read, which is reported by itself.
         return set()
-    return {version for name, version in lost.items() if name not in referenced}
+    return {lost[name] for name in lost if f"{copy.ref.path}/{name}" not in referenced}
 
 
 def _confirmed(context: VerifyContext, copy: _Copy, missing: Iterable[int]) -> list[int]:
@@ -234,13 +228,7 @@ def _report(context: VerifyContext, copy: _Copy, missing: list[int], table: str 
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         newer = "newer than any that exists, " if last > newest else ""
         by = "a cleanup did not remove " + ("it" if first == last else "them")
-        context.problems.add(
-            VerifyProblem(
-                ProblemCode.VERSION_MISSING,
-                f"missing: {which} of '{name}' on branch '{label}', {newer}and {by}",
-                FROM_BACKUP,
-                table=table,
-                branch=label,
-                file=context.store.datasets.version_path(ref, last),
-            )
-        )
+        message = f"missing: {which} of '{name}' on branch '{label}', {newer}and {by}"
+        file = context.store.datasets.version_path(ref, last)
+        code = ProblemCode.VERSION_MISSING
+        context.add(code, message, FROM_BACKUP, table=table, branch=label, file=file)

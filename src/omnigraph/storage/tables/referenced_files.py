@@ -1,4 +1,4 @@
-"""The files that the versions of a table name, up to one of them."""
+"""The files that the versions of a table name."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ReferencedFile:
     is_transaction: bool
 
 
-def referenced_files(datasets: Datasets, ref: TableRef, until: int) -> Iterator[ReferencedFile]:
-    """Each file once that versions up to one name, wherever in the graph it lies."""
+def referenced_files(
+    datasets: Datasets, ref: TableRef, until: int | None = None
+) -> Iterator[ReferencedFile]:
+    """The files that versions name, all or up to one, wherever in the graph they lie."""
     dataset = datasets.open(ref, until)
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     with lance_call("list the files of", ref.path):
-        batches = list(dataset.tracked_files())
-    for batch in batches:
-        columns = [batch.column(n).to_pylist() for n in ("version", "base_uri", "path", "type")]
-        for version, base, name, kind in zip(*columns, strict=True):
-            if version > until:
-                continue
-            path = f"{parse_table_address(base, ref.location)[1]}/{name}"
-            if path not in seen:
-                refuse_unsafe(path)
-                seen.add(path)
-                yield ReferencedFile(path, kind == "transaction file")
+        for batch in dataset.tracked_files():
+            columns = [batch.column(n).to_pylist() for n in ("version", "base_uri", "path", "type")]
+            for version, base, name, kind in zip(*columns, strict=True):
+                if (base, name) not in seen and (until is None or version <= until):
+                    seen.add((base, name))
+                    # An address may be under the root that the graph was moved from.
+                    path = f"{parse_table_address(base, ref.location)[1]}/{name}"
+                    refuse_unsafe(path)
+                    yield ReferencedFile(path, kind == "transaction file")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.storage.lance_format.addresses import parse_table_address
-from omnigraph.storage.objects.graph_paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.table import Table
@@ -23,35 +20,6 @@ _ROW_ID = "_rowid"
 _SMALL, _SAMPLE = 20_000, 500
 _CHUNK = 500
 _VECTORS, _NEAREST = 3, 10
-
-
-def files_by_directory(datasets: Datasets, ref: TableRef) -> Iterator[tuple[str, list[str]]]:
-    """The files that all versions of one copy name, as directories and names below them.
-
-    A branch names files of the table that it was made from; they are found below that one.
-    """
-    with lance_call("list the files of", ref.path):
-        for batch in datasets.open(ref).tracked_files():
-            bases = batch.column("base_uri").to_pylist()
-            paths = batch.column("path").to_pylist()
-            by_base: dict[str, list[str]] = {}
-            for base, path in zip(bases, paths, strict=True):
-                by_base.setdefault(base, []).append(path)
-            for base, names in by_base.items():
-                for name in names:
-                    refuse_unsafe(name)
-                # An address may be under the root that the graph was moved from.
-                yield parse_table_address(base, ref.location)[1], names
-
-
-def transactions_of_versions(datasets: Datasets, ref: TableRef) -> set[str]:
-    """The transaction files that the versions of one copy name, relative to it."""
-    return {
-        name
-        for _, names in files_by_directory(datasets, ref)
-        for name in names
-        if name.startswith("_transactions/")
-    }
 
 
 def files_of_version(table: Table) -> list[str]:
