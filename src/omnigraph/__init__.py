@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from omnigraph.maintain.cleanup.report import CleanupReport, TableCleanup
     from omnigraph.maintain.doctor.report import DoctorReport, TableHealth
     from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
-    from omnigraph.maintain.optimize.policy import MaintenancePolicy
+    from omnigraph.maintain.optimize.plan import MaintenancePolicy
     from omnigraph.maintain.optimize.run import OptimizeReport, TableStats
     from omnigraph.maintain.repair import RepairReport, TableRepair
     from omnigraph.maintain.verify import VerifyReport
@@ -147,7 +147,7 @@ _MODULES = {
     "TableStats": "maintain.optimize.run",
     "CleanupReport": "maintain.cleanup.report",
     "TableCleanup": "maintain.cleanup.report",
-    "MaintenancePolicy": "maintain.optimize.policy",
+    "MaintenancePolicy": "maintain.optimize.plan",
     "DoctorReport": "maintain.doctor.report",
     "TableHealth": "maintain.doctor.report",
     "RepairReport": "maintain.repair",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.store import GraphStore
-from omnigraph.maintain.cleanup.orphans import Orphan, orphans_of, running_writes
+from omnigraph.maintain.cleanup.retention import Orphan, orphans_of
+from omnigraph.maintain.running_writes import running_writes
 
 
 def orphans(store: GraphStore) -> list[Orphan]:

@@ -10,13 +10,13 @@ from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.rows import CommitRow
 from omnigraph.maintain.cleanup.retention import (
     CleanupPolicy,
+    GraphState,
     Needs,
     expired_versions,
     feed_commits,
     kept_states,
     recent_states,
 )
-from omnigraph.maintain.cleanup.states import GraphState
 from omnigraph.storage.tables.cleaning import VersionStamp
 from omnigraph.storage.tables.types import TableRef, TableVersion
 

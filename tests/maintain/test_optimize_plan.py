@@ -11,8 +11,8 @@ from omnigraph.maintain.optimize.plan import (
     LARGE_SEGMENT,
     MAX_SEGMENTS,
     plan_table,
+    reasons_for,
 )
-from omnigraph.maintain.optimize.policy import reasons_for
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT

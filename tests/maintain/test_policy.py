@@ -8,8 +8,7 @@ import pytest
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.publisher import _MAX_FRAGMENTS
 from omnigraph.errors import InputError
-from omnigraph.maintain.optimize.plan import plan_table
-from omnigraph.maintain.optimize.policy import reasons_for
+from omnigraph.maintain.optimize.plan import plan_table, reasons_for
 from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.types import IndexKind, IndexSpec

@@ -14,7 +14,7 @@ from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
-from omnigraph.maintain.optimize.run import recover_writes
+from omnigraph.maintain.running_writes import recover_writes
 from omnigraph.storage.tables import inline
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger import Ledger

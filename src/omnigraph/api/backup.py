@@ -11,7 +11,7 @@ from omnigraph.api.handle import parse_location
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import NotFound
-from omnigraph.maintain.backup.copy import CopyReport, ignore_progress
+from omnigraph.maintain.backup.copy import CopyReport
 from omnigraph.maintain.backup.index import BackupPoint, find_point, list_points, read_point
 from omnigraph.maintain.backup.prune import PrunePolicy, PruneReport, prune
 from omnigraph.maintain.backup.restore import CopyDestination, clone_graph, restore_point
@@ -144,4 +144,4 @@ def _destination(
     settings = Settings.from_environ()
     root = parse_location(uri, options, settings)
     many = settings.maintenance_concurrency
-    return CopyDestination(root, Durability(durability), many, on_progress or ignore_progress)
+    return CopyDestination(root, Durability(durability), many, on_progress)

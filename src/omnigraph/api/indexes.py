@@ -13,7 +13,7 @@ from omnigraph.maintain.optimize.indexes import (
     index_report,
     rebuild_indexes,
 )
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 
 
 class GraphIndexes:

@@ -13,13 +13,12 @@ from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import GraphNotFound
 from omnigraph.escaping import escape
-from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
 from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
 from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.run import OptimizeJob, OptimizeReport
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport, verify
@@ -131,7 +130,7 @@ class GraphMaintenance:
         root = parse_location(dest, storage_options, settings)
         self._handle.write()
         many = settings.maintenance_concurrency
-        return create_backup(self._handle.store, root, many, on_progress or ignore_progress)
+        return create_backup(self._handle.store, root, many, on_progress)
 
     @public
     def cleanup(

@@ -20,8 +20,8 @@ from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.maintain.optimize.run import recover_writes
 from omnigraph.maintain.report import Report
+from omnigraph.maintain.running_writes import recover_writes
 from omnigraph.representation import brief
 from omnigraph.storage.tables.transactions import operations_between
 

@@ -7,9 +7,8 @@ they do not belong to the capture, nor do the files that only they reference.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,14 +30,15 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
-from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_location, refused
+from omnigraph.storage.lance_format.names import branch_file, version_number
+from omnigraph.storage.lance_format.references import parse_reference
+from omnigraph.storage.objects.graph_paths import is_copied_file, is_location, refused
 from omnigraph.storage.removed_versions import PATH as REMOVED
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.referenced_files import referenced_files
 from omnigraph.storage.tables.types import TableRef
 
 _FOLDERS = ("nodes", "edges")
-_VERSIONS = "/_versions/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,15 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class CapturedFiles:
-    """The files of a capture."""
+class SourceFile:
+    """A file to copy: its path in the graph, and where the source stores it."""
 
-    sizes: Mapping[str, int]
-    texts: Mapping[str, str]
-    """The files that change in place, with their content."""
+    path: str
+    stored: str
+    size: int
+    sha256: str | None = None
+    data: bytes | None = None
+    """The content, if it was read already."""
 
 
 def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
@@ -98,13 +101,15 @@ def _snapshots(
             continue
 
 
-def captured_files(store: GraphStore, capture: Capture) -> CapturedFiles:
+def captured_files(store: GraphStore, capture: Capture) -> list[SourceFile]:
     """Every file of a capture. ``StorageMissing`` names one that is gone."""
     existing: dict[str, int] = {}
     for top in (*_FOLDERS, MANIFEST, AUDIT_TABLE):
         existing |= store.objects.sizes_below(top)
     # After the listing: a version removed by a cleanup before it is recorded by now.
-    texts = {**capture.texts, **_removed(store)}
+    texts = dict(capture.texts)
+    with suppress(StorageMissing, StorageCorrupt):
+        texts[REMOVED] = store.objects.read(REMOVED)
     limits = _limits(store, capture)
     for location in sorted({ref.location for ref in limits}):
         if location != MANIFEST:
@@ -131,39 +136,29 @@ def captured_files(store: GraphStore, capture: Capture) -> CapturedFiles:
     for path in (*wanted, *texts):
         if not is_copied_file(path):
             raise refused(path, "the graph")
-    return CapturedFiles(dict(sorted(wanted.items())), texts)
+    contents = {path: text.encode() for path, text in texts.items()}
+    return [
+        *(SourceFile(path, path, size) for path, size in sorted(wanted.items())),
+        *(SourceFile(path, path, len(data), data=data) for path, data in contents.items()),
+    ]
 
 
-def _removed(store: GraphStore) -> dict[str, str]:
-    """The record of removed versions, if the graph has one that can be read."""
-    try:
-        return {REMOVED: store.objects.read(REMOVED)}
-    except (StorageMissing, StorageCorrupt):
-        return {}
-
-
-def refuse_changed(store: GraphStore, files: CapturedFiles) -> None:
+def refuse_changed(store: GraphStore, files: Iterable[SourceFile]) -> None:
     """Make sure that no branch was replaced: a deleted name may be used again."""
-    for path, text in files.texts.items():
-        if "/_refs/" in path and store.objects.read(path) != text:
+    for file in files:
+        if "/_refs/" in file.path and store.objects.read_bytes(file.path) != file.data:
             raise HistoryGone("a branch was deleted and created again", hint="repeat the copy")
 
 
 def _limits(store: GraphStore, capture: Capture) -> dict[TableRef, int]:
     """The newest version of every table on every branch that some manifest shows."""
     limits: dict[TableRef, int] = {TableRef(location): 0 for location in capture.locations}
+    columns = ["object_type", "table_key", "location", "table_version", "table_branch"]
+    condition = pc.field("object_type").isin([TableRow.kind, VersionRow.kind])
     for branch, version in capture.versions.items():
         ref = TableRef(MANIFEST, branch)
         limits[ref] = version
-        kinds = [TableRow.kind, VersionRow.kind]
-        rows = (
-            Ledger.open(store.datasets, ref, version)
-            .read(
-                ["object_type", "table_key", "location", "table_version", "table_branch"],
-                pc.field("object_type").isin(kinds),
-            )
-            .to_pylist()
-        )
+        rows = Ledger.open(store.datasets, ref, version).read(columns, condition).to_pylist()
         locations = {
             row["table_key"]: checked_location(row)
             for row in rows
@@ -181,33 +176,22 @@ def _references(store: GraphStore, location: str, branches: Iterable[str]) -> di
     texts: dict[str, str] = {}
     waiting = list(branches)
     while waiting:
-        path = f"{location}/_refs/branches/{waiting.pop().replace('/', '%2F')}.json"
+        path = f"{location}/{branch_file(waiting.pop())}"
         if path not in texts:
             texts[path] = store.objects.read(path)
-            parent = _parent(texts[path], path)
-            waiting += [parent] if parent else []
+            parent = parse_reference(texts[path], path).parent
+            waiting += [] if parent is None else [parent]
     return texts
-
-
-def _parent(text: str, path: str) -> str | None:
-    """The parent in the reference of a branch."""
-    try:
-        parent = json.loads(text).get("parentBranch")
-    except (ValueError, AttributeError, RecursionError):
-        raise StorageCorrupt(f"'{path}' does not describe a branch") from None
-    if parent and not is_branch(parent):
-        raise refused(parent, f"'{path}'")
-    return str(parent) if parent else None
 
 
 def _versions(paths: Iterable[str]) -> dict[str, list[int]]:
     """The versions with a manifest file, by the directory of their table or branch."""
     versions: dict[str, list[int]] = {}
     for path in paths:
-        folder, middle, name = path.rpartition(_VERSIONS)
-        number = name.removesuffix(".manifest")
-        if middle and number != name and number.isdecimal():
-            versions.setdefault(folder, []).append(2**64 - 1 - int(number))
+        folder, _, name = path.rpartition("/_versions/")
+        number = version_number(name)
+        if folder and number is not None:
+            versions.setdefault(folder, []).append(number)
     return versions
 
 

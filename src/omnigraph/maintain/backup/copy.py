@@ -20,7 +20,7 @@ from omnigraph.errors import (
     StorageCorrupt,
     StorageMissing,
 )
-from omnigraph.maintain.backup.capture import CapturedFiles
+from omnigraph.maintain.backup.capture import SourceFile
 from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.maintain.report import Report
 from omnigraph.progress import OnProgress, Progress
@@ -40,10 +40,6 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 
 
-def ignore_progress(_: Progress) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class CopyReport(Report):
     """A restored or cloned graph."""
@@ -58,18 +54,6 @@ class CopyReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file to copy: its path in the graph, and where the source stores it."""
-
-    path: str
-    stored: str
-    size: int
-    sha256: str | None = None
-    data: bytes | None = None
-    """The content, if it was read already."""
-
-
-@dataclass(frozen=True, slots=True)
 class CopiedFile:
     """A file at the target, and whether this copy wrote it."""
 
@@ -80,14 +64,6 @@ class CopiedFile:
     is_new: bool
 
 
-def source_files(files: CapturedFiles) -> list[SourceFile]:
-    texts = {path: text.encode() for path, text in files.texts.items()}
-    return [
-        *(SourceFile(path, path, size) for path, size in files.sizes.items()),
-        *(SourceFile(path, path, len(data), data=data) for path, data in texts.items()),
-    ]
-
-
 class Copier:
     """Copies files from one store to another, and reports its progress."""
 
@@ -96,7 +72,7 @@ class Copier:
         source: ObjectStore,
         target: ObjectStore,
         files: Sequence[SourceFile],
-        on_progress: OnProgress,
+        on_progress: OnProgress | None,
         *,
         existing: Mapping[str, int],
         checksums: Mapping[str, tuple[FileSum, ...]],
@@ -130,10 +106,10 @@ class Copier:
                 self._done_files += 1
                 self._done_bytes += file.size
                 yield file
-                counts = {"bytes": self._done_bytes, "total_bytes": self._total_bytes}
-                self._on_progress(
-                    Progress("copying", self._done_files, self._total_files, "files", counts)
-                )
+                if self._on_progress is not None:
+                    done, total = self._done_files, self._total_files
+                    counts = {"bytes": self._done_bytes, "total_bytes": self._total_bytes}
+                    self._on_progress(Progress("copying", done, total, "files", counts))
 
     def _copy_one(self, file: SourceFile) -> CopiedFile:
         if not is_immutable_file(file.path):

@@ -8,22 +8,20 @@ that lists the files is written last: an interrupted backup adds none, and the n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import OmniGraphError, StorageMissing
-from omnigraph.maintain.backup.capture import capture_graph, captured_files, refuse_changed
-from omnigraph.maintain.backup.copy import (
-    CopiedFile,
-    Copier,
+from omnigraph.maintain.backup.capture import (
     SourceFile,
-    refuse_overlap,
-    retry_copy,
-    source_files,
+    capture_graph,
+    captured_files,
+    refuse_changed,
 )
+from omnigraph.maintain.backup.copy import CopiedFile, Copier, refuse_overlap, retry_copy
 from omnigraph.maintain.backup.index import (
     BackupPoint,
     StoredFile,
@@ -60,7 +58,7 @@ class BackupReport(Report):
 
 
 def create_backup(
-    store: GraphStore, root: Root, concurrency: int, on_progress: OnProgress
+    store: GraphStore, root: Root, concurrency: int, on_progress: OnProgress | None
 ) -> BackupReport:
     """Add a point to the backup at ``root``."""
     refuse_overlap(store.root, root)
@@ -76,17 +74,18 @@ def _add_point(
     store: GraphStore,
     target: ObjectStore,
     concurrency: int,
-    on_progress: OnProgress,
+    on_progress: OnProgress | None,
     guard: LeaseGuard,
 ) -> BackupReport:
     with ExitStack() as markers:
         capture = capture_graph(store, markers)
         claim_backup(target, capture.graph)
         files = captured_files(store, capture)
-        copied = _copy(store, target, source_files(files), concurrency, on_progress)
+        copied = _copy(store, target, files, concurrency, on_progress)
         refuse_changed(store, files)
     guard.check()
-    stored = sorted((_stored_file(file) for file in copied), key=lambda file: file.path)
+    stored = [StoredFile(f.path, f.stored, f.digest.size, f.digest.sha256) for f in copied]
+    stored.sort(key=lambda file: file.path)
     _refuse_lost(target, stored)
     point = BackupPoint(
         new_ulid(), capture.taken_at, capture.graph, capture.branches, tuple(stored)
@@ -110,10 +109,14 @@ def _copy(
     target: ObjectStore,
     files: Sequence[SourceFile],
     concurrency: int,
-    on_progress: OnProgress,
+    on_progress: OnProgress | None,
 ) -> list[CopiedFile]:
     existing = stored_files(target)
-    recorded = {file.path: file for file in _newest_files(target)}
+    recorded: dict[str, StoredFile] = {}
+    # A damaged point only costs the digests.
+    with suppress(OmniGraphError):
+        for point in list_points(target)[-1:]:
+            recorded = {file.path: file for file in read_point(target, point).files}
     files = [_with_digest(file, recorded.get(file.path), existing) for file in files]
     copier = Copier(
         store.objects,
@@ -142,10 +145,6 @@ def _with_digest(
     return replace(file, sha256=recorded.sha256)
 
 
-def _stored_file(file: CopiedFile) -> StoredFile:
-    return StoredFile(file.path, file.stored, file.digest.size, file.digest.sha256)
-
-
 def _refuse_lost(target: ObjectStore, stored: Sequence[StoredFile]) -> None:
     """Make sure that nobody removed files although the backup is locked."""
     existing = stored_files(target)
@@ -156,12 +155,3 @@ def _refuse_lost(target: ObjectStore, stored: Sequence[StoredFile]) -> None:
                 hint="repeat the backup",
                 details={"path": file.stored},
             )
-
-
-def _newest_files(target: ObjectStore) -> tuple[StoredFile, ...]:
-    """The files of the newest point; a damaged point only costs the digests."""
-    try:
-        points = list_points(target)
-        return read_point(target, points[-1]).files if points else ()
-    except OmniGraphError:
-        return ()

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.manifest import MANIFEST
@@ -29,15 +30,18 @@ from omnigraph.errors import (
     StorageMissing,
     StorageUnknown,
 )
-from omnigraph.maintain.backup.capture import capture_graph, captured_files, refuse_changed
+from omnigraph.maintain.backup.capture import (
+    SourceFile,
+    capture_graph,
+    captured_files,
+    refuse_changed,
+)
 from omnigraph.maintain.backup.copy import (
     Copier,
     CopyReport,
-    SourceFile,
     damaged_file,
     refuse_overlap,
     retry_copy,
-    source_files,
 )
 from omnigraph.maintain.backup.index import BackupPoint
 from omnigraph.progress import OnProgress
@@ -63,7 +67,7 @@ class CopyDestination:
     root: Root
     durability: Durability
     concurrency: int
-    on_progress: OnProgress
+    on_progress: OnProgress | None
 
 
 def restore_point(backup: ObjectStore, point: BackupPoint, dest: CopyDestination) -> CopyReport:
@@ -85,11 +89,10 @@ def clone_graph(store: GraphStore, dest: CopyDestination) -> CopyReport:
 def _clone(store: GraphStore, dest: CopyDestination) -> CopyReport:
     with ExitStack() as markers:
         capture = capture_graph(store, markers)
-        captured = captured_files(store, capture)
-        files = source_files(captured)
-        origin = f"clone of {store.root.uri}"
-        builder = _GraphBuilder(store.objects, files, capture.branches, dest, origin)
-        builder.build(partial(refuse_changed, store, captured), read_records(store.objects).sums)
+        files = captured_files(store, capture)
+        origin, check = f"clone of {store.root.uri}", partial(refuse_changed, store, files)
+        sums = read_records(store.objects).sums
+        _GraphBuilder(store.objects, files, capture.branches, dest, origin, check, sums).build()
     size = sum(file.size for file in files)
     return CopyReport(dest.root.uri, None, capture.taken_at, capture.branches, len(files), size)
 
@@ -118,23 +121,20 @@ class _GraphBuilder:
         branches: Mapping[str, int],
         dest: CopyDestination,
         origin: str,
+        check_source: Callable[[], None] | None = None,
+        checksums: Mapping[str, tuple[FileSum, ...]] = MappingProxyType({}),
     ) -> None:
+        """``check_source`` may refuse a source that changed meanwhile."""
         self._source = source
         self._files = files
         self._branches = branches
         self._dest = dest
         self._origin = origin
         self._addresses = GraphAddresses(dest.root)
-        self._check_source: Callable[[], None] | None = None
-        self._checksums: Mapping[str, tuple[FileSum, ...]] = {}
+        self._check_source = check_source
+        self._checksums = checksums
 
-    def build(
-        self,
-        check_source: Callable[[], None] | None = None,
-        checksums: Mapping[str, tuple[FileSum, ...]] | None = None,
-    ) -> None:
-        """Build it. ``check_source`` may refuse a source that changed meanwhile."""
-        self._check_source, self._checksums = check_source, checksums or {}
+    def build(self) -> None:
         root = self._dest.root
         refuse_a_file(root)
         if not root.is_local:

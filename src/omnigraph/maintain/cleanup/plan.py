@@ -23,13 +23,15 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, OmniGraphError, StorageMissing
 from omnigraph.maintain.cleanup.retention import (
     CleanupPolicy,
+    GraphState,
     Needs,
     expired_versions,
     feed_commits,
     kept_states,
+    pinned_versions,
+    read_states,
     recent_states,
 )
-from omnigraph.maintain.cleanup.states import GraphState, pinned_versions, read_states
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.lance_format.names import branch_file
 from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, versions_of

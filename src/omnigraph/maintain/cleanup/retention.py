@@ -19,11 +19,57 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from omnigraph.maintain.cleanup.states import GraphState
-from omnigraph.storage.tables.cleaning import VersionStamp
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.rows import CommitRow
+from omnigraph.commit.snapshot import ManifestState, Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.maintain.running_writes import RunningWrite
+from omnigraph.storage.tables.cleaning import VersionStamp, versions_of
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef, TableVersion
+
+
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """A version of the manifest of a branch."""
+
+    branch: str | None
+    version: int
+    made: datetime
+    commit: CommitRow | None
+    table_versions: frozenset[TableVersion]
+
+
+def pinned_versions(snapshot: Snapshot) -> frozenset[TableVersion]:
+    """The table versions of a snapshot."""
+    return frozenset(pin.table_version for pin in snapshot.pins.values())
+
+
+def read_states(store: GraphStore, branch: str | None) -> list[GraphState]:
+    """The existing states of a branch, oldest first.
+
+    Of each version of the manifest only the fragments are read that the one before did not have.
+    """
+    ref = TableRef(MANIFEST, branch)
+    states: list[GraphState] = []
+    state, done = ManifestState(), frozenset[int]()
+    for stamp in versions_of(store.datasets, ref):
+        ledger = Ledger.open(store.datasets, ref, stamp.version)
+        fragments = ledger.fragments
+        if not fragments & done:
+            # The first version, or a compacted one.
+            state, done = ManifestState(), frozenset()
+        state.add_arrow(ledger.read(fragments=fragments - done))
+        done = fragments
+        snapshot = state.snapshot(stamp.version, branch)
+        table_versions = pinned_versions(snapshot)
+        if states and states[-1].table_versions == table_versions:
+            table_versions = states[-1].table_versions
+        states.append(GraphState(branch, stamp.version, stamp.made, snapshot.head, table_versions))
+    return states
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +155,42 @@ def kept_states(
         if first < state.version:
             kept |= {s.version for s in states if first <= s.version < state.version}
     return kept
+
+
+# -- orphaned files -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file that no version of any table references, on any branch.
+
+    Such files are left by repeated tasks, by processes that died, and by refused writes. A running
+    write has them too; if it has neither marker nor sidecar nor lease, only the age of a file shows
+    that nobody needs it.
+    """
+
+    path: str
+    """Relative to the root of the graph."""
+    size: int
+    age: timedelta
+    needed_by: tuple[str, ...] = ()
+    """The ids of running writes that may need it."""
+
+
+def orphans_of(
+    store: GraphStore, table_key: str, location: str, writes: Sequence[RunningWrite]
+) -> list[Orphan]:
+    """The orphans of one table. ``writes`` were listed before: one that ends meanwhile has
+    committed its files or given them up.
+    """
+    now = datetime.now(UTC)
+    orphans = []
+    for file in orphaned_files(store.datasets, location):
+        by = {
+            operation
+            for operation, tables, since in writes
+            if table_key in tables and file.modified >= since
+        }
+        age = max(now - file.modified, timedelta(0))
+        orphans.append(Orphan(file.path, file.size, age, tuple(sorted(by))))
+    return orphans

@@ -39,7 +39,6 @@ from omnigraph.errors import (
     OmniGraphError,
     StorageCorrupt,
 )
-from omnigraph.maintain.cleanup.orphans import orphans_of, running_writes
 from omnigraph.maintain.cleanup.plan import CleanupPlan, copy_identity, fingerprint_refs, make_plan
 from omnigraph.maintain.cleanup.report import (
     CleanupReport,
@@ -48,8 +47,8 @@ from omnigraph.maintain.cleanup.report import (
     Skipped,
     TableCleanup,
 )
-from omnigraph.maintain.cleanup.retention import CleanupPolicy
-from omnigraph.maintain.optimize.run import recover_writes
+from omnigraph.maintain.cleanup.retention import CleanupPolicy, orphans_of
+from omnigraph.maintain.running_writes import recover_writes, running_writes
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.leases.local import LeaseGuard

@@ -6,7 +6,8 @@ directory. What cannot be read is reported and does not hide anything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,15 +17,15 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History, Tags
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
-from omnigraph.maintain.doctor.advice import advice_for
 from omnigraph.maintain.doctor.report import (
+    Advice,
     CleanupEstimate,
     DoctorReport,
     Holder,
@@ -32,14 +33,14 @@ from omnigraph.maintain.doctor.report import (
     PendingWrite,
     TableHealth,
 )
-from omnigraph.maintain.optimize.indexes import DAMAGED, declared_indexes, obstacle
-from omnigraph.maintain.optimize.plan import plan_table
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
-from omnigraph.maintain.optimize.vector_indexes import choose_index, rebuild_reason
+from omnigraph.maintain.optimize.indexes import declared_indexes
+from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.stage import survey_table
+from omnigraph.maintain.running_writes import drifted_head
+from omnigraph.maintain.units import format_bytes, format_duration, plural
 from omnigraph.storage.executor import ThreadExecutor
-from omnigraph.storage.tables.compaction import fragment_states, stored_cleanup
-from omnigraph.storage.tables.segments import index_facts, segments_of
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.segments import index_facts
+from omnigraph.storage.tables.types import IndexSpec, TableRef
 from omnigraph.write.delta import kinds_of
 
 KEEP = 10
@@ -48,6 +49,10 @@ MAX_HOLDERS = 64
 """How many branches and how many tags are examined for the oldest pin."""
 MAX_VERSIONS = 5000
 """With more versions in total, the effect of a cleanup is not estimated."""
+FRESH = 60
+"""A write younger than this, in seconds, may still be in progress."""
+ABANDONED = 24 * 3600
+"""A write that stages for longer has probably died."""
 
 
 def examine(
@@ -60,8 +65,11 @@ def examine(
     now = datetime.now(UTC)
     writes = tuple(_writes(store, now))
     snapshot = store.manifest(branch).current()
-    examiner = _TableExaminer(store, catalog, snapshot, policy, _tables_of(writes))
-    tables = tuple(examiner.health(key, pin) for key, pin in snapshot.pins.items())
+    specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
+    tables = tuple(
+        _table_health(store, pin, specs.get(key, ()), policy, owned=pin.branch == snapshot.branch)
+        for key, pin in snapshot.pins.items()
+    )
     branches = tuple(Branches(store).list())
     manifests = tuple(_manifests(store, branches))
     report = DoctorReport(
@@ -75,101 +83,45 @@ def examine(
         oldest=_oldest(store, branches),
         branches=branches,
         tags=len(Tags(store).list()),
-        cleanup=_cleanup(store, tables, manifests, writes),
+        cleanup=_estimate_cleanup(store, tables, manifests, writes),
     )
     return replace(report, advice=tuple(advice_for(report, policy)))
 
 
-# -- tables ---------------------------------------------------------------------------------------
-
-
-class _TableExaminer:
-    """Examines the tables of one snapshot."""
-
-    def __init__(
-        self,
-        store: GraphStore,
-        catalog: Catalog,
-        snapshot: Snapshot,
-        policy: MaintenancePolicy,
-        busy: set[str],
-    ) -> None:
-        self._store = store
-        self._snapshot = snapshot
-        self._policy = policy
-        self._busy = busy
-        self._specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
-
-    def health(self, key: str, pin: Pin) -> TableHealth:
-        """One table; an unreadable one with its error only."""
-        owned = pin.branch == self._snapshot.branch
-        health = TableHealth(key, branch_label(pin.branch), owned, pin.version, pin.row_count)
-        try:
-            return self._examine(health, pin)
-        except OmniGraphError as error:
-            return replace(health, error=error.message)
-
-    def _examine(self, health: TableHealth, pin: Pin) -> TableHealth:
-        store = self._store
-        table = store.table(pin)
-        fragments, segments, facts = fragment_states(table), segments_of(table), index_facts(table)
-        damaged = table.damaged_indexes()
-        wanted, rebuilt, pending = [], {}, 0
-        for spec in self._specs.get(health.table_key, ()):
-            existing = facts.get(spec.name)
-            if existing is None and obstacle(table, pin, spec) is not None:
-                pending += 1
-                continue
-            choice = choose_index(spec, pin.row_count).spec
-            wanted.append(choice)
-            why = None if existing is None else rebuild_reason(existing, choice, pin.row_count)
-            if spec.name in damaged:
-                why = DAMAGED
-            if why is not None:
-                rebuilt[spec.name] = why
-        plan = plan_table(fragments, segments, wanted, _young, stored_cleanup(table), rebuilt)
+def _table_health(
+    store: GraphStore,
+    pin: Pin,
+    specs: Sequence[IndexSpec],
+    policy: MaintenancePolicy,
+    *,
+    owned: bool,
+) -> TableHealth:
+    """One table; an unreadable one with its error only."""
+    branch = branch_label(pin.branch)
+    health = TableHealth(pin.table_key, branch, owned, pin.version, pin.row_count)
+    try:
+        survey = survey_table(store, pin.table_key, pin, specs, policy, reads_rows=False)
+        fragments, plan, facts = survey.fragments, survey.plan, index_facts(survey.table)
         rewritten = {number for group in plan.groups for number in group}
         sparse = (f for f in fragments if f.number in rewritten and f.deleted)
-        names = [spec.name for spec in wanted]
+        outside = (facts[spec.name].outside for spec in specs if spec.name in facts)
         return replace(
             health,
             versions=_versions(store, pin.ref),
-            head=self._drifted_head(health, pin),
+            head=drifted_head(store, pin) if owned else None,
             fragments=len(fragments),
             small_fragments=sum(len(group) for group in plan.groups if len(group) > 1),
             deleted_rows=sum(fragment.deleted for fragment in fragments),
             size=sum(fragment.size for fragment in fragments),
             index_size=sum(index.size for index in facts.values()),
-            uncovered_rows=max((facts[n].outside for n in names if n in facts), default=0),
-            missing_indexes=tuple(n for n in names if n not in facts),
-            pending_indexes=pending,
-            reasons=reasons_for(plan, fragments, segments, self._policy) if health.owned else (),
+            uncovered_rows=max(outside, default=0),
+            missing_indexes=tuple(index.spec.name for index in plan.indexes if index.is_new),
+            pending_indexes=len(survey.pending),
+            reasons=survey.reasons(policy) if owned else (),
             saved=sum(f.size * f.deleted // (f.rows + f.deleted) for f in sparse),
         )
-
-    def _drifted_head(self, health: TableHealth, pin: Pin) -> int | None:
-        """The newest version of a table that was written outside the graph."""
-        if not health.owned or health.table_key in self._busy:
-            return None
-        store = self._store
-        head = store.tables.head(pin.ref, pin.version)
-        if head <= pin.version:
-            return None
-        current = store.manifest(self._snapshot.branch).current().pin(health.table_key)
-        if current is not None and current.version >= head:
-            return None
-        # A writer may have started in between.
-        busy = _tables_of(_writes(store, datetime.now(UTC)))
-        return None if health.table_key in busy else head
-
-
-def _young(parts: object) -> int:
-    """An optimize decides which segments to replace, by reading them."""
-    return 1 << 62
-
-
-def _tables_of(writes: Iterable[PendingWrite]) -> set[str]:
-    return {key for write in writes for key in write.tables}
+    except OmniGraphError as error:
+        return replace(health, error=error.message)
 
 
 def _versions(store: GraphStore, ref: TableRef) -> int:
@@ -224,7 +176,10 @@ def _age(operation: str, now: datetime) -> int:
 
 def _oldest(store: GraphStore, branches: Sequence[str]) -> Holder | None:
     """The branch or tag whose pin is the farthest behind the newest one of its table fork."""
-    by_branch = dict(_branch_pins(store, branches))
+    by_branch: dict[str, Mapping[str, Pin]] = {}
+    for name in islice(branches, MAX_HOLDERS):
+        with suppress(OmniGraphError):
+            by_branch[name] = store.manifest(normal_branch(name)).current().pins
     newest: dict[TableRef, int] = {}
     for pins in by_branch.values():
         for pin in pins.values():
@@ -238,15 +193,7 @@ def _oldest(store: GraphStore, branches: Sequence[str]) -> Holder | None:
     return max(behind, key=lambda holder: (holder.behind, holder.kind, holder.name), default=None)
 
 
-def _branch_pins(
-    store: GraphStore, branches: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Pin]]]:
-    for name in islice(branches, MAX_HOLDERS):
-        with suppress(OmniGraphError):
-            yield name, store.manifest(normal_branch(name)).current().pins
-
-
-def _cleanup(
+def _estimate_cleanup(
     store: GraphStore,
     tables: Sequence[TableHealth],
     manifests: Sequence[ManifestHealth],
@@ -268,3 +215,62 @@ def _cleanup(
     versions = dry.manifest.old_versions_removed
     versions += sum(table.old_versions_removed for table in dry.tables)
     return CleanupEstimate(KEEP, versions, dry.bytes_removed)
+
+
+# -- advice ---------------------------------------------------------------------------------------
+
+
+def advice_for(report: DoctorReport, policy: MaintenancePolicy) -> Iterator[Advice]:
+    """One entry per command that helps, most urgent first."""
+    broken = [table.table_key for table in report.tables if table.error]
+    if broken:
+        yield Advice(_command(report, "verify"), f"cannot be read: {_first_of(broken)}")
+    unreadable = [write for write in report.writes if write.error]
+    if unreadable:
+        count = plural(len(unreadable), "recovery file")
+        why = f"{count} cannot be read; writes are refused"
+        yield Advice(_command(report, "verify"), why)
+    dead = [write for write in report.writes if not write.error and write.age >= FRESH]
+    if dead:
+        count = plural(len(dead), "interrupted write")
+        oldest = format_duration(max(write.age for write in dead))
+        why = f"{count} to recover, the oldest {oldest} old"
+        yield Advice(_command(report, "repair"), why)
+    drifted = [table.table_key for table in report.tables if table.head is not None]
+    if drifted:
+        command = _command(report, "repair", on_branch=True)
+        yield Advice(command, f"written outside the graph: {_first_of(drifted)}")
+    reasons = {table.table_key: table.reasons for table in report.tables if table.reasons}
+    if reasons:
+        first = next(iter(reasons))
+        more = "" if len(reasons) == 1 else f"; and {plural(len(reasons) - 1, 'other table')}"
+        command = _command(report, "optimize", on_branch=True)
+        yield Advice(command, f"{first}: {reasons[first][0]}{more}")
+    yield from _cleanup(report, policy)
+
+
+def _cleanup(report: DoctorReport, policy: MaintenancePolicy) -> Iterator[Advice]:
+    estimate = report.cleanup
+    most = max((table.versions for table in report.tables), default=0)
+    old = [write for write in report.staging if write.age >= ABANDONED]
+    why = None
+    if estimate.size > policy.bytes:
+        why = f"frees {format_bytes(estimate.size)} > {format_bytes(policy.bytes)}"
+    elif most > policy.versions and (estimate.versions or estimate.why):
+        why = f"{most} versions of one table > {policy.versions}"
+    elif old:
+        why = f"{plural(len(old), 'staging marker')} of interrupted writes"
+    if why is not None:
+        yield Advice(_command(report, f"cleanup --keep {estimate.keep} --confirm"), why)
+
+
+def _command(report: DoctorReport, words: str, *, on_branch: bool = False) -> str:
+    verb, _, options = words.partition(" ")
+    parts = ["omnigraph", verb, shlex.quote(report.uri), options]
+    if on_branch and report.branch != "main":
+        parts.append(f"--branch {shlex.quote(report.branch)}")
+    return " ".join(part for part in parts if part)
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -170,16 +170,19 @@ def obstacle(table: Table, pin: Pin, spec: IndexSpec) -> str | None:
 
 
 def fit_index(
-    table: Table, pin: Pin, spec: IndexSpec, facts: IndexFacts | None, least_recall: float
+    table: Table, pin: Pin, spec: IndexSpec, facts: IndexFacts | None, least_recall: float | None
 ) -> tuple[IndexSpec, str | None]:
-    """The index for the existing rows, and why the existing index has to be rebuilt, if so."""
+    """The index for the existing rows, and why the existing index has to be rebuilt, if so.
+
+    Without ``least_recall`` no recall is measured.
+    """
     fitted = choose_index(spec, pin.row_count).spec
     if facts is None:
         return fitted, None
     if spec.name in table.damaged_indexes():
         return fitted, DAMAGED
     why = rebuild_reason(facts, fitted, pin.row_count)
-    if why is None and may_be_degraded(facts, fitted):
+    if why is None and least_recall is not None and may_be_degraded(facts, fitted):
         recall = measure_recall(table, fitted)
         if recall is not None and recall < least_recall:
             why = f"it finds {recall:.2f} of the nearest rows, less than {least_recall:.2f}"

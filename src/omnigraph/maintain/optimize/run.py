@@ -8,7 +8,6 @@ while it holds the leases of the tables.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,19 +16,19 @@ from typing import Any, ClassVar
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
-from omnigraph.errors import OmniGraphError, RecoveryRequired, VersionMismatch
+from omnigraph.errors import OmniGraphError, VersionMismatch
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.stage import StagedWork, TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report
+from omnigraph.maintain.running_writes import drifted_head, recover_writes
 from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
@@ -42,7 +41,6 @@ RETRIES = 5
 """How often an optimize is repeated for tables that were written meanwhile."""
 DRIFTED = "drift_needs_repair"
 NOT_OWNED = "owned_by_another_branch"
-_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +127,14 @@ class OptimizeJob:
             pin = snapshot.pin(key)
             if pin is None or key not in self._specs:
                 continue
-            self._stats[key] = TableStats(key)
-            skipped = self._skipped(key, pin)
-            if skipped is not None:
-                self._stats[key] = skipped
+            if pin.branch != self._branch:
+                self._stats[key] = TableStats(key, skipped=NOT_OWNED)
+                continue
+            head = drifted_head(self._store, pin)
+            if head is not None:
+                self._stats[key] = TableStats(
+                    key, skipped=DRIFTED, manifest_version=pin.version, lance_head_version=head
+                )
                 continue
             survey = survey_table(self._store, key, pin, self._specs[key], self._policy)
             self._stats[key] = TableStats(key, pending_indexes=survey.pending)
@@ -143,27 +145,6 @@ class OptimizeJob:
                 self._reasons[key] = reasons
                 surveys.append(survey)
         return surveys
-
-    def _skipped(self, key: str, pin: Pin) -> TableStats | None:
-        if pin.branch != self._branch:
-            return TableStats(key, skipped=NOT_OWNED)
-        head = self._store.tables.head(pin.ref, pin.version)
-        if head <= pin.version or self._is_being_written(key, head):
-            return None
-        return TableStats(
-            key, skipped=DRIFTED, manifest_version=pin.version, lance_head_version=head
-        )
-
-    def _is_being_written(self, key: str, head: int) -> bool:
-        """Whether a writer is about to publish this version, or has by now."""
-        if any(
-            entry.table_key == key and entry.table_branch == self._branch
-            for sidecar in self._store.sidecars.load_all()
-            for entry in sidecar.tables
-        ):
-            return True
-        current = self._store.manifest(self._branch).current().pin(key)
-        return current is not None and current.version >= head
 
     # -- work ----------------------------------------------------------------------------
 
@@ -274,29 +255,4 @@ def _stats(work: StagedWork, *, is_committed: bool) -> TableStats:
         is_committed,
         pending_indexes=(*work.survey.pending, *failed),
         indexed=tuple((index.spec.column, index.spec.kind) for index in work.built),
-    )
-
-
-def recover_writes(store: GraphStore) -> None:
-    """Recover interrupted writes; refuse if one cannot be recovered.
-
-    A live writer is waited for as long as for any lease. Later ones are not: leases separate them
-    from this process, and with many writers there is always one.
-    """
-    recovery = Recovery(store)
-    deadline = time.monotonic() + store.timeouts.lease
-    pending = set(store.sidecars.list())
-    while True:
-        recovery.heal()
-        left = [operation for operation in store.sidecars.list() if operation in pending]
-        if not left:
-            return
-        if not recovery.waits or time.monotonic() >= deadline:
-            break
-        time.sleep(_PAUSE_SECONDS)
-    what = "is being finished by its writer" if recovery.waits else "could not be recovered"
-    raise RecoveryRequired(
-        f"the write {left[0]} {what}",
-        hint="repeat later" if recovery.waits else "reopen the graph read-write",
-        details={"operations": left},
     )

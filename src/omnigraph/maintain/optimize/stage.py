@@ -15,8 +15,14 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.optimize.indexes import IndexState, fit_index, obstacle
-from omnigraph.maintain.optimize.plan import IndexPlan, TablePlan, plan_table
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy, reasons_for
+from omnigraph.maintain.optimize.plan import (
+    DEFAULT_POLICY,
+    IndexPlan,
+    MaintenancePolicy,
+    TablePlan,
+    plan_table,
+    reasons_for,
+)
 from omnigraph.maintain.optimize.vector_indexes import partitions_for
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.compaction import (
@@ -51,6 +57,8 @@ from omnigraph.storage.tables.types import IndexSpec, StagedTable
 
 REWRITING = "rewriting"
 INDEXING = "indexing"
+_NEVER = 1 << 62
+"""Later than any version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,13 @@ def survey_table(
     pin: Pin,
     specs: Sequence[IndexSpec],
     policy: MaintenancePolicy = DEFAULT_POLICY,
+    *,
+    reads_rows: bool = True,
 ) -> TableSurvey:
-    """Survey a table. No row is read except the ages of those that no index covers.
+    """Survey a table.
 
-    The recall of an approximate index that may have degraded is measured.
+    The ages of rows that no index covers are read, to decide which segments to replace, and the
+    recall of an approximate index that may have degraded is measured; both only if it reads rows.
     """
     table = store.table(pin)
     segments = segments_of(table)
@@ -100,12 +111,13 @@ def survey_table(
         if reason is not None:
             pending.append(IndexState(table_key, spec.column, spec.kind, None, reason))
             continue
-        fitted, why = fit_index(table, pin, spec, facts.get(spec.name), policy.recall)
+        recall = policy.recall if reads_rows else None
+        fitted, why = fit_index(table, pin, spec, facts.get(spec.name), recall)
         wanted.append(fitted)
         if why is not None:
             rebuilt[spec.name] = why
     fragments = fragment_states(table)
-    oldest = _OldestVersions(table)
+    oldest = _OldestVersions(table) if reads_rows else lambda _: _NEVER
     plan = plan_table(fragments, segments, wanted, oldest, stored_cleanup(table), rebuilt)
     return TableSurvey(table_key, pin, table, fragments, segments, plan, tuple(pending))
 

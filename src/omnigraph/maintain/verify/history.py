@@ -20,6 +20,7 @@ from omnigraph.commit.sidecar import FOLDER as RECOVERY
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import ENDING
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.maintain.running_writes import committing_tables
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.report import ProblemCode, Weight
 from omnigraph.storage.lance_format.names import branch_file, version_number
@@ -89,7 +90,7 @@ def check_orphans(context: VerifyContext) -> None:
     if context.reverted:
         # The lost state may use them, and the hint would be to remove them.
         return
-    writing = _being_written(context)
+    writing = committing_tables(context.store)
     pins = {(pin.location, pin.branch) for _, pin in context.pins(of_all=True)}
     for path, (location, branch) in sorted(_copies(context).items()):
         table = context.table_at(path)
@@ -103,17 +104,6 @@ def check_orphans(context: VerifyContext) -> None:
             message = f"'{path}' is left over from a deleted branch"
             where = {"table": table, "branch": branch, "file": path}
             context.add(code, message, _CLEANUP, Weight.WARNING, **where)
-
-
-def _being_written(context: VerifyContext) -> set[tuple[str | None, str | None]]:
-    """The tables and branches of unfinished writes; they fork first."""
-    busy: set[tuple[str | None, str | None]] = set()
-    for operation in context.store.sidecars.list():
-        with suppress(OmniGraphError):
-            sidecar = context.store.sidecars.read(operation)
-            entries = () if sidecar is None else sidecar.tables
-            busy |= {(entry.table_key, entry.table_branch) for entry in entries}
-    return busy
 
 
 def _copies(context: VerifyContext) -> dict[str, tuple[str, str]]:

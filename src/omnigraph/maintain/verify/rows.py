@@ -111,13 +111,13 @@ def broken_rules(
     splits = -(-max(most, 1) // KEYS_AT_ONCE)
     for number in range(splits):
         ids = TableDelta(kind, Effect.OVERWRITE, KeySplit(table, KEY, (KEY,), number, splits))
-        yield from _problems(unique_violations(ids, _finder(store, {kind.table_key: ids})), kind)
+        yield from _problems(unique_violations(ids, _finder(store, {kind.table_key: ids})))
         for columns in kind.unique:
             names = (KEY, *(c for c in columns if c != KEY))
             part = KeySplit(table, columns[0], names, number, splits)
             delta = TableDelta(kind, Effect.OVERWRITE, part, made_ids=True)
             violations = unique_violations(delta, _finder(store, {kind.table_key: delta}))
-            yield from _problems(violations, kind)
+            yield from _problems(violations)
         if isinstance(kind, EdgeType):
             for end, name in (("src", kind.from_type), ("dst", kind.to_type)):
                 rows = KeySplit(table, end, (KEY, "src", "dst"), number, splits)
@@ -130,7 +130,7 @@ def broken_rules(
                 finder = _finder(store, deltas)
                 yield from _dangling(kind, name, end, finder.missing_ends(delta, end, node_key))
                 if end == "src":
-                    yield from _problems(cardinality_violations(delta, finder), kind)
+                    yield from _problems(cardinality_violations(delta, finder))
 
 
 def _dangling(
@@ -158,10 +158,10 @@ def broken_values(kind: Kind, table: Table) -> Iterator[VerifyProblem]:
         for batch in table.scan(columns):
             yield from table_violations(kind, pa.Table.from_batches([batch]))
 
-    return _problems(violations(), kind)
+    return _problems(violations())
 
 
-def _problems(violations: Iterator[Violation], kind: Kind) -> Iterator[VerifyProblem]:
+def _problems(violations: Iterator[Violation]) -> Iterator[VerifyProblem]:
     """The first violations of one rule."""
     for violation in islice(violations, LISTED):
         yield VerifyProblem(

@@ -9,6 +9,7 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.maintain.running_writes import drifted_head
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
@@ -117,28 +118,15 @@ class _Check:
 
         If the newest state of the branch is lost, its tables are ahead for that reason.
         """
-        pin, store = self._pin, self._context.store
+        pin = self._pin
         if self._snapshot.branch in self._context.reverted:
             return
         with self._guarded("the newest version"):
-            head = store.tables.head(pin.ref, pin.version)
-            if head > pin.version and not self._is_being_written(head):
-                message = (
-                    f"'{pin.table_key}' is at version {head}, but the graph shows {pin.version}"
-                )
-                hint = "run graph.maintenance.repair()"
+            head = drifted_head(self._context.store, pin)
+            if head is not None:
+                versions = f"at version {head}, but the graph shows {pin.version}"
+                message, hint = f"'{pin.table_key}' is {versions}", "run graph.maintenance.repair()"
                 self._add(ProblemCode.TABLE_DRIFTED, message, hint)
-
-    def _is_being_written(self, head: int) -> bool:
-        """Whether a writer is about to publish this version, or has by now."""
-        store, key = self._context.store, self._pin.table_key
-        for operation in store.sidecars.list():
-            with self._context.guarded("a recovery file", code=ProblemCode.SIDECAR_DAMAGED):
-                sidecar = store.sidecars.read(operation)
-                if sidecar is not None and any(e.table_key == key for e in sidecar.tables):
-                    return True
-        current = store.manifest(self._snapshot.branch).current().pin(key)
-        return current is not None and current.version >= head
 
     def indexes(self) -> None:
         """The indexes agree with the rows."""
