@@ -284,6 +284,34 @@ def test_a_garbage_reference_is_named(path):
     say_it_in_our_words(path)
 
 
+def test_an_old_version_that_becomes_unreadable_during_a_verify_is_reported(path):
+    """Its bytes were right when they were compared: the references of the version are missing."""
+    old = min((location_of(path) / "_versions").glob("*.manifest"), key=lambda f: f.stat().st_mtime)
+
+    def damage(progress):
+        if progress.phase == "files" and progress.done == progress.total:
+            old.write_bytes(b"garbage")
+
+    report = verify_graph(path, on_progress=damage)
+    (problem,) = [p for p in report.problems if p.code is ProblemCode.HISTORY_UNREADABLE]
+    assert (problem.table, problem.branch, problem.weight) == (PERSON, "main", Weight.ERROR)
+    assert "a version of 'node:Person' cannot be read" in problem.message
+    assert "cleanup removes it if it is an old version" in problem.hint
+    # Every file of the table may be needed, so none counts as orphaned.
+    assert report.unnamed == 0
+
+
+def test_versions_on_other_branches_are_read_beside_a_garbage_reference_of_a_table(path):
+    reference = location_of(path) / "_refs/branches/feat.json"
+    reference.write_text("garbage")
+    data_file(path).unlink()
+    report = verify_graph(path)
+    found = {(p.code, p.table, p.branch) for p in report.problems}
+    assert (ProblemCode.HISTORY_UNREADABLE, PERSON, "main") in found
+    assert (ProblemCode.FILE_MISSING, PERSON, None) in found
+    assert report.unnamed == 0
+
+
 @pytest.mark.parametrize("damage", [flip, cut, lambda file: file.write_bytes(b"\xff")])
 def test_a_garbage_record_of_checksums_is_told_as_what_it_is_and_goes_with_optimize(damage, path):
     record = newest(path / FOLDER)

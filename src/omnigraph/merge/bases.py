@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.commit.ancestry import CommitGraph, CommonAncestors, MergeLineage, lineage_of
+from omnigraph.commit.ancestry import CommitGraph, MergeLineage, lineage_of
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.names import normal_branch
@@ -96,7 +96,15 @@ class Ancestry(CommitGraph):
                     self._inherited(others, shared.ours, shared.theirs, shared.lost),
                 )
             )
-        elif self._may_have_met(shared):
+            return shared.commits
+        # Whether both sides merged unknown commits, of which one has no recorded lineage.
+        one, other = shared.theirs.keys(), shared.ours.keys()
+        unknown = [
+            {parent for commit in side for parent in self.parents(commit)} - self.commits.keys()
+            for side in (one - other, other - one)
+        ]
+        silent = [commits - self.points.keys() for commits in unknown]
+        if (silent[0] and unknown[1]) or (silent[1] and unknown[0]):
             self._gaps.append(AncestryGap())
         return shared.commits
 
@@ -168,16 +176,6 @@ class Ancestry(CommitGraph):
         if lineage is None:
             return row.merged_parent
         return self.at(lineage.line, lineage.lines[lineage.line])
-
-    def _may_have_met(self, shared: CommonAncestors) -> bool:
-        """Whether both sides merged unknown commits, of which one has no recorded lineage."""
-        one, other = shared.theirs.keys(), shared.ours.keys()
-        unknown = [
-            {parent for commit in side for parent in self.parents(commit)} - self.commits.keys()
-            for side in (one - other, other - one)
-        ]
-        silent = [commits - self.points.keys() for commits in unknown]
-        return bool(silent[0] and unknown[1]) or bool(silent[1] and unknown[0])
 
     # -- reading -------------------------------------------------------------------------
 

@@ -113,10 +113,6 @@ class Earlier:
             fields.append(now)
         return pa.schema(fields)
 
-    def added(self, kind: Kind) -> list[pa.Field]:
-        """The new columns."""
-        return [field for field in kind.arrow_schema() if field.name not in self.names]
-
 
 def find_changes(
     store: GraphStore,
@@ -192,7 +188,12 @@ class _Comparison:
         self._before = before
         self._earlier = earlier
         self._schema = kind.arrow_schema() if earlier is None else earlier.schema(kind)
-        self._fixed = {KEY, *_lasting_key(kind, earlier)}
+        self._empty = _row_schema(self._schema).empty_table()
+        key = kind.key if isinstance(kind, NodeType) else ()
+        if earlier is not None and isinstance(earlier.kind, NodeType):
+            was = tuple(earlier.names.get(name, "") for name in key)
+            key = key if was == earlier.kind.key else ()
+        self._fixed = {KEY, *key}
         """Columns whose values never change in a row."""
         self._like: Table | None = None
         """A version in which the columns have the names of the schema."""
@@ -201,14 +202,14 @@ class _Comparison:
         if before is not None and after is not None and before.location == after.location:
             if before.table_version == after.table_version:
                 # Not opened: it may have been removed.
-                return TableChanges(self._nothing(), self._nothing(), is_straight=True)
+                return TableChanges(self._empty, self._empty, is_straight=True)
             self._like = self._store.table(after)
             return self._related(before, after)
         return _without_equal_rows(self._schema, self._all(before), self._all(after))
 
     def _all(self, pin: Pin | None) -> pa.Table:
         if pin is None:
-            return self._nothing()
+            return self._empty
         table = self._store.table(pin)
         return all_rows(table, self._schema, self._names(table))
 
@@ -220,9 +221,6 @@ class _Comparison:
         columns = set(table.schema.names)
         return {name: was for name, was in self._earlier.names.items() if was in columns}
 
-    def _nothing(self) -> pa.Table:
-        return _row_schema(self._schema).empty_table()
-
     # -- states of one table -------------------------------------------------------------
 
     def _related(self, before: Pin, after: Pin) -> TableChanges:
@@ -233,7 +231,7 @@ class _Comparison:
         common = _common_state(path_before, path_after)
         if common is None:
             return _without_equal_rows(self._schema, self._all(before), self._all(after))
-        base = self._table(common)
+        base = self._store.tables.open(common.ref, common.version)
         left = self._since(base, common, before, path_before)
         right = self._since(base, common, after, path_after)
         is_straight = common == before.table_version
@@ -244,33 +242,32 @@ class _Comparison:
     ) -> TableChanges:
         """The changes of a state since its base."""
         if common == pin.table_version:
-            return TableChanges(self._nothing(), self._nothing())
+            return TableChanges(self._empty, self._empty)
         table = self._store.table(pin)
         touched = changed_since(table, common.version, self._schema, self._names(table))
         row_ids = touched.rows[ROW_ID].to_numpy()
-        now, before = [touched.rows], []
-        before.append(self._kept(base, np.setdiff1d(row_ids, touched.created), now[0], table))
-        refilled = np.setdiff1d(self._refilled(base, table), row_ids)
-        if len(refilled):
-            now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
-            before.append(self._kept(base, refilled, now[1], None))
+        now = [touched.rows]
+        before = [self._kept(base, np.setdiff1d(row_ids, touched.created), now[0], table)]
+        if self._earlier is not None and self._before is not None:
+            states = (base, table) if _is_at(base, self._before) else (table, base)
+            refilled = np.setdiff1d(self._refilled(self._earlier, *states), row_ids)
+            if len(refilled):
+                now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
+                before.append(self._kept(base, refilled, now[1], None))
         gone = self._deleted_rows(common, path)
         before.append(rows_of(base, gone, self._schema, table, self._names(base)))
         return TableChanges(pa.concat_tables(before), pa.concat_tables(now))
 
-    def _refilled(self, base: Table, table: Table) -> np.ndarray:
+    def _refilled(self, earlier: Earlier, old: Table, new: Table) -> np.ndarray:
         """Rows of both states with values in columns that only the later one has.
 
         Lance reports values that were written. Those that come back on the way to a state from
         before a column was dropped were never written in between.
         """
-        earlier, pin = self._earlier, self._before
-        if earlier is None or pin is None:
-            return np.empty(0, np.int64)
-        old, new = (base, table) if _is_at(base, pin) else (table, base)
+        added = [field for field in self._kind.arrow_schema() if field.name not in earlier.names]
         row_ids = [
             rows_where(new, None if is_blob(field) else pc.field(field.name).is_valid())
-            for field in earlier.added(self._kind)
+            for field in added
         ]
         if not any(len(some) for some in row_ids):
             return np.empty(0, np.int64)
@@ -298,7 +295,7 @@ class _Comparison:
         start = common.version
         for step in reversed(steps):
             if step.version > start:
-                table = self._table(step)
+                table = self._store.tables.open(step.ref, step.version)
                 deleted.append(np.setdiff1d(deleted_since(table, start), born))
                 if step is not steps[0]:
                     touched = changed_since(table, start, _KEY_ONLY, {KEY: KEY})
@@ -306,25 +303,12 @@ class _Comparison:
             start = step.version
         return np.concatenate(deleted)
 
-    def _table(self, state: TableVersion) -> Table:
-        return self._store.tables.open(state.ref, state.version)
-
 
 _KEY_ONLY = pa.schema([(KEY, pa.string())])
 
 
 def _is_at(table: Table, pin: Pin) -> bool:
     return bool(table.ref == pin.ref and table.version == pin.version)
-
-
-def _lasting_key(kind: Kind, earlier: Earlier | None) -> tuple[str, ...]:
-    """The key of a type, if it is the key in both states."""
-    if not isinstance(kind, NodeType):
-        return ()
-    if earlier is not None and isinstance(earlier.kind, NodeType):
-        was = tuple(earlier.names.get(name, "") for name in kind.key)
-        return kind.key if was == earlier.kind.key else ()
-    return kind.key
 
 
 def _row_schema(schema: pa.Schema) -> pa.Schema:

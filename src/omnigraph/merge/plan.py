@@ -105,13 +105,12 @@ def plan_merge(
         conflicts += merged.conflicts
         if not merged.is_empty:
             deltas[key] = _delta(kind, merged)
+            changed, deleted = merged.changed.num_rows, len(merged.deleted)
+            counts[key] = TableCounts(merged.new.num_rows, changed, deleted)
             is_simple = isinstance(base, Snapshot) and gap is None
-            rows = locate_rows(kind, merged, theirs, ours) if is_simple else None
-            if rows is not None:
-                located[key] = rows
-            counts[key] = TableCounts(
-                merged.new.num_rows, merged.changed.num_rows, len(merged.deleted)
-            )
+            if is_simple and 0 < changed + deleted <= _MOST_ROWS:
+                rows = locate_rows(kind, merged, theirs, ours)
+                located |= {} if rows is None else {key: rows}
     validator = Validator(store, catalog, deltas)
     judged = validator.judge(target, None)
     conflicts += [of_violation(violation) for violation in judged.violations]
@@ -168,8 +167,6 @@ def locate_rows(
     kind: Kind, merged: MergedRows, source: TableChanges, target: TableChanges
 ) -> LocatedRows | None:
     """The rows that a merge replaces and deletes; none where their row ids are unknown."""
-    if not 0 < merged.changed.num_rows + len(merged.deleted) <= _MOST_ROWS:
-        return None
     sources = [target.after]
     if source.is_straight and target.is_straight:
         sources.append(source.before)

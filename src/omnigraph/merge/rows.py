@@ -56,17 +56,16 @@ def merge_rows(
 ) -> MergedRows:
     """Merge two sets of changes since one state, on top of the target."""
     both = ids_with(source.ids, target.ids)
-    alone = _one_sided(kind, source, both)
-    if not len(both):
-        return _deduplicate_edges(kind, alone, target)
-    merged = _ThreeWay(kind, source, target, both).merge(resolution)
-    every = MergedRows(
-        pa.concat_tables([alone.new, merged.new]),
-        pa.concat_tables([alone.changed, merged.changed]),
-        pa.concat_arrays([alone.deleted, merged.deleted]),
-        merged.conflicts,
-    )
-    return _deduplicate_edges(kind, every, target)
+    merged = _one_sided(kind, source, both)
+    if len(both):
+        other = _ThreeWay(kind, source, target, both).merge(resolution)
+        merged = MergedRows(
+            pa.concat_tables([merged.new, other.new]),
+            pa.concat_tables([merged.changed, other.changed]),
+            pa.concat_arrays([merged.deleted, other.deleted]),
+            other.conflicts,
+        )
+    return _deduplicate_edges(kind, merged, target) if isinstance(kind, EdgeType) else merged
 
 
 def _one_sided(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
@@ -251,14 +250,12 @@ def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dic
 # -- edges inserted on both sides ----------------------------------------------------------------
 
 
-def _deduplicate_edges(kind: Kind, merged: MergedRows, target: TableChanges) -> MergedRows:
+def _deduplicate_edges(kind: EdgeType, merged: MergedRows, target: TableChanges) -> MergedRows:
     """Drop new edges that the target has too, where source and target make an edge unique."""
-    if not isinstance(kind, EdgeType) or not merged.new.num_rows:
-        return merged
     if not any(set(columns) == set(ENDS) for columns in kind.unique):
         return merged
     mine = rows_with(target.after, target.inserted)
-    if not mine.num_rows:
+    if not mine.num_rows or not merged.new.num_rows:
         return merged
     names = [name for name in kind.arrow_schema().names if name != KEY]
     ours, theirs = (
