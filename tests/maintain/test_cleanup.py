@@ -26,7 +26,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageCorrupt,
 )
-from omnigraph.maintain.cleanup.run import cleanup_policy
+from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.storage.tables.cleaning import versions_of
 from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef

@@ -19,7 +19,7 @@ from unittest import mock
 from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.errors import CommitNotFound, Conflict, OutcomePending
-from omnigraph.maintain.cleanup import run as cleanup
+from omnigraph.maintain.cleanup import retention
 
 PATIENCE = 60.0
 """Seconds after which a write that is pending has to be settled."""
@@ -33,7 +33,7 @@ def sooner(min_age: float) -> Iterator[None]:
     """
     with (
         mock.patch.object(manifest, "LISTS_AFTER", min_age / 2),
-        mock.patch.object(cleanup, "READERS", timedelta(seconds=min_age)),
+        mock.patch.object(retention, "READERS", timedelta(seconds=min_age)),
     ):
         yield
 

@@ -13,7 +13,8 @@ from omnigraph import Graph
 from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
-from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
+from omnigraph.maintain.cleanup.retention import cleanup_policy
+from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.running_writes import recover_writes
 from omnigraph.storage.tables import inline
 from omnigraph.storage.tables.failures import lance_call

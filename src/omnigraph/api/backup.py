@@ -15,7 +15,7 @@ from omnigraph.maintain.backup.copy import CopyReport
 from omnigraph.maintain.backup.index import BackupPoint, find_point, list_points, read_point
 from omnigraph.maintain.backup.prune import PrunePolicy, PruneReport, prune
 from omnigraph.maintain.backup.restore import CopyDestination, clone_graph, restore_point
-from omnigraph.maintain.cleanup.run import check_duration
+from omnigraph.maintain.cleanup.retention import check_duration
 from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability

@@ -15,7 +15,8 @@ from omnigraph.errors import GraphNotFound
 from omnigraph.escaping import escape
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
-from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
+from omnigraph.maintain.cleanup.retention import cleanup_policy
+from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
 from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy

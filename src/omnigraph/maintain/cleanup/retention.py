@@ -21,15 +21,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.manifest import LISTS_AFTER, MANIFEST
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
+from omnigraph.errors import InputError
 from omnigraph.maintain.running_writes import RunningWrite
 from omnigraph.storage.tables.cleaning import VersionStamp, versions_of
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef, TableVersion
+
+VERSION_AGE = timedelta(hours=1)
+"""By default nothing is removed that a reader elsewhere may have seen since."""
+FILE_AGE = timedelta(days=1)
+"""The same for orphaned files: a write without a marker has ended by then."""
+READERS = timedelta(seconds=2 * LISTS_AFTER)
+_EVER = timedelta(days=365_000)
+"""Longer than any graph exists, and still a valid time in the past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,57 @@ class Needs:
     def has(self, version: TableVersion) -> bool:
         floor = self.floors.get(version.ref)
         return version in self.exact or (floor is not None and version.version >= floor)
+
+
+def cleanup_policy(
+    keep_versions: int | None,
+    older_than: timedelta | float | None,
+    min_age: timedelta | float | None,
+    feed_retention: timedelta | float | None,
+) -> CleanupPolicy:
+    """The checked arguments of a cleanup."""
+    if keep_versions is None and older_than is None:
+        raise InputError(
+            "cleanup requires at least one of keep_versions or older_than",
+            hint="pass keep_versions=10, or older_than=timedelta(days=7)",
+        )
+    if isinstance(keep_versions, bool) or not isinstance(keep_versions, int | None):
+        raise InputError(f"keep_versions must be a number, not {type(keep_versions).__name__}")
+    if keep_versions is not None and keep_versions < 0:
+        raise InputError(
+            "keep_versions cannot be negative", hint="the newest version is always kept"
+        )
+    age = check_duration("min_age", min_age)
+    if age:
+        age = max(age, READERS)
+    return CleanupPolicy(
+        datetime.now(UTC),
+        keep_versions,
+        check_duration("older_than", older_than),
+        VERSION_AGE if age is None else age,
+        FILE_AGE if age is None else age,
+        check_duration("feed_retention", feed_retention),
+    )
+
+
+def check_duration(name: str, given: timedelta | float | None) -> timedelta | None:
+    """A checked duration; a number is seconds."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
+        raise InputError(
+            f"{name} must be a duration, not {type(given).__name__}",
+            hint="pass a timedelta or seconds",
+        )
+    try:
+        length = given if isinstance(given, timedelta) else timedelta(seconds=given)
+    except (OverflowError, ValueError):
+        raise InputError(
+            f"invalid duration in {name}", hint="pass a timedelta or seconds"
+        ) from None
+    if length < timedelta(0):
+        raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
+    return min(length, _EVER)
 
 
 def expired_versions(

@@ -20,13 +20,14 @@ readers by an age of zero. See ``commit.manifest``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import LISTS_AFTER, MANIFEST, versions_were_removed
+from omnigraph.commit.manifest import MANIFEST, versions_were_removed
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, table_lease
 from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
@@ -35,7 +36,6 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import (
     BranchNotFound,
     Conflict,
-    InputError,
     OmniGraphError,
     StorageCorrupt,
 )
@@ -67,64 +67,8 @@ from omnigraph.storage.tables.types import TableRef
 from omnigraph.topology.persisted import unused_files
 
 REMOVING = "removing"
-VERSION_AGE = timedelta(hours=1)
-"""By default nothing is removed that a reader elsewhere may have seen since."""
-FILE_AGE = timedelta(days=1)
-"""The same for orphaned files: a write without a marker has ended by then."""
-READERS = timedelta(seconds=2 * LISTS_AFTER)
-_EVER = timedelta(days=365_000)
-"""Longer than any graph exists, and still a valid time in the past."""
-
-
-def cleanup_policy(
-    keep_versions: int | None,
-    older_than: timedelta | float | None,
-    min_age: timedelta | float | None,
-    feed_retention: timedelta | float | None,
-) -> CleanupPolicy:
-    """The checked arguments of a cleanup."""
-    if keep_versions is None and older_than is None:
-        raise InputError(
-            "cleanup requires at least one of keep_versions or older_than",
-            hint="pass keep_versions=10, or older_than=timedelta(days=7)",
-        )
-    if isinstance(keep_versions, bool) or not isinstance(keep_versions, int | None):
-        raise InputError(f"keep_versions must be a number, not {type(keep_versions).__name__}")
-    if keep_versions is not None and keep_versions < 0:
-        raise InputError(
-            "keep_versions cannot be negative", hint="the newest version is always kept"
-        )
-    age = check_duration("min_age", min_age)
-    if age:
-        age = max(age, READERS)
-    return CleanupPolicy(
-        datetime.now(UTC),
-        keep_versions,
-        check_duration("older_than", older_than),
-        VERSION_AGE if age is None else age,
-        FILE_AGE if age is None else age,
-        check_duration("feed_retention", feed_retention),
-    )
-
-
-def check_duration(name: str, given: timedelta | float | None) -> timedelta | None:
-    """A checked duration; a number is seconds."""
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
-        raise InputError(
-            f"{name} must be a duration, not {type(given).__name__}",
-            hint="pass a timedelta or seconds",
-        )
-    try:
-        length = given if isinstance(given, timedelta) else timedelta(seconds=given)
-    except (OverflowError, ValueError):
-        raise InputError(
-            f"invalid duration in {name}", hint="pass a timedelta or seconds"
-        ) from None
-    if length < timedelta(0):
-        raise InputError(f"{name} cannot be negative", hint="pass a timedelta or seconds")
-    return min(length, _EVER)
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def clean_up(
@@ -211,52 +155,48 @@ class _Cleanup:
         reached(Failpoint.CLEANUP_BEFORE_FILES)
 
         def remove(location: str) -> dict[str, int]:
-            if location == MANIFEST and not self._dry_run:
-                with self._lock_publishing(plan.manifests):
-                    return remove_orphans(location)
-            return remove_orphans(location)
-
-        def remove_orphans(location: str) -> dict[str, int]:
             removed = {}
-            for orphan in orphans_of(self._store, plan.keys.get(location, ""), location, writes):
-                is_old = orphan.age >= plan.policy.file_age
-                if is_old and not orphan.needed_by and not orphan.path.startswith(trees):
-                    if not self._dry_run:
-                        self._store.objects.delete(orphan.path)
-                        self._store.objects.remove_if_empty(orphan.path.rpartition("/")[0])
-                    removed[orphan.path] = orphan.size
+            with ExitStack() as lock:
+                if location == MANIFEST and not self._dry_run:
+                    lock.enter_context(self._lock_publishing(plan.manifests))
+                key = plan.keys.get(location, "")
+                for orphan in orphans_of(self._store, key, location, writes):
+                    is_old = orphan.age >= plan.policy.file_age
+                    if is_old and not orphan.needed_by and not orphan.path.startswith(trees):
+                        if not self._dry_run:
+                            self._store.objects.delete(orphan.path)
+                            self._store.objects.remove_if_empty(orphan.path.rpartition("/")[0])
+                        removed[orphan.path] = orphan.size
             return removed
 
-        locations = {ref.location for ref in (*plan.copies, *plan.dropped)}
-        for files in self._apply([*sorted(locations), MANIFEST], remove, "files of"):
-            self._files |= files
+        tables = {ref.location for ref in (*plan.copies, *plan.dropped)}
+        locations = [*sorted(tables), MANIFEST]
+        for location, files in zip(locations, self._run(remove, locations), strict=True):
+            if isinstance(files, str):
+                what = f"files of '{plan.keys.get(location, location)}'"
+                self._skipped.append(Skipped(what, files))
+            else:
+                self._files |= files
         return Reclaimed(len(self._files), sum(self._files.values()))
 
-    def _apply(
-        self,
-        locations: Sequence[str],
-        work: Callable[[str], dict[str, int]],
-        what: str,
-    ) -> list[dict[str, int]]:
-        """Call a function for each location; a failure does not affect the others."""
+    def _run(self, remove: Callable[[T], R], items: Sequence[T]) -> list[R | str]:
+        """Remove from several tables at a time; what fails is replaced by the reason."""
 
-        def attempt(location: str) -> dict[str, int] | str:
+        def attempt(item: T) -> R | str:
             try:
-                return work(location)
+                return remove(item)
             except OmniGraphError as error:
                 return str(error)
 
-        done = []
-        outcomes = self._executor.run(attempt, locations, REMOVING)
-        for location, outcome in zip(locations, outcomes, strict=True):
-            if isinstance(outcome, str):
-                self._skip(f"{what} '{self._plan.keys.get(location, location)}'", outcome)
-            else:
-                done.append(outcome)
-        return done
+        return self._executor.run(attempt, items, REMOVING)
 
-    def _skip(self, what: str, reason: str) -> None:
-        self._skipped.append(Skipped(what, reason))
+    @contextmanager
+    def _skipping(self, what: str) -> Iterator[None]:
+        """A failure is reported, and affects nothing else."""
+        try:
+            yield
+        except OmniGraphError as error:
+            self._skipped.append(Skipped(what, str(error)))
 
     # -- forks and states ----------------------------------------------------------------
 
@@ -282,12 +222,10 @@ class _Cleanup:
                 ref = TableRef(location, name)
                 sizes[ref] = sizes.get(ref, 0) + info.size
         for ref in (*self._plan.forks, *self._plan.strays):
-            try:
+            with self._skipping(f"fork '{ref.branch}' of '{self._key(ref)}'"):
                 if not self._dry_run:
                     self._remove_fork(ref)
                 total = total.plus(Reclaimed(1, sizes.get(ref, 0)))
-            except OmniGraphError as error:
-                self._skip(f"fork '{ref.branch}' of '{self._key(ref)}'", str(error))
         return total
 
     def _key(self, ref: TableRef) -> str:
@@ -347,28 +285,22 @@ class _Cleanup:
 
     def _remove_versions(self) -> tuple[TableCleanup, ...]:
         plan = self._plan
-        counts: dict[str, _TableCounts] = {
-            key: _TableCounts()
-            for location, key in plan.keys.items()
-            if location in plan.shown or any(r.location == location for r in plan.expired)
-        }
+        counts: defaultdict[str, _TableCounts] = defaultdict(_TableCounts)
+        for location in plan.shown | {ref.location for ref in plan.expired}:
+            if location in plan.keys:
+                counts[plan.keys[location]] = _TableCounts()
         for location, error in plan.errors.items():
-            counts.setdefault(plan.keys.get(location, location), _TableCounts()).errors.append(
-                error
-            )
+            counts[plan.keys.get(location, location)].errors.append(error)
         if plan.unreadable:
             names = ", ".join(f"'{name}'" for name in sorted(plan.unreadable))
             for count in counts.values():
                 count.errors.append(f"the needs of branch {names} are unknown")
 
-        def remove(ref: TableRef) -> tuple[int, int] | str:
-            try:
-                return self._remove_locked(ref, plan.expired[ref])
-            except OmniGraphError as error:
-                return str(error)
+        def remove(ref: TableRef) -> tuple[int, int]:
+            return self._remove_locked(ref, plan.expired[ref])
 
         refs = [ref for ref in sorted(plan.expired, key=lambda ref: ref.path) if plan.expired[ref]]
-        for ref, result in zip(refs, self._executor.run(remove, refs, REMOVING), strict=True):
+        for ref, result in zip(refs, self._run(remove, refs), strict=True):
             count = counts[self._key(ref)]
             if isinstance(result, str):
                 count.errors.append(result)
@@ -396,11 +328,9 @@ class _Cleanup:
         """Empty the tables that no state uses; one empty version keeps the version numbers."""
         total = Reclaimed()
         for ref, versions in self._plan.dropped.items():
-            try:
+            with self._skipping(f"dropped table '{self._key(ref)}'"):
                 size = self._empty(ref, versions)
                 total = total.plus(Reclaimed(int(size > 0), size))
-            except OmniGraphError as error:
-                self._skip(f"dropped table '{self._key(ref)}'", str(error))
         return total
 
     def _empty(self, ref: TableRef, versions: Sequence[int]) -> int:
@@ -432,34 +362,27 @@ class _Cleanup:
     # -- derived data --------------------------------------------------------------------
 
     def _remove_topologies(self) -> Reclaimed:
-        plan = self._plan
-        total = Reclaimed()
-        try:
+        plan, total = self._plan, Reclaimed()
+        with self._skipping("persisted topologies"):
             files = {
                 path.rpartition("/")[2]: (path, info)
                 for path, info in self._store.objects.files_below(TOPOLOGY)
             }
-            paths = [ref.path for ref in plan.copies]
-            for name in unused_files(files, plan.shown, paths):
+            for name in unused_files(files, plan.shown, [ref.path for ref in plan.copies]):
                 path, info = files[name]
                 if not self._dry_run:
                     self._store.objects.delete(path)
                 total = total.plus(Reclaimed(1, info.size))
-        except OmniGraphError as error:
-            self._skip("persisted topologies", str(error))
         return total
 
     def _remove_markers(self) -> Reclaimed:
         total = Reclaimed()
         for name in self._plan.dead_markers:
             path = f"{FOLDER}/{name}"
-            try:
+            with self._skipping(f"marker '{name}'"):
                 info = self._store.objects.head(path)
-                if info is None:
-                    continue
-                if not self._dry_run:
-                    self._store.objects.delete(path)
-                total = total.plus(Reclaimed(1, info.size))
-            except OmniGraphError as error:
-                self._skip(f"marker '{name}'", str(error))
+                if info is not None:
+                    if not self._dry_run:
+                        self._store.objects.delete(path)
+                    total = total.plus(Reclaimed(1, info.size))
         return total

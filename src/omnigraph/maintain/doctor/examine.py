@@ -23,7 +23,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.maintain.cleanup.run import clean_up, cleanup_policy
+from omnigraph.maintain.cleanup.retention import cleanup_policy
+from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.doctor.report import (
     Advice,
     CleanupEstimate,
