@@ -115,8 +115,8 @@ def plan_merge(
     judged = validator.judge(target, None)
     conflicts += [of_violation(violation) for violation in judged.violations]
     conflicts.sort(key=lambda c: (c.table_key, c.row_id or "", c.kind.value, c.message))
-    found = Conflicts(tuple(conflicts))
-    return MergePlan(deltas, counts, found, judged.consulted, validator, located)
+    ordered = Conflicts(tuple(conflicts))
+    return MergePlan(deltas, counts, ordered, judged.consulted, validator, located)
 
 
 def _unknown_ids(

@@ -132,15 +132,7 @@ class _CleanupPlanner:
         self._need_writers()
         self._decide_versions()
         self._decide_states()
-        self._list_versions()
         return out
-
-    def _list_versions(self) -> None:
-        for branch, states in self._states.items():
-            self._plan.versions[TableRef(MANIFEST, branch)] = [state.version for state in states]
-        for table in self._tables.values():
-            for ref, stamps in table.stamps.items():
-                self._plan.versions[ref] = [stamp.version for stamp in stamps]
 
     # -- reading -------------------------------------------------------------------------
 
@@ -151,7 +143,9 @@ class _CleanupPlanner:
             if isinstance(result, str):
                 self._plan.unreadable[branch_label(branch)] = result
             elif result is not None:
-                self._heads[branch], self._states[branch], rows, locations = result
+                self._heads[branch], states, rows, locations = result
+                self._states[branch] = states
+                self._plan.versions[TableRef(MANIFEST, branch)] = [s.version for s in states]
                 self._commits |= {row.commit_id: row for row in rows}
                 self._plan.keys |= {location: key for key, location in sorted(locations.items())}
 
@@ -178,6 +172,9 @@ class _CleanupPlanner:
         locations = [*sorted(out.keys), MANIFEST]
         for facts in self._executor.run(self._read_table, locations, READING):
             self._tables[facts.location] = facts
+            out.identities |= facts.identities
+            for ref, stamps in facts.stamps.items():
+                out.versions[ref] = [stamp.version for stamp in stamps]
             if facts.error is not None:
                 out.errors[facts.location] = facts.error
 
@@ -288,8 +285,6 @@ class _CleanupPlanner:
         self._decide_forks(used)
         if not out.unreadable:
             self._decide_dropped(used)
-        for table in self._tables.values():
-            out.identities |= table.identities
         gone = {*out.forks, *out.dropped}
         out.expired = {ref: versions for ref, versions in out.expired.items() if ref not in gone}
         out.copies = {ref for table in self._tables.values() for ref in table.stamps} - gone
@@ -304,8 +299,8 @@ class _CleanupPlanner:
         """Forks of deleted branches, or of branches that use another copy."""
         live = {branch_label(branch) for branch in self._heads}
         for location, table in sorted(self._tables.items()):
+            self._plan.strays += [TableRef(location, name) for name in sorted(table.strays)]
             if location == MANIFEST or table.error is not None:
-                self._plan.strays += [TableRef(location, name) for name in sorted(table.strays)]
                 continue
             for name in _children_first(table.branches):
                 ref = TableRef(location, name)
@@ -316,7 +311,6 @@ class _CleanupPlanner:
                 )
                 if not is_used and not is_open:
                     self._plan.forks.append(ref)
-            self._plan.strays += [TableRef(location, name) for name in sorted(table.strays)]
 
     def _decide_dropped(self, used: set[TableRef]) -> None:
         for location, table in sorted(self._tables.items()):

@@ -32,6 +32,7 @@ from omnigraph.maintain.optimize.vector_indexes import (
     measure_recall,
     rebuild_reason,
 )
+from omnigraph.maintain.report import plain
 from omnigraph.representation import brief
 from omnigraph.storage.tables.segments import IndexFacts, index_facts, partitions_of
 from omnigraph.storage.tables.store import KEY
@@ -80,23 +81,14 @@ class IndexState:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        return {
-            "table_key": self.table_key,
-            "column": self.column,
-            "kind": self.kind.name.lower(),
-            "method": self.method,
-            "built": not self.is_pending,
-            "reason": self.reason,
-            "rows": self.rows,
-            "rows_outside": self.rows_outside,
-            "bytes": self.size,
-            "segments": self.segments,
-            "created_at": None if self.created_at is None else self.created_at.isoformat(),
-            "parameters": dict(self.parameters),
-            "why": self.why,
-            "rebuild": self.rebuild,
-            "recall": self.recall,
-        }
+        own = {"kind": self.kind.name.lower(), "built": not self.is_pending, "bytes": self.size}
+        return {key: own[key] if key in own else plain(getattr(self, key)) for key in _STATE_KEYS}
+
+
+_STATE_KEYS = (
+    *("table_key", "column", "kind", "method", "built", "reason", "rows", "rows_outside"),
+    *("bytes", "segments", "created_at", "parameters", "why", "rebuild", "recall"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,52 +365,45 @@ def _build(
 ) -> IndexReport:
     manifest = store.manifest(branch)
     touched = needs(manifest.current())
-    receipt = None
-    builder = _Builder(needs)
+    built: list[tuple[str, str, IndexKind]] = []
+    failed: list[tuple[str, str, IndexKind]] = []
+
+    def prepare(view: WriteView) -> PreparedWrite:
+        staged: dict[str, tuple[StagedTable, ...]] = {}
+        built.clear()
+        failed.clear()
+        for key, specs in sorted(needs(view.snapshot).items()):
+            step, unfit = view.stage.stage_indexes(view.table(key), specs)
+            if step is not None:
+                staged[key] = (step,)
+            for spec in specs:
+                (failed if spec in unfit else built).append((key, spec.column, spec.kind))
+        reached(Failpoint.INDEXES_AFTER_STAGE)
+        return PreparedWrite(staged)
+
+    commit_id = None
     started = time.monotonic()
     if touched:
         request = WriteRequest(
             WriterKind.ENSURE_INDICES,
             branch,
             frozenset(touched),
-            builder.prepare,
+            prepare,
             actor=actor,
             schema_hash=catalog.schema_hash,
         )
-        receipt = commit_write(store, request)
+        commit_id = commit_write(store, request).commit_id
     seconds = time.monotonic() - started
     report = index_report(store, catalog, manifest.current())
-    failed = {(key, spec.column, spec.kind) for key, spec in builder.failed}
     states = tuple(
         replace(state, reason=UNFIT)
         if (state.table_key, state.column, state.kind) in failed
         else state
         for state in report.indexes
     )
-    if receipt is None or receipt.commit_id is None:
+    if commit_id is None:
         return IndexReport(states)
-    return IndexReport(states, tuple(builder.built), receipt.commit_id, seconds)
-
-
-class _Builder:
-    """Stages the indexes that a snapshot needs."""
-
-    def __init__(self, needs: Callable[[Snapshot], Needs]) -> None:
-        self._needs = needs
-        self.built: list[tuple[str, str, IndexKind]] = []
-        self.failed: list[tuple[str, IndexSpec]] = []
-
-    def prepare(self, view: WriteView) -> PreparedWrite:
-        staged: dict[str, tuple[StagedTable, ...]] = {}
-        self.built, self.failed = [], []
-        for key, specs in sorted(self._needs(view.snapshot).items()):
-            step, failed = view.stage.stage_indexes(view.table(key), specs)
-            if step is not None:
-                staged[key] = (step,)
-            self.failed += [(key, spec) for spec in failed]
-            self.built += [(key, spec.column, spec.kind) for spec in specs if spec not in failed]
-        reached(Failpoint.INDEXES_AFTER_STAGE)
-        return PreparedWrite(staged)
+    return IndexReport(states, tuple(built), commit_id, seconds)
 
 
 def _needed(store: GraphStore, catalog: Catalog, snapshot: Snapshot, least_recall: float) -> Needs:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
@@ -26,7 +26,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
 from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
-from omnigraph.maintain.optimize.stage import StagedWork, TableSurvey, WorkStager, survey_table
+from omnigraph.maintain.optimize.stage import TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report
 from omnigraph.maintain.running_writes import drifted_head, recover_writes
 from omnigraph.representation import brief
@@ -181,20 +181,41 @@ class OptimizeJob:
         self, stager: WorkStager, surveys: Sequence[TableSurvey], *, is_last: bool
     ) -> str | None:
         base = self._store.manifest(self._branch).current()
+        pins: dict[str, Pin | None] = {survey.table_key: survey.pin for survey in surveys}
         with marked(self._store, self._branch, base):
-            attempt = _Attempt(self, stager, surveys, may_redo=is_last)
+            works = stager.stage(surveys)
+
+            def prepare(view: WriteView) -> PreparedWrite:
+                moved = [key for key in sorted(pins) if view.snapshot.pin(key) != pins[key]]
+                if moved and not is_last:
+                    raise TableMoved
+                for key in moved:
+                    works.pop(key, None)
+                    pins[key] = view.snapshot.pin(key)
+                if moved:
+                    works.update(stager.stage(self.survey(view.snapshot, moved)))
+                return PreparedWrite({key: work.steps for key, work in sorted(works.items())})
+
             request = WriteRequest(
                 WriterKind.OPTIMIZE,
                 self._branch,
-                attempt.keys,
-                attempt.prepare,
+                frozenset(pins),
+                prepare,
                 actor=self._actor,
                 schema_hash=self._schema_hash,
             )
             receipt = commit_write(self._store, request)
-        for key, work in attempt.works.items():
-            stats = _stats(work, is_committed=receipt.commit_id is not None)
-            self._stats[key] = replace(stats, reasons=self._reasons.get(key, ()))
+        for key, work in works.items():
+            failed = (IndexState(key, s.column, s.kind, None, UNFIT) for s in work.failed)
+            self._stats[key] = TableStats(
+                key,
+                work.fragments_removed,
+                work.fragments_added,
+                receipt.commit_id is not None,
+                pending_indexes=(*work.survey.pending, *failed),
+                indexed=tuple((index.spec.column, index.spec.kind) for index in work.built),
+                reasons=self._reasons.get(key, ()),
+            )
         return receipt.commit_id
 
     def _manifest(self, *, is_committed: bool) -> TableStats:
@@ -212,47 +233,3 @@ class OptimizeJob:
         if before == after:
             return TableStats(MANIFEST)
         return TableStats(MANIFEST, before, after, committed=True)
-
-
-class _Attempt:
-    """The work of one attempt, prepared as often as the commit protocol asks for it."""
-
-    def __init__(
-        self,
-        job: OptimizeJob,
-        stager: WorkStager,
-        surveys: Sequence[TableSurvey],
-        may_redo: bool,
-    ) -> None:
-        self._job = job
-        self._stager = stager
-        self._may_redo = may_redo
-        self.keys = frozenset(survey.table_key for survey in surveys)
-        self._pins = {survey.table_key: survey.pin for survey in surveys}
-        self.works = stager.stage(surveys)
-
-    def prepare(self, view: WriteView) -> PreparedWrite:
-        moved = [key for key in sorted(self.keys) if view.snapshot.pin(key) != self._pins[key]]
-        if moved:
-            if not self._may_redo:
-                raise TableMoved
-            surveys = self._job.survey(view.snapshot, moved)
-            for key in moved:
-                self.works.pop(key, None)
-            self.works |= self._stager.stage(surveys)
-            pins = {key: view.snapshot.pin(key) for key in moved}
-            self._pins |= {key: pin for key, pin in pins.items() if pin is not None}
-        return PreparedWrite({key: work.steps for key, work in sorted(self.works.items())})
-
-
-def _stats(work: StagedWork, *, is_committed: bool) -> TableStats:
-    key = work.survey.table_key
-    failed = tuple(IndexState(key, s.column, s.kind, None, UNFIT) for s in work.failed)
-    return TableStats(
-        key,
-        work.fragments_removed,
-        work.fragments_added,
-        is_committed,
-        pending_indexes=(*work.survey.pending, *failed),
-        indexed=tuple((index.spec.column, index.spec.kind) for index in work.built),
-    )

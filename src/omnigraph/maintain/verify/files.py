@@ -164,8 +164,8 @@ def compare_files(
     A version file without a checksum has to be a valid one of the version in its name.
     """
     datasets = context.store.datasets
-    known = (p for p in paths if p in records.sums or p.endswith(".manifest"))
-    checkable = [path for path in known if _is_stable(path)]
+    stable = filter(_is_stable, paths)
+    checkable = [path for path in stable if path in records.sums or path.endswith(".manifest")]
     starts = range(0, len(checkable), _FILES_PER_TASK)
     tasks = [checkable[start : start + _FILES_PER_TASK] for start in starts]
 
