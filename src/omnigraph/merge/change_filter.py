@@ -7,8 +7,7 @@ resolved once and then kept in the cursor of a feed: a name may belong to anothe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -67,12 +66,23 @@ class ChangeFilter:
     ) -> ChangeFilter:
         """With the ids of the types: those that are known, else by the first schema with the name.
 
-        A name that none of them has is refused in the words of the first.
+        A name that none of them has is refused in the words of the first. No more schemas are read
+        than are needed.
         """
         if self.types is None:
             return self
-        lookup = _Lookup(schemas)
-        ids = {name: (ids_of_cursor or {}).get(name) or lookup.type_id(name) for name in self.types}
+        ids = {name: (ids_of_cursor or {}).get(name, 0) for name in self.types}
+        errors: dict[str, InputError] = {}
+        waiting = iter(schemas)
+        while unknown := [name for name, number in ids.items() if not number]:
+            schema = next(waiting, None)
+            if schema is None:
+                raise errors[unknown[0]]
+            for name in unknown:
+                try:
+                    ids[name] = type_id(schema, find_type(schema.catalog, name))
+                except InputError as error:
+                    errors.setdefault(name, error)
         return replace(self, types=ids)
 
     def takes(self, kind: str, type_id: int) -> bool:
@@ -121,27 +131,6 @@ def _parsed(text: str) -> Mapping[str, object]:
         # Of an earlier release, which kept names only.
         return {"kinds": text}
     return content if isinstance(content, dict) else {"kinds": text}
-
-
-class _Lookup:
-    """Schemas in the order in which they are asked; no more of them are read than are needed."""
-
-    def __init__(self, schemas: Iterable[IdentifiedSchema]) -> None:
-        self._more = iter(schemas)
-        self._read: list[IdentifiedSchema] = []
-
-    def type_id(self, name: str) -> int:
-        for schema in self._every():
-            with suppress(InputError):
-                return type_id(schema, find_type(schema.catalog, name))
-        first = self._read[0]
-        return type_id(first, find_type(first.catalog, name))
-
-    def _every(self) -> Iterator[IdentifiedSchema]:
-        yield from self._read
-        for schema in self._more:
-            self._read.append(schema)
-            yield schema
 
 
 def type_id(schema: IdentifiedSchema, kind: Kind) -> int:

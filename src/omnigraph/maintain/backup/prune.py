@@ -8,7 +8,7 @@ files with the form of stored files are ever deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -122,11 +122,13 @@ def prune(backup: ObjectStore, policy: PrunePolicy, *, dry_run: bool = False) ->
     # Reports a missing backup before anything is written there.
     list_points(backup)
     if dry_run:
-        return _plan(backup, policy).report(backup, dry_run=True)
-    with lock_backup(backup, Timeouts()) as guard:
         plan = _plan(backup, policy)
-        _execute(backup, plan, guard)
-    return plan.report(backup, dry_run=False)
+    else:
+        with lock_backup(backup, Timeouts()) as guard:
+            plan = _plan(backup, policy)
+            _execute(backup, plan, guard)
+    files, size = len(plan.surplus), sum(plan.surplus.values())
+    return PruneReport(backup.root.uri, plan.removed, plan.kept, files, size, dry_run)
 
 
 def finish_prune(backup: ObjectStore, guard: LeaseGuard) -> None:
@@ -137,7 +139,7 @@ def finish_prune(backup: ObjectStore, guard: LeaseGuard) -> None:
     if backup.head(_MARK) is None:
         return
     try:
-        plan = _plan_of(backup, [], list_points(backup))
+        plan = _plan(backup, None)
     except (StorageCorrupt, NotFound):
         return
     _execute(backup, plan, guard)
@@ -152,23 +154,11 @@ class _PrunePlan:
     surplus: dict[str, int]
     """Stored files that no kept point needs, with their sizes."""
 
-    def report(self, backup: ObjectStore, *, dry_run: bool) -> PruneReport:
-        return PruneReport(
-            backup.root.uri,
-            self.removed,
-            self.kept,
-            len(self.surplus),
-            sum(self.surplus.values()),
-            dry_run,
-        )
 
-
-def _plan(backup: ObjectStore, policy: PrunePolicy) -> _PrunePlan:
+def _plan(backup: ObjectStore, policy: PrunePolicy | None) -> _PrunePlan:
+    """What to remove; without a policy, no point but surplus files."""
     points = list_points(backup)
-    return _plan_of(backup, policy.choose(backup, points, datetime.now(UTC)), points)
-
-
-def _plan_of(backup: ObjectStore, removed: Collection[str], points: Sequence[str]) -> _PrunePlan:
+    removed = [] if policy is None else policy.choose(backup, points, datetime.now(UTC))
     kept = [point for point in points if point not in removed]
     needed = {file.stored for point in kept for file in _read_kept(backup, point).files}
     surplus = {

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -299,10 +300,7 @@ def ensure_indexes(
     All in one commit. On a branch only tables of its own or of an ancestor branch are indexed,
     never those of main.
     """
-
-    def needs(snapshot: Snapshot) -> Needs:
-        return _needed(store, catalog, snapshot, least_recall)
-
+    needs = partial(_needed, store, catalog, least_recall)
     return _build(store, catalog, branch, actor, needs)
 
 
@@ -406,7 +404,7 @@ def _build(
     return IndexReport(states, tuple(built), commit_id, seconds)
 
 
-def _needed(store: GraphStore, catalog: Catalog, snapshot: Snapshot, least_recall: float) -> Needs:
+def _needed(store: GraphStore, catalog: Catalog, least_recall: float, snapshot: Snapshot) -> Needs:
     """Missing indexes that can be built, and existing ones that do not fit."""
     needs: Needs = {}
     for entity_type in kinds_of(catalog):

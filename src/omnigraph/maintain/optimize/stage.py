@@ -27,7 +27,6 @@ from omnigraph.maintain.optimize.vector_indexes import partitions_for
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.compaction import (
     CompactionResult,
-    CompactionSplit,
     FragmentState,
     compact,
     compaction_split,
@@ -206,17 +205,16 @@ class WorkStager:
         self._discard_superseded(works, groups)
         new = [key for key in groups if key not in self._rewritten]
         if new:
-            tasks = [self._compaction(*groups[key]) for key in new]
+            tasks = [
+                compaction_split(survey.table, self._locate(survey), [f.number for f in group])
+                for survey, group in (groups[key] for key in new)
+            ]
             results = self._executor.run(compact, tasks, REWRITING)
             self._rewritten.update(zip(new, results, strict=True))
         for work in works:
             work.compacted = tuple(
                 self._rewritten[_key(work.survey, group)] for group in _groups(work.survey)
             )
-
-    def _compaction(self, survey: TableSurvey, group: Sequence[FragmentState]) -> CompactionSplit:
-        numbers = [fragment.number for fragment in group]
-        return compaction_split(survey.table, self._locate(survey), numbers)
 
     def _discard_superseded(
         self, works: Sequence[StagedWork], groups: Mapping[_Group, object]

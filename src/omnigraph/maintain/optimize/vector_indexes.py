@@ -8,7 +8,7 @@ measured on a sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -196,18 +196,14 @@ def _rows(
 ) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]]:
     """Row ids and vectors of the sample, in batches."""
     size = table.schema.field(column).type.list_size
-    for batch in column_batches(table, column, _sample(table)):
+    fragments = table.fragments()
+    step = max(1, math.ceil(sum(fragment.rows for fragment in fragments) / SAMPLE_ROWS))
+    sample = [fragment.number for fragment in fragments[::step]]
+    for batch in column_batches(table, column, sample):
         is_valid = batch[column].is_valid()
         numbers = batch[column].filter(is_valid).flatten().to_numpy(zero_copy_only=False)
         row_ids = batch["_rowid"].filter(is_valid).to_numpy(zero_copy_only=False)
         yield row_ids.astype(np.uint64), numbers.astype(np.float32).reshape(-1, size)
-
-
-def _sample(table: Table) -> Sequence[int]:
-    fragments = table.fragments()
-    total = sum(fragment.rows for fragment in fragments)
-    step = max(1, math.ceil(total / SAMPLE_ROWS))
-    return [fragment.number for fragment in fragments[::step]]
 
 
 def _distances(
