@@ -34,11 +34,7 @@ class Blame:
 
 
 def find_blame(
-    store: GraphStore,
-    schema: SchemaAt,
-    kind: Kind,
-    row_id: str,
-    chain: Sequence[CommitRow],
+    store: GraphStore, schema: SchemaAt, kind: Kind, row_id: str, chain: Sequence[CommitRow]
 ) -> Blame:
     """Search the commits of a branch, oldest first; the type is from the newest of them."""
     history = _TableHistory(store, schema, kind, chain[-1])

@@ -177,11 +177,7 @@ def _marked(kind: Kind, rows: pa.Table, mark: int) -> pa.Table:
 
 class _Comparison:
     def __init__(
-        self,
-        store: GraphStore,
-        kind: Kind,
-        before: Pin | None,
-        earlier: Earlier | None,
+        self, store: GraphStore, kind: Kind, before: Pin | None, earlier: Earlier | None
     ) -> None:
         self._store = store
         self._kind = kind

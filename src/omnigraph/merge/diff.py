@@ -222,11 +222,7 @@ def counts_of(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
 
 
 def changes_of(
-    kind: Kind,
-    changes: TableChanges,
-    wanted: ChangeFilter,
-    start: int = 0,
-    most: int | None = None,
+    kind: Kind, changes: TableChanges, wanted: ChangeFilter, start: int = 0, most: int | None = None
 ) -> list[Change]:
     """Some of the changes of a table, in the order of their ids."""
     schema = kind.arrow_schema()

@@ -17,12 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.audit import AUDIT_TABLE
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.names import (
-    BRANCHES_LEASE,
-    branch_label,
-    normal_branch,
-    publish_lease,
-)
+from omnigraph.commit.names import BRANCHES_LEASE, branch_label, normal_branch, publish_lease
 from omnigraph.commit.rows import TableRow, VersionRow, checked_branch, checked_location
 from omnigraph.commit.schema.files import IR, SOURCE, STATE
 from omnigraph.commit.schema.lock import refuse_while_schema_changes

@@ -13,26 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from omnigraph.errors import (
-    BranchNotFound,
-    HistoryGone,
-    InputError,
-    StorageCorrupt,
-    StorageMissing,
-)
+from omnigraph.errors import BranchNotFound, HistoryGone, InputError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.backup.capture import SourceFile
 from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.maintain.report import Report
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.executor import ThreadExecutor
-from omnigraph.storage.objects.copying import (
-    FileDigest,
-    copy_file,
-    digest,
-    digest_of,
-    write_file,
-)
+from omnigraph.storage.objects.copying import FileDigest, copy_file, digest, digest_of, write_file
 from omnigraph.storage.objects.roots import Root
 from omnigraph.storage.objects.store import ObjectStore
 

@@ -227,8 +227,4 @@ def _sum(payload: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: str) -> StorageCorrupt:
-    return StorageCorrupt(
-        f"'{path}' of the backup is damaged",
-        hint=_HINT,
-        details={"path": path},
-    )
+    return StorageCorrupt(f"'{path}' of the backup is damaged", hint=_HINT, details={"path": path})

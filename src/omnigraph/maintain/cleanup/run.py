@@ -33,12 +33,7 @@ from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.staging import FOLDER
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import (
-    BranchNotFound,
-    Conflict,
-    OmniGraphError,
-    StorageCorrupt,
-)
+from omnigraph.errors import BranchNotFound, Conflict, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.cleanup.plan import CleanupPlan, copy_identity, fingerprint_refs, make_plan
 from omnigraph.maintain.cleanup.report import (
     CleanupReport,

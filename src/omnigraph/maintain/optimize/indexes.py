@@ -240,11 +240,7 @@ def _states(
 
 
 def _with_vector_facts(
-    table: Table,
-    state: IndexState,
-    choice: IndexChoice,
-    existing: IndexFacts,
-    with_recall: bool,
+    table: Table, state: IndexState, choice: IndexChoice, existing: IndexFacts, with_recall: bool
 ) -> IndexState:
     spec = choice.spec
     partitions = None

@@ -64,11 +64,7 @@ class TableStats(Report):
         """Plain data in a fixed order."""
         pending = ({"column": s.column, "reason": s.reason} for s in self.pending_indexes)
         indexed = ({"column": column, "kind": str(kind)} for column, kind in self.indexed)
-        return {
-            **Report.to_json(self),
-            "pending_indexes": list(pending),
-            "indexed": list(indexed),
-        }
+        return {**Report.to_json(self), "pending_indexes": list(pending), "indexed": list(indexed)}
 
 
 @dataclass(frozen=True, slots=True)

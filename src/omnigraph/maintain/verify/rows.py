@@ -18,12 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import (
-    CardinalityViolation,
-    OmniGraphError,
-    UniqueViolation,
-    ValueViolation,
-)
+from omnigraph.errors import CardinalityViolation, OmniGraphError, UniqueViolation, ValueViolation
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem
 from omnigraph.storage.tables.blobs import is_stored_blob
