@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import LoadError
-from omnigraph.maintain.cleanup.orphans import Orphan
+from omnigraph.maintain.cleanup.retention import Orphan
 from tests.maintain.orphan_files import orphans
 from tests.spark import cluster_jobs as jobs
 from tests.spark.cluster import WORKERS, Cluster, Process
