@@ -186,7 +186,7 @@ def test_a_bad_module_is_found(name, text, expected):
     ("name", "text"),
     [
         ("omnigraph.cli.commands.lint", "from omnigraph.lang.schema.compile import compile_schema"),
-        ("omnigraph.cli.commands.version", "from omnigraph import __version__"),
+        ("omnigraph.cli.about", "from omnigraph import __version__"),
         ("omnigraph.cli.x", "from omnigraph.settings import Settings"),
         ("omnigraph.plan.lowering", "from omnigraph.lang.query import ast"),
         ("omnigraph.spark.load.run", "from omnigraph.write import pending"),

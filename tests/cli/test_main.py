@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph import cli
-from omnigraph.cli.commands import version
+from omnigraph.cli.commands import configuration
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def broken_version(monkeypatch):
     def fail(arguments):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(version, "run", fail)
+    monkeypatch.setattr(configuration, "run_version", fail)
 
 
 @pytest.mark.usefixtures("broken_version")
@@ -38,6 +38,6 @@ def test_a_failure_of_the_system_is_one_line(capsys, monkeypatch):
     def fail(arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(version, "run", fail)
+    monkeypatch.setattr(configuration, "run_version", fail)
     assert cli.main(["version", "--quiet"]) == 1
     assert capsys.readouterr().err == "Error: no space left on device\n"

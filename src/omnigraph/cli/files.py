@@ -39,9 +39,14 @@ def read_stdin() -> Source:
 
 
 def text_or_path(path: str) -> str | Path:
-    """The text of stdin for ``-``, else the path: what the engine takes for a schema or query."""
-    # The newline marks it as a text, whatever it looks like.
-    return f"{read_stdin().text}\n" if path == STDIN else Path(path)
+    """What the engine takes for a schema or query: a path, or the text of stdin or of a pipe.
+
+    A pipe, such as ``<(...)`` in a shell, can be read only once.
+    """
+    if path == STDIN or Path(path).is_fifo():
+        # The newline marks it as a text, whatever it looks like.
+        return f"{read_text(path).text}\n"
+    return Path(path)
 
 
 def stdin_stream() -> BinaryIO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError
@@ -21,6 +22,22 @@ def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print one JSON document") -> None:
     parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_switch(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_repeatable(
+    parser: argparse.ArgumentParser,
+    name: str,
+    metavar: str | None,
+    text: str,
+    choices: Sequence[str] | None = None,
+) -> None:
+    parser.add_argument(
+        name, action="append", default=[], metavar=metavar, help=text, choices=choices
+    )
 
 
 def add_branch(parser: argparse.ArgumentParser, text: str = "branch to read") -> None:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import NoReturn
 
 from omnigraph.cli.about import PROGRAM
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser_tree import actions, extra_forms, is_subparsers, leaves
 from omnigraph.cli.registry import (
-    MODULES,
+    COMMANDS,
     VALUE_FLAGS,
     Capability,
     Commands,
     add_global_flags,
+    declare,
 )
 
 _ABOUT = {
@@ -115,18 +115,12 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     parser.add_argument("-v", "--version", action="version", version=PROGRAM)
     add_global_flags(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    if name in MODULES:
-        _add(MODULES[name], commands)
-        return parser
-    for module in dict.fromkeys(MODULES.values()):
-        _add(module, commands)
-    _add_help(parser, commands)
-    parser.epilog = legend(parser)
+    entries = [entry for entry in COMMANDS if entry.family == name]
+    declare(commands, entries or COMMANDS)
+    if not entries:
+        _add_help(parser, commands)
+        parser.epilog = legend(parser)
     return parser
-
-
-def _add(module: str, commands: Commands) -> None:
-    import_module(f"omnigraph.cli.{module}").add(commands)
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:

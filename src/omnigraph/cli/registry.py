@@ -1,22 +1,24 @@
-"""The list of commands, and how a command declares itself.
+"""The list of commands, and how each becomes a parser.
 
-Each command lives in its own module, loaded only when the command is used. The module calls
-``command``, or ``family`` and ``Family.add``, and states there what the command addresses; the
-flag guard reads that from the parsed arguments.
+A command is an entry here and one or two functions of its module, named for it: ``branch create``
+is run by ``run_branch_create``, whose docstring is the description in the help, and
+``add_branch_create`` declares the arguments that it has alone. A module is loaded only when one of
+its commands is used. The flag guard reads what an entry says from the parsed arguments.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from omnigraph.cli.options import add_json, add_uri
-from omnigraph.cli.parser_tree import defaults, extra_forms
+from omnigraph.cli.parser_tree import extra_forms
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 class UsageError(Exception):
@@ -37,21 +39,147 @@ class Capability(Enum):
         self.phrase = phrase
 
 
-_NAMES = (
-    "init load ingest query mutate alias graphs snapshot export branch commit log diff changes "
-    "blame revert cherry-pick tag blob schema lint fmt explain index optimize repair cleanup "
-    "doctor verify backup restore clone embed profile login logout shell completion version"
-)
-_SHARED = {
-    "blame": "commands.revert",
-    "cherry-pick": "commands.revert",
-    "restore": "commands.backup",
-    "clone": "commands.backup",
-    "logout": "commands.login",
-    "shell": "shell.command",
+ANY, SERVED, DIRECT, _, LOCAL = Capability
+
+_MODULES = {
+    "schema": "init snapshot schema",
+    "load": "load ingest export",
+    "query": "query mutate explain alias",
+    "branch": "branch tag revert cherry-pick",
+    "history": "commit diff changes blame",
+    "lint": "lint fmt",
+    "maintenance": "index optimize repair cleanup doctor verify",
+    "backup": "backup restore clone",
+    "configuration": "profile login logout graphs version",
 }
-MODULES = {name: _SHARED.get(name, f"commands.{name}") for name in _NAMES.split()}
-"""The module of every command, in the order of the help."""
+"""Modules of several commands; any other command has a module of its own name."""
+
+_FAMILIES = {
+    "graphs": "show the graphs of a server",
+    "branch": "create, list, delete and merge branches",
+    "commit": "show commits",
+    "changes": "read the changes of a branch, commit by commit",
+    "tag": "name commits",
+    "blob": "read Blob values",
+    "schema": "show, plan and apply schema changes",
+    "index": "show and build indexes",
+    "profile": "show the profiles of the configuration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command, or one form of a family such as ``branch create``."""
+
+    name: str
+    capability: Capability
+    takes: str
+    """The shared arguments it takes: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``."""
+    text: str
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(" ")[0]
+
+    def function(self, verb: str) -> Any:
+        """The function of its module that adds its arguments, or runs it."""
+        owners = (module for module, names in _MODULES.items() if self.family in names.split())
+        module = import_module(f"omnigraph.cli.commands.{next(owners, self.family)}")
+        return getattr(module, f"{verb}_{self.name.replace(' ', '_').replace('-', '_')}", None)
+
+
+_HIDDEN = "ingest"
+_LABELLED_IN_FULL = ("schema", "backup")
+"""Families whose messages name the form, since their forms differ in what they address."""
+
+_ENTRIES = (
+    ("init", DIRECT, "", "create a graph"),
+    ("load", ANY, "URI --json --as", "load files into the graph"),
+    (_HIDDEN, ANY, "URI --json --as", "load a file into a branch (deprecated form of load)"),
+    ("query", ANY, "", "run a query that reads"),
+    ("mutate", ANY, "--json --as", "run a query that changes the graph"),
+    ("alias", LOCAL, "", "run a stored query under its short name"),
+    ("graphs list", SERVED, "--json", "list the graphs of a server"),
+    (
+        "snapshot",
+        ANY,
+        "URI --json",
+        "show the tables of a branch, their versions and row counts",
+    ),
+    ("export", ANY, "URI", "export the graph"),
+    ("branch create", ANY, "--uri --json --as", "create a branch without copying data"),
+    ("branch list", ANY, "--uri --json", "list branches"),
+    ("branch delete", ANY, "--uri --json --as", "delete a branch"),
+    ("branch merge", ANY, "--uri --json --as", "merge a branch into another"),
+    ("commit list", ANY, "URI --json", "list commits, newest first"),
+    ("commit show", ANY, "--uri --json", "show one commit"),
+    ("commit changes", ANY, "--uri --json", "show what a commit changed"),
+    ("log", ANY, "URI --json", "draw the commit history"),
+    ("diff", ANY, "--uri --json", "show the difference between two states"),
+    ("changes poll", ANY, "--uri", "show the next changes of a branch"),
+    (
+        "changes baseline",
+        ANY,
+        "--uri --json",
+        "export a branch with the cursor for later changes",
+    ),
+    ("revert", ANY, "--uri --json --as", "undo a commit with a new one"),
+    ("cherry-pick", ANY, "--uri --json --as", "apply one commit to a branch"),
+    ("blame", ANY, "--uri --json", "show which commit last changed a row"),
+    ("tag create", ANY, "--uri --json --as", "tag a commit; cleanup keeps tagged commits"),
+    ("tag list", ANY, "--uri --json", "list tags"),
+    ("tag delete", ANY, "--uri --json --as", "delete a tag; its commit stays"),
+    ("blob get", ANY, "--uri", "write the bytes of a Blob"),
+    ("blob stat", ANY, "--uri --json", "show the size and location of a Blob"),
+    ("schema show", ANY, "URI --json", "print the schema"),
+    ("schema plan", DIRECT, "URI --json", "show the steps to another schema"),
+    ("schema apply", ANY, "URI --json --as", "change the schema"),
+    ("lint", DIRECT, "URI --cluster", "check queries against a schema, or a schema alone"),
+    ("fmt", LOCAL, "", "format .pg and .gq files"),
+    ("explain", ANY, "", "show the plan of a query"),
+    ("index status", DIRECT, "URI --json --cluster", "show the indexes of a branch"),
+    ("index ensure", DIRECT, "URI --json --as --cluster", "build missing indexes"),
+    ("index rebuild", DIRECT, "--uri --json --as --cluster", "rebuild indexes"),
+    ("optimize", DIRECT, "URI --json --cluster", "compact tables and complete indexes"),
+    (
+        "repair",
+        DIRECT,
+        "URI --json --cluster",
+        "find and adopt table versions written outside of OmniGraph",
+    ),
+    ("cleanup", DIRECT, "URI --json --cluster", "delete old versions"),
+    (
+        "doctor",
+        DIRECT,
+        "URI --json --cluster",
+        "report the health of a graph and which commands to run",
+    ),
+    (
+        "verify",
+        DIRECT,
+        "URI --json --cluster",
+        "check the integrity of a graph, down to its bytes",
+    ),
+    ("backup", DIRECT, "URI --json", "copy a graph to a backup, or list its points"),
+    (
+        "backup prune",
+        DIRECT,
+        "--json",
+        "delete points of a backup, and files that no other point uses",
+    ),
+    ("restore", DIRECT, "--json", "create a graph from a backup"),
+    ("clone", DIRECT, "--json", "make an independent copy of a graph"),
+    ("embed", LOCAL, "--json", "add vectors to the rows of a seed file"),
+    ("profile list", LOCAL, "--json", "list profiles"),
+    ("profile show", LOCAL, "--json", "show what a profile addresses"),
+    ("login", LOCAL, "--json", "store the token of a server"),
+    ("logout", LOCAL, "--json", "delete the token of a server"),
+    ("shell", ANY, "URI --as", "open an interactive shell on a graph"),
+    ("completion", LOCAL, "", "print the Tab completion script of a shell"),
+    ("version", LOCAL, "", "show the version and the storage format"),
+)
+COMMANDS = tuple(CommandEntry(*entry) for entry in _ENTRIES)
+"""Every command, in the order of the help."""
 
 _VALUES = {
     "--as": ("ACTOR", "actor to record in the commit"),
@@ -85,105 +213,51 @@ def fill_global_flags(arguments: argparse.Namespace) -> None:
         vars(arguments).setdefault(flag.removeprefix("--"), False)
 
 
-def command(
-    commands: Commands,
-    name: str,
-    run: Run,
-    capability: Capability,
-    text: str,
-    *,
-    description: str | None = None,
-    label: str | None = None,
-    writes: bool = False,
-    in_cluster: bool = False,
-    is_hidden: bool = False,
-) -> argparse.ArgumentParser:
-    """Declare a command; its own arguments are added to the returned parser.
+def declare(commands: Commands, entries: Iterable[CommandEntry]) -> None:
+    """Build the parsers of some commands."""
+    families: dict[str, Commands] = {}
+    for entry in entries:
+        family, _, form = entry.name.partition(" ")
+        if family in _FAMILIES and family not in families:
+            text = _FAMILIES[family]
+            group = commands.add_parser(family, help=text, description=_sentence(text))
+            families[family] = group.add_subparsers(
+                title="commands", metavar="COMMAND", required=True
+            )
+        if form and family not in families:
+            parent = commands.choices[family]
+            parser = type(parent)(prog=f"{parent.prog} {form}")
+            extra_forms(parent)[form] = (parser, entry.text)
+        else:
+            shown: dict[str, Any] = {} if family == _HIDDEN else {"help": entry.text}
+            parser = families.get(family, commands).add_parser(form or family, **shown)
+        _fill(parser, entry)
 
-    ``label`` is its name in messages, if different. A command that ``writes`` takes ``--as``; one
-    that works ``in_cluster`` takes ``--cluster``.
-    """
-    shown: dict[str, Any] = {} if is_hidden else {"help": text}
-    parser = commands.add_parser(name, description=description or _sentence(text), **shown)
-    add_global_flags(parser)
+
+def _fill(parser: argparse.ArgumentParser, entry: CommandEntry) -> None:
+    run, add = entry.function("run"), entry.function("add")
+    takes = entry.takes.split()
+    has_uri = "URI" in takes or "--uri" in takes
+    parser.description = " ".join((run.__doc__ or _sentence(entry.text)).split())
     parser.set_defaults(
         run=run,
-        label=label or name,
-        capability=capability,
-        writes=writes,
-        in_cluster=in_cluster,
+        command=entry.name,
+        label=entry.name if entry.family in _LABELLED_IN_FULL else entry.family,
+        capability=entry.capability,
+        writes="--as" in takes,
+        in_cluster="--cluster" in takes,
+        # A command on storage without a URI names its graph by another argument.
+        names_graph=entry.capability is DIRECT and not has_uri,
     )
-    return parser
-
-
-class Family:
-    """A command with several forms, such as ``branch list`` and ``branch create``."""
-
-    def __init__(
-        self, forms: Commands, label: str, capability: Capability, in_cluster: bool
-    ) -> None:
-        self._forms = forms
-        self._label = label
-        self._capability = capability
-        self._in_cluster = in_cluster
-
-    def add(
-        self,
-        name: str,
-        run: Run,
-        text: str,
-        *,
-        description: str | None = None,
-        label: str | None = None,
-        capability: Capability | None = None,
-        writes: bool = False,
-        uri: Literal["option", "positional"] | None = "option",
-        json: str | None = "print one JSON document",
-    ) -> argparse.ArgumentParser:
-        """Declare one form, with its graph address and ``--json`` unless told otherwise."""
-        parser = command(
-            self._forms,
-            name,
-            run,
-            capability or self._capability,
-            text,
-            description=description,
-            label=label or self._label,
-            writes=writes,
-            in_cluster=self._in_cluster,
-        )
-        if uri is not None:
-            add_uri(parser, positional=uri == "positional")
-        if json is not None:
-            add_json(parser, json)
-        return parser
-
-
-def family(
-    commands: Commands,
-    name: str,
-    text: str,
-    capability: Capability = Capability.ANY,
-    *,
-    in_cluster: bool = False,
-) -> Family:
-    """Declare a command with several forms."""
-    group = commands.add_parser(name, help=text, description=_sentence(text))
-    forms = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    return Family(forms, name, capability, in_cluster)
-
-
-def extra_form(
-    parent: argparse.ArgumentParser, name: str, run: Run, text: str
-) -> argparse.ArgumentParser:
-    """Declare a form of a command that is also a command itself, such as ``backup prune``."""
-    parser = type(parent)(prog=f"{parent.prog} {name}", description=_sentence(text))
     add_global_flags(parser)
-    parser.set_defaults(
-        **{**defaults(parent), "run": run, "label": f"{parent.get_default('label')} {name}"}
-    )
-    extra_forms(parent)[name] = (parser, text)
-    return parser
+    if has_uri:
+        add_uri(parser, positional="URI" in takes)
+    if "--json" in takes and entry.family in _FAMILIES:
+        add_json(parser)
+    if add is not None:
+        add(parser)
+    if "--json" in takes and entry.family not in _FAMILIES:
+        add_json(parser)
 
 
 def _sentence(text: str) -> str:

@@ -78,6 +78,18 @@ def open_graph(
         yield graph, target
 
 
+@contextmanager
+def open_for_write(
+    arguments: argparse.Namespace, target: GraphTarget | None = None
+) -> Iterator[tuple[Graph, GraphTarget]]:
+    """Print the target of a write, and open it."""
+    target = target or resolve_target(arguments)
+    target.storage(arguments.label)
+    echo(arguments, target)
+    with open_graph(arguments, "rw", target) as opened:
+        yield opened
+
+
 def find_snapshot(graph: Graph, name: str) -> GraphSnapshot:
     """The snapshot of a branch, a tag or a commit, in this order."""
     if name in graph.branches.list():
@@ -101,7 +113,7 @@ def _gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def echo(arguments: argparse.Namespace, target: GraphTarget, name: str | None = None) -> None:
+def echo(arguments: argparse.Namespace, target: GraphTarget) -> None:
     """Print the target of a write."""
     if arguments.quiet:
         return
@@ -109,7 +121,7 @@ def echo(arguments: argparse.Namespace, target: GraphTarget, name: str | None = 
         way = "served"
     else:
         way = f"direct, {'local' if target.is_local else 'remote'}"
-    terminal.note(f"omnigraph {name or arguments.label} → {target.uri} ({way})")
+    terminal.note(f"omnigraph {arguments.command} → {target.uri} ({way})")
 
 
 def require_consent(arguments: argparse.Namespace, target: GraphTarget, what: str) -> None:

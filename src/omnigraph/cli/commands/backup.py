@@ -6,68 +6,41 @@ import argparse
 
 from omnigraph.cli.durations import parse_duration
 from omnigraph.cli.operator_config import load_operator_config
-from omnigraph.cli.options import add_json, add_retention, add_uri
+from omnigraph.cli.options import add_repeatable, add_retention, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.registry import Capability, Commands, command, extra_form
 from omnigraph.cli.targets import GraphTarget, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes, format_time
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "backup",
-        run_backup,
-        Capability.DIRECT,
-        "copy a graph to a backup, or list its points",
-        description="Copies the current graph, with its history and branches, to a directory or "
-        "an S3 prefix. Another backup to the same location adds a point and copies only new files. "
-        "`omnigraph backup prune` deletes points.",
-    )
-    add_uri(parser)
+def add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", required=True, metavar="DEST", help="backup: a directory or s3://bucket/prefix"
     )
-    parser.add_argument("--list", action="store_true", help="only list the existing points")
-    add_json(parser)
-    _add_prune(parser)
-    parser = command(
-        commands, "restore", run_restore, Capability.DIRECT, "create a graph from a backup"
-    )
-    parser.set_defaults(names_graph=True)
+    add_switch(parser, "--list", "only list the existing points")
+
+
+def add_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backup", metavar="BACKUP", help="backup to restore")
     parser.add_argument("new", metavar="URI", help="location of the new graph; must be empty")
     parser.add_argument("--point", metavar="ID", help="point to restore; default: the newest")
-    add_json(parser)
-    parser = command(
-        commands, "clone", run_clone, Capability.DIRECT, "make an independent copy of a graph"
-    )
-    parser.set_defaults(names_graph=True)
+
+
+def add_clone(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("original", metavar="URI", help="graph to copy")
     parser.add_argument("new", metavar="DEST", help="location of the copy; must be empty")
-    add_json(parser)
 
 
-def _add_prune(backup: argparse.ArgumentParser) -> None:
-    parser = extra_form(
-        backup, "prune", run_prune, "delete points of a backup, and files that no other point uses"
-    )
-    parser.set_defaults(names_graph=True)
+def add_backup_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backup", metavar="BACKUP", help="backup to prune")
-    parser.add_argument(
-        "--point", action="append", default=[], metavar="ID", help="delete this point; repeatable"
-    )
+    add_repeatable(parser, "--point", "ID", "delete this point; repeatable")
     add_retention(parser, "points")
-    parser.add_argument(
-        "--allow-empty", action="store_true", help="allow the last point to be deleted"
-    )
-    add_json(parser)
+    add_switch(parser, "--allow-empty", "allow the last point to be deleted")
 
 
-def run_prune(arguments: argparse.Namespace) -> int:
+def run_backup_prune(arguments: argparse.Namespace) -> int:
     operator = load_operator_config()
     backup = arguments.backup
     older_than = parse_duration(arguments.older_than)
@@ -107,6 +80,10 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
+    """Copies the current graph, with its history and branches, to a directory or an S3 prefix.
+    Another backup to the same location adds a point and copies only new files. `omnigraph backup
+    prune` deletes points.
+    """
     if arguments.list:
         return _list_points(arguments)
     target = resolve_target(arguments)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from omnigraph.cli.options import add_snapshot, snapshot_arguments
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report, yes_no
-from omnigraph.cli.registry import Commands, UsageError, family
+from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError, NotFound
 
@@ -22,27 +22,15 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 << 20
 
 
-def add(commands: Commands) -> None:
-    blob = family(commands, "blob", "read Blob values")
-    parser = blob.add(
-        "get",
-        run_get,
-        "write the bytes of a Blob",
-        description="Streams the bytes of one Blob to a file or a pipe; never to a terminal.",
-        json=None,
-    )
+def add_blob_get(parser: argparse.ArgumentParser) -> None:
     _add_cell(parser)
     parser.add_argument("--offset", type=int, default=0, metavar="N", help="skip this many bytes")
     parser.add_argument("--length", type=int, metavar="N", help="write at most this many bytes")
     parser.add_argument("--out", metavar="PATH", help="file to write")
-    _add_cell(
-        blob.add(
-            "stat",
-            run_stat,
-            "show the size and location of a Blob",
-            description="Shows the size of a Blob and where it is stored, without reading it.",
-        )
-    )
+
+
+def add_blob_stat(parser: argparse.ArgumentParser) -> None:
+    _add_cell(parser)
 
 
 def _add_cell(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +41,8 @@ def _add_cell(parser: argparse.ArgumentParser) -> None:
     add_snapshot(parser)
 
 
-def run_get(arguments: argparse.Namespace) -> int:
+def run_blob_get(arguments: argparse.Namespace) -> int:
+    """Streams the bytes of one Blob to a file or a pipe; never to a terminal."""
     if arguments.offset < 0 or (arguments.length or 0) < 0:
         raise UsageError("--offset and --length cannot be negative")
     if arguments.out is None and terminal.is_terminal(sys.stdout):
@@ -75,7 +64,8 @@ def run_get(arguments: argparse.Namespace) -> int:
     return terminal.OK
 
 
-def run_stat(arguments: argparse.Namespace) -> int:
+def run_blob_stat(arguments: argparse.Namespace) -> int:
+    """Shows the size of a Blob and where it is stored, without reading it."""
     with open_graph(arguments, "r") as (graph, _):
         info = _info(graph.snapshot(**snapshot_arguments(arguments)), arguments)
     is_managed = info.uri is None

@@ -29,7 +29,7 @@ from omnigraph.cli.parser_tree import (
     positionals,
     subparsers,
 )
-from omnigraph.cli.registry import VALUE_FLAGS, Capability, Commands, command, fill_global_flags
+from omnigraph.cli.registry import VALUE_FLAGS, Capability, fill_global_flags
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
 
@@ -117,16 +117,7 @@ _FORM_NAMES = {
 """What the NAME or SOURCE of a command is."""
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "completion",
-        run,
-        Capability.LOCAL,
-        "print the Tab completion script of a shell",
-        description="Prints a script that completes commands, options, file names, branches and "
-        "tags in a shell. For bash: source <(omnigraph completion bash)",
-    )
+def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=tuple(SCRIPTS), help="shell to complete in")
     parser.add_argument(
         "--line",
@@ -135,7 +126,10 @@ def add(commands: Commands) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_completion(arguments: argparse.Namespace) -> int:
+    """Prints a script that completes commands, options, file names, branches and tags in a shell.
+    For bash: source <(omnigraph completion bash)
+    """
     if arguments.line is None:
         terminal.show_raw(SCRIPTS[arguments.shell])
         return terminal.OK

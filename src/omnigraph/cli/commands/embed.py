@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from omnigraph.cli import files
-from omnigraph.cli.options import add_json
+from omnigraph.cli.options import add_repeatable, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.registry import Capability, Commands, UsageError, command
+from omnigraph.cli.registry import UsageError
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.settings import Settings
 
@@ -23,17 +23,7 @@ if TYPE_CHECKING:
     from omnigraph.embed import EmbeddingConfig
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "embed",
-        run,
-        Capability.LOCAL,
-        "add vectors to the rows of a seed file",
-        description="Adds a vector to every row of a JSONL file that has none, using the "
-        "embedding provider of the environment. Existing vectors are kept, unless their rows are "
-        "selected or --reembed-all is given. No graph is needed; `load` reads the output.",
-    )
+def add_embed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="MANIFEST", help="YAML file that names input, output and embeddings"
     )
@@ -43,11 +33,9 @@ def add(commands: Commands) -> None:
         "--spec", metavar="FILE", help="JSON file: dimension, and target and fields per type"
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--clean", action="store_true", help="remove vectors instead")
-    group.add_argument("--reembed-all", action="store_true", help="replace existing vectors too")
-    parser.add_argument(
-        "--type", action="append", default=[], metavar="T", help="only this type; repeatable"
-    )
+    add_switch(group, "--clean", "remove vectors instead")
+    add_switch(group, "--reembed-all", "replace existing vectors too")
+    add_repeatable(parser, "--type", "T", "only this type; repeatable")
     parser.add_argument(
         "--select",
         action="append",
@@ -56,7 +44,6 @@ def add(commands: Commands) -> None:
         metavar="[TYPE:]FIELD=VALUE",
         help="only rows with this value, replacing their vectors; repeatable",
     )
-    add_json(parser)
 
 
 def _selector(text: str) -> Selector:
@@ -70,7 +57,11 @@ def _selector(text: str) -> Selector:
         ) from None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_embed(arguments: argparse.Namespace) -> int:
+    """Adds a vector to every row of a JSONL file that has none, using the embedding provider of the
+    environment. Existing vectors are kept, unless their rows are selected or --reembed-all is
+    given. No graph is needed; `load` reads the output.
+    """
     from omnigraph.cli.seed_files import EmbedMode, SeedCounts, fill
     from omnigraph.embed.providers.config import EmbeddingConfig
 

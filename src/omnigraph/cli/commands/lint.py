@@ -1,22 +1,19 @@
-"""``omnigraph lint``: findings about a schema, or about queries against a schema.
-
-The lines on stdout are for scripts; stderr shows the location of each finding with a caret.
-"""
+"""``omnigraph lint`` and ``fmt``: findings about schema and query files, and their layout."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import files
-from omnigraph.cli.options import add_json, add_uri
+from omnigraph.cli.options import add_json, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.cli.targets import open_graph
-from omnigraph.errors import InputError
-from omnigraph.lang.diagnostics import Diagnostic, Severity, render_all
+from omnigraph.errors import InputError, LanguageError
+from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, render_all
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.lint import LintReport
@@ -25,25 +22,16 @@ if TYPE_CHECKING:
 _LABELS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARN ", Severity.INFO: "INFO "}
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "lint",
-        run,
-        Capability.DIRECT,
-        "check queries against a schema, or a schema alone",
-        description="Checks every query of a file against a schema file or the schema of a graph; "
-        "without --query, checks the schema file itself.",
-        in_cluster=True,
-    )
-    add_uri(parser)
+def add_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="FILE", help=".pg file, instead of a graph")
     parser.add_argument("--query", metavar="FILE", help=".gq file")
     add_json(parser, "print the report as JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Lint and report; exit code 1 if there is an error."""
+def run_lint(arguments: argparse.Namespace) -> int:
+    """Checks every query of a file against a schema file or the schema of a graph; without --query,
+    checks the schema file itself.
+    """
     if arguments.query is None:
         if arguments.schema is None:
             raise InputError("nothing to check", hint="pass --query, --schema or both")
@@ -122,3 +110,71 @@ def _summary(processed: str, errors: int, warnings: int, infos: int) -> str:
 def _note_locations(diagnostics: Sequence[Diagnostic]) -> None:
     if diagnostics:
         terminal.note_lines(render_all(diagnostics).splitlines())
+
+
+KINDS = ("pg", "gq")
+
+
+def add_fmt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="files to format; - reads stdin and writes stdout"
+    )
+    action = parser.add_mutually_exclusive_group()
+    add_switch(
+        action,
+        "--check",
+        "change nothing; list the files that would change, and exit with 1 if there are any",
+    )
+    add_switch(action, "--stdout", "print the result instead of rewriting the file")
+    parser.add_argument("--kind", choices=KINDS, help="language, if the file name does not show it")
+
+
+def run_fmt(arguments: argparse.Namespace) -> int:
+    """Rewrites .pg and .gq files in their canonical layout, in place."""
+    exit_code = terminal.OK
+    for path in arguments.files:
+        try:
+            changed = _format_one(path, arguments)
+        except LanguageError as error:
+            exit_code = terminal.fail(error.render().splitlines())
+        except InputError as error:
+            exit_code = terminal.fail(error.message, hint=error.hint)
+        else:
+            if changed and arguments.check:
+                terminal.show(path)
+                exit_code = terminal.FAILURE
+    return exit_code
+
+
+def format_text(source: Source, kind: str) -> str:
+    """The canonical layout of a schema or query text."""
+    if kind == "pg":
+        from omnigraph.lang.schema.format import format_schema
+
+        return format_schema(source)
+    from omnigraph.lang.query.format import format_queries
+
+    return format_queries(source)
+
+
+def _format_one(path: str, arguments: argparse.Namespace) -> bool:
+    """Format one file; returns whether its text changes."""
+    source = files.read_text(path)
+    kind = arguments.kind or _kind_of(path)
+    formatted = format_text(source, kind)
+    changed = formatted != source.text
+    if arguments.stdout or (path == files.STDIN and not arguments.check):
+        terminal.show_source(formatted)
+    elif changed and not arguments.check:
+        files.replace_text(path, formatted)
+    return changed
+
+
+def _kind_of(path: str) -> str:
+    suffix = PurePath(path).suffix.lower().lstrip(".")
+    if suffix in KINDS:
+        return suffix
+    name = files.STDIN_NAME if path == files.STDIN else path
+    raise InputError(
+        f"{name}: neither a .pg nor a .gq file", hint="choose the language with --kind pg|gq"
+    )

@@ -1,4 +1,4 @@
-"""``omnigraph load``: load files into a graph."""
+"""``omnigraph load``, ``ingest`` and ``export``: rows in and out of a graph."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from omnigraph.cli import files
 from omnigraph.cli.engines import add_engine, spark_config
 from omnigraph.cli.options import (
     add_branch,
-    add_json,
     add_local_files,
-    add_uri,
+    add_repeatable,
+    add_snapshot,
+    add_switch,
     add_write_conditions,
+    snapshot_arguments,
 )
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import field_lines, show_report
-from omnigraph.cli.registry import Capability, Commands, command
-from omnigraph.cli.targets import echo, open_graph, require_consent, resolve_target
+from omnigraph.cli.targets import echo, open_for_write, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,18 +31,7 @@ MODES = ("overwrite", "append", "merge")
 FORMATS = ("ndjson", "csv", "parquet")
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "load",
-        run,
-        Capability.ANY,
-        "load files into the graph",
-        description="Loads NDJSON, CSV or Parquet files in one commit, in this process or on "
-        "Spark.",
-        writes=True,
-    )
-    add_uri(parser)
+def add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         required=True,
@@ -55,22 +45,15 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, help="input format, if the file names do not show it"
     )
-    parser.add_argument(
-        "--type",
-        action="append",
-        default=[],
-        metavar="FILE=TYPE",
-        help="type of the rows in a CSV or Parquet file, if its name does not show it",
-    )
+    about = "type of the rows in a CSV or Parquet file, if its name does not show it"
+    add_repeatable(parser, "--type", "FILE=TYPE", about)
     parser.add_argument("--rejects", metavar="FILE", help="write invalid records to this file")
     parser.add_argument(
         "--max-rejects", type=int, metavar="N", help="fail if more records are invalid"
     )
-    parser.add_argument(
-        "--strict-properties", action="store_true", help="reject properties not in the schema"
-    )
+    add_switch(parser, "--strict-properties", "reject properties not in the schema")
     add_local_files(parser)
-    parser.add_argument("--dry-run", action="store_true", help="validate only; write nothing")
+    add_switch(parser, "--dry-run", "validate only; write nothing")
     add_write_conditions(parser)
     parser.add_argument(
         "--no-indexes",
@@ -79,10 +62,10 @@ def add(commands: Commands) -> None:
         help="do not build missing indexes afterwards",
     )
     add_engine(parser, ("auto", "local", "spark"))
-    add_json(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_load(arguments: argparse.Namespace) -> int:
+    """Loads NDJSON, CSV or Parquet files in one commit, in this process or on Spark."""
     target = resolve_target(arguments)
     target.storage(arguments.label)
     echo(arguments, target)
@@ -108,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         "dry_run": receipt.dry_run,
         "indexes_built": built,
     }
-    return show_report(arguments, document, _lines(document, arguments.rejects))
+    return show_report(arguments, document, _load_lines(document, arguments.rejects))
 
 
 def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
@@ -118,6 +101,10 @@ def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
         if len(arguments.data) > 1:
             raise InputError("- reads all of stdin and cannot be combined with files")
         data, format = files.stdin_stream(), format or "ndjson"
+    types = [text.rpartition("=") for text in arguments.type]
+    for text, parts in zip(arguments.type, types, strict=True):
+        if not all(parts):
+            raise InputError(f"invalid --type '{text}'", hint="write it as FILE=TYPE")
     with progress_bar("load") as line:
         return graph.load(
             data,
@@ -127,7 +114,7 @@ def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             engine=arguments.engine,
             spark=spark_config(arguments),
             format=format,
-            types=dict(map(_parse_type, arguments.type)),
+            types={file: name for file, _, name in types},
             rejects=arguments.rejects,
             max_rejects=arguments.max_rejects,
             strict_properties=arguments.strict_properties,
@@ -137,13 +124,6 @@ def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             if_commit=arguments.if_commit,
             idempotency_key=arguments.idempotency_key,
         )
-
-
-def _parse_type(text: str) -> tuple[str, str]:
-    file, sign, name = text.rpartition("=")
-    if not sign or not file or not name:
-        raise InputError(f"invalid --type '{text}'", hint="write it as FILE=TYPE")
-    return file, name
 
 
 def _build_indexes(arguments: argparse.Namespace, graph: Graph, receipt: LoadReceipt) -> int:
@@ -168,7 +148,7 @@ def counts(receipt: LoadReceipt) -> dict[str, int]:
     }
 
 
-def _lines(document: dict[str, Any], rejects: str | None) -> Iterator[str]:
+def _load_lines(document: dict[str, Any], rejects: str | None) -> Iterator[str]:
     if document["branch_created"]:
         yield f"branch {document['branch']} created from {document['base_branch']}"
     yield (
@@ -182,3 +162,105 @@ def _lines(document: dict[str, Any], rejects: str | None) -> Iterator[str]:
     yield from field_lines(document, "commit_id")
     if document["indexes_built"]:
         yield f"built {document['indexes_built']} indexes"
+
+
+def add_ingest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", required=True, metavar="FILE", help="file to load")
+    parser.add_argument("--mode", choices=MODES, default="merge", help="how to treat existing rows")
+    add_branch(parser, "branch to load into")
+    parser.add_argument(
+        "--from", dest="base", default="main", metavar="BASE", help="base of a new branch"
+    )
+    add_local_files(parser)
+
+
+def run_ingest(arguments: argparse.Namespace) -> int:
+    terminal.warn("`omnigraph ingest` is deprecated; use `omnigraph load` instead")
+    with open_for_write(arguments) as (graph, target):
+        receipt = graph.load(
+            arguments.data,
+            arguments.mode,
+            arguments.branch,
+            arguments.base,
+            allow_local_files=arguments.allow_local_files,
+        )
+    document = {
+        "uri": target.uri,
+        "branch": receipt.branch,
+        "base_branch": arguments.base,
+        "branch_created": receipt.branch_created,
+        "mode": arguments.mode,
+        "tables": [
+            {"table_key": key, "rows_loaded": counts.affected}
+            for key, counts in sorted(receipt.tables.items())
+        ],
+        "actor_id": receipt.actor,
+    }
+    return show_report(arguments, document, _ingest_lines(document))
+
+
+def _ingest_lines(document: dict[str, Any]) -> Iterator[str]:
+    state = "created" if document["branch_created"] else "exists"
+    yield (
+        f"ingested {document['uri']} into branch {document['branch']} "
+        f"from {document['base_branch']} with {document['mode']} (branch {state})"
+    )
+    for table in document["tables"]:
+        yield f"{table['table_key']} rows_loaded={table['rows_loaded']}"
+    yield from field_lines(document, "actor_id")
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    add_snapshot(parser, "tag")
+    add_repeatable(parser, "--type", "T", "only this type; repeatable")
+    add_repeatable(parser, "--table", "KEY", "only this table, such as node:Person; repeatable")
+    parser.add_argument(
+        "--format", choices=("ndjson", "parquet"), default="ndjson", help="output format"
+    )
+    parser.add_argument(
+        "--out", metavar="PATH", help="output file, or directory for Parquet; default: stdout"
+    )
+    parser.add_argument("--jsonl", action="store_true", help=argparse.SUPPRESS)
+    add_engine(parser, ("local", "spark"))
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Writes the graph as JSON lines, which `load` reads, or as Parquet files."""
+    if arguments.jsonl:
+        terminal.warn("`omnigraph export --jsonl` is deprecated; use `omnigraph export` instead")
+    with open_graph(arguments, "r") as (graph, _):
+        types = _types(graph, arguments.type, arguments.table)
+        with progress_bar("export") as line:
+            if arguments.out is not None:
+                line.show("writing")
+            snapshot = graph.snapshot(**snapshot_arguments(arguments))
+            exported: Any = snapshot.export(
+                arguments.out,
+                arguments.format,
+                types=types,
+                engine=arguments.engine,
+                spark=spark_config(arguments),
+            )
+        if isinstance(exported, int):
+            terminal.note(f"exported {exported} rows to {arguments.out}")
+        else:
+            for text in exported:
+                terminal.show_json_text(text if text.endswith("\n") else f"{text}\n")
+    return terminal.OK
+
+
+def _types(graph: Graph, names: list[str], keys: list[str]) -> list[str] | None:
+    """The table keys to export; a name may denote a node type, an edge type, or both."""
+    if not names and not keys:
+        return None
+    catalog = graph.catalog
+    tables = {node.table_key: name for name, node in catalog.node_types.items()}
+    tables |= {edge.table_key: name for name, edge in catalog.edge_types.items()}
+    for name in names:
+        if name not in tables.values():
+            existing = ", ".join(tables.values())
+            raise InputError(f"unknown export type '{name}'", hint=f"types: {existing}")
+    for key in keys:
+        if key not in tables:
+            raise InputError(f"unknown export table '{key}'", hint=f"tables: {', '.join(tables)}")
+    return [key for key, name in tables.items() if name in names or key in keys]

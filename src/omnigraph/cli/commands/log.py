@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.commands.commit import commit_json
-from omnigraph.cli.options import add_json, add_uri, parse_time
+from omnigraph.cli.commands.history import commit_json
+from omnigraph.cli.options import add_switch, parse_time
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import check_limit, counts_json, counts_text, format_micros
 from omnigraph.cli.output.commit_graph import (
@@ -19,7 +19,6 @@ from omnigraph.cli.output.commit_graph import (
     topological_order,
 )
 from omnigraph.cli.output.pager import show_paged
-from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError
 
@@ -29,20 +28,10 @@ if TYPE_CHECKING:
     from omnigraph.commit.receipts import TableCounts
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "log",
-        run,
-        Capability.ANY,
-        "draw the commit history",
-        description="Draws the commits of a branch, or of all branches, as a graph, newest first, "
-        "with branch and tag names. On a terminal, a pager is used.",
-    )
-    add_uri(parser)
+def add_log(parser: argparse.ArgumentParser) -> None:
     branches = parser.add_mutually_exclusive_group()
     branches.add_argument("--branch", metavar="B", help="history of this branch; default: main")
-    branches.add_argument("--all", action="store_true", help="history of all branches")
+    add_switch(branches, "--all", "history of all branches")
     parser.add_argument("--actor", metavar="A", help="only commits of this actor")
     parser.add_argument("--type", metavar="T", help="only commits that changed rows of this type")
     parser.add_argument(
@@ -50,13 +39,15 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--until", metavar="TIME", help="only commits up to this time")
     parser.add_argument("--limit", type=int, metavar="N", help="at most this many commits")
-    parser.add_argument("--oneline", action="store_true", help="one line per commit")
-    parser.add_argument("--stat", action="store_true", help="count the rows changed by each commit")
-    parser.add_argument("--no-pager", action="store_true", help="do not use a pager")
-    add_json(parser)
+    add_switch(parser, "--oneline", "one line per commit")
+    add_switch(parser, "--stat", "count the rows changed by each commit")
+    add_switch(parser, "--no-pager", "do not use a pager")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_log(arguments: argparse.Namespace) -> int:
+    """Draws the commits of a branch, or of all branches, as a graph, newest first, with branch and
+    tag names. On a terminal, a pager is used.
+    """
     check_limit(arguments)
     commit_filter = _CommitFilter.of(arguments)
     with open_graph(arguments, "r") as (graph, _):
@@ -226,7 +217,7 @@ def _commit_json(graph: Graph, log: _CommitLog, commit_id: str, with_stat: bool)
     if not with_stat:
         return document
     stat = _stat(graph, commit)
-    tables = None if stat is None else {key: counts_json(counts) for key, counts in stat.items()}
+    tables = None if stat is None else counts_json(stat)
     return {**document, "tables": tables}
 
 

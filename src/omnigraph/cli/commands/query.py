@@ -1,11 +1,26 @@
-"""``omnigraph query``: run a query that reads."""
+"""``omnigraph query``, ``mutate``, ``explain`` and ``alias``: run and explain queries."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from omnigraph.cli import files
 from omnigraph.cli.engines import add_engine, spark_config
-from omnigraph.cli.options import add_snapshot, snapshot_arguments
+from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator_config
+from omnigraph.cli.options import (
+    add_branch,
+    add_json,
+    add_local_files,
+    add_snapshot,
+    add_switch,
+    add_write_conditions,
+    snapshot_arguments,
+)
+from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.output.rows import (
     add_format,
     layout_of,
@@ -13,29 +28,13 @@ from omnigraph.cli.output.rows import (
     show_envelope,
     show_result,
 )
-from omnigraph.cli.queries import (
-    add_params,
-    add_source,
-    needs_server,
-    read_params,
-    read_query_text,
-    stored_query_body,
-)
-from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.cli.scopes import ServerAddress
-from omnigraph.cli.targets import GraphTarget, open_graph, resolve_target
+from omnigraph.cli.targets import GraphTarget, echo, open_for_write, open_graph, resolve_target
+from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import Source
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "query",
-        run,
-        Capability.ANY,
-        "run a query that reads",
-        description="Runs a query from a file or a text on one state of a graph, or a stored "
-        "query of a server.",
-    )
+def add_query(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     add_params(parser)
     add_snapshot(parser, "tag", "at")
@@ -45,11 +44,12 @@ def add(commands: Commands) -> None:
     parser.add_argument("--max-rows", type=int, metavar="N", help="fail if there are more rows")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_query(arguments: argparse.Namespace) -> int:
+    """Runs a query from a file or a text on one state of a graph, or a stored query of a server."""
     source = read_query_text(arguments)
     target = resolve_target(arguments)
     if isinstance(target.address, ServerAddress):
-        return _invoke(arguments, target, target.address)
+        return _invoke_read(arguments, target, target.address)
     if source is None:
         raise needs_server(arguments.name)
     params = read_params(arguments)
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _invoke(arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress) -> int:
+def _invoke_read(arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress) -> int:
     """Run a stored query of a server."""
     from omnigraph.cli.remote import invoke_read, resolve_text_format
 
@@ -83,3 +83,249 @@ def _invoke(arguments: argparse.Namespace, target: GraphTarget, server: ServerAd
     rows = invoke_read(server, target.operator, arguments.name, body)
     show_envelope(rows, format, layout_of(target.operator), arguments.out)
     return 0
+
+
+def add_mutate(parser: argparse.ArgumentParser) -> None:
+    add_source(parser)
+    add_params(parser)
+    add_branch(parser, "branch to change")
+    add_write_conditions(parser)
+    add_local_files(parser)
+
+
+def run_mutate(arguments: argparse.Namespace) -> int:
+    """Runs a mutation: all of its statements in one commit, or none."""
+    source = read_query_text(arguments)
+    target = resolve_target(arguments)
+    if isinstance(target.address, ServerAddress):
+        return _invoke_change(arguments, target, target.address)
+    if source is None:
+        raise needs_server(arguments.name)
+    params = read_params(arguments)
+    with open_for_write(arguments, target) as (graph, _):
+        receipt = graph.mutate(
+            source,
+            arguments.name,
+            params,
+            arguments.branch,
+            if_commit=arguments.if_commit,
+            idempotency_key=arguments.idempotency_key,
+            allow_local_files=arguments.allow_local_files,
+        )
+    from omnigraph.lang.query.parser import read_queries, select_query
+
+    document = {
+        "branch": receipt.branch,
+        "query_name": arguments.name or select_query(read_queries(as_source(source))).name,
+        "affected_nodes": receipt.affected_nodes,
+        "affected_edges": receipt.affected_edges,
+        "actor_id": receipt.actor,
+        "commit_id": receipt.commit_id,
+    }
+    return show_report(arguments, document, _change_lines(document))
+
+
+def _invoke_change(
+    arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress
+) -> int:
+    """Run a stored mutation of a server."""
+    from omnigraph.cli.remote import invoke_change
+
+    body = stored_query_body(arguments, target, ("if_commit", "idempotency_key"))
+    if arguments.allow_local_files:
+        raise InputError(
+            "`--allow-local-files` is not allowed on a served write: no server reads local files",
+            hint="pass the content as text that starts with 'base64:'",
+        )
+    echo(arguments, target)
+    body = {"branch": arguments.branch, **body}
+    result = invoke_change(server, target.operator, arguments.name, body)
+    return show_report(arguments, result, _change_lines(result))
+
+
+def _change_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"changed {result['branch']} via {result['query_name']}: "
+        f"{result['affected_nodes']} nodes, {result['affected_edges']} edges"
+    )
+    yield from field_lines(result, "actor_id", "commit_id")
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    add_source(parser)
+    add_params(parser)
+    parser.add_argument("--schema", metavar="FILE", help="a .pg file, instead of a graph")
+    add_branch(parser)
+    add_switch(parser, "--analyze", "run the query and show what each step took")
+    add_json(parser, "print the plan as JSON")
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    """Shows the plan of a query, with the estimates of each step on a graph, or against a schema
+    file alone. The query is not run unless --analyze is given.
+    """
+    source = read_query_text(arguments)
+    if source is None:
+        raise needs_server(arguments.name)
+    if arguments.schema is not None:
+        if arguments.analyze:
+            raise InputError("--analyze needs a graph: a schema file has no data to run on")
+        from omnigraph.lang.schema.compile import compile_schema
+        from omnigraph.plan import compile_query
+        from omnigraph.plan.explain import explain_json, explain_text
+
+        catalog = compile_schema(files.read_source(arguments.schema))
+        plan = compile_query(catalog, as_source(source), arguments.name)
+        document, text_plan = explain_json(plan), explain_text(plan)
+    else:
+        with open_graph(arguments, "r") as (graph, _):
+            explained = graph.snapshot(arguments.branch).explain(
+                source, arguments.name, read_params(arguments), profile=arguments.analyze
+            )
+        document, text_plan = explained.to_json(), explained.text
+    return show_report(arguments, document, text_plan.splitlines())
+
+
+def add_alias(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="alias to run")
+    parser.add_argument("args", nargs="*", metavar="ARGS", help="parameter values, in order")
+    add_params(parser)
+    add_format(parser, TEXT_FORMATS)
+
+
+def run_alias(arguments: argparse.Namespace) -> int:
+    """Runs the stored query of an alias on the server and graph given in the configuration. ARGS
+    are the values of its `args`, in order; each is parsed as JSON, else taken as text. ARGS
+    override the `params` of the alias, and --params overrides both. Write ARGS right after NAME.
+    """
+    from omnigraph.cli.remote import invoke_read, resolve_text_format
+    from omnigraph.cli.scopes import resolve_server
+
+    operator = load_operator_config()
+    alias = operator.aliases.get(arguments.name)
+    if alias is None:
+        defined = ", ".join(operator.aliases) or "none"
+        raise InputError(f"unknown alias '{arguments.name}'; defined: {defined}")
+    params = {**alias.params, **_bind(alias, arguments.args), **read_params(arguments)}
+    format = resolve_text_format(arguments, operator, alias.format)
+    server = resolve_server(alias.server, alias.graph, operator)
+    rows = invoke_read(server, operator, alias.query, {"params": params} if params else {})
+    show_envelope(rows, format, layout_of(operator), arguments.out)
+    return 0
+
+
+def _bind(alias: Alias, args: Sequence[str]) -> dict[str, Any]:
+    """Positional arguments by parameter name; fewer than declared are allowed."""
+    if len(args) > len(alias.args):
+        names = f" ({', '.join(alias.args)})" if alias.args else ""
+        raise InputError(
+            f"alias '{alias.name}' takes {len(alias.args)} arguments{names}, not {len(args)}",
+            hint="pass other parameters with --params",
+        )
+    return dict(zip(alias.args, map(parse_argument, args), strict=False))
+
+
+def parse_argument(text: str) -> Any:
+    """An argument as JSON, or as plain text.
+
+    >>> parse_argument("5"), parse_argument("x"), parse_argument('"5"'), parse_argument("NaN")
+    (5, 'x', '5', 'NaN')
+    """
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _reject_constant(word: str) -> None:
+    # Python's JSON parser accepts NaN and Infinity, which are not JSON.
+    raise ValueError(word)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="query to run")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--query", metavar="FILE", help=".gq file; - reads stdin")
+    group.add_argument("-e", "--query-string", metavar="GQ", help="query text: query q() { … }")
+
+
+def add_params(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
+    group.add_argument(
+        "--params-file", metavar="FILE", help="file with the parameters; - reads stdin"
+    )
+
+
+def read_query_text(arguments: argparse.Namespace) -> str | Path | None:
+    """The query text or file; none if only the name of a stored query was given."""
+    if arguments.query_string is not None:
+        if not arguments.query_string.strip():
+            raise InputError("the query text must not be empty")
+        # The newline marks it as a text, whatever it looks like.
+        return f"{arguments.query_string}\n"
+    if arguments.query is not None:
+        return files.text_or_path(arguments.query)
+    if arguments.name is None:
+        raise InputError(
+            "provide a query name of the server, or a query text with --query FILE or -e GQ"
+        )
+    return None
+
+
+def as_source(query: str | Path) -> Source:
+    """A query text or file, for the compiler."""
+    return Source("<query>", query) if isinstance(query, str) else files.read_source(str(query))
+
+
+def read_params(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parameters given on the command line."""
+    if arguments.params is not None:
+        return parse_params(arguments.params, "--params")
+    if arguments.params_file is not None:
+        source = files.read_text(arguments.params_file)
+        return parse_params(source.text, source.name)
+    return {}
+
+
+def parse_params(text: str, name: str) -> dict[str, Any]:
+    """Parse a JSON object of parameters.
+
+    >>> parse_params('{"name": "Ana"}', "--params")
+    {'name': 'Ana'}
+    """
+    try:
+        params = json.loads(text)
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        column = getattr(error, "colno", 1)
+        raise InputError(
+            f"{name}: not JSON (line {line}, column {column})",
+            hint='write an object, such as {"name": "Ana"}',
+        ) from None
+    if not isinstance(params, dict):
+        raise InputError(
+            f"{name}: parameters must be a JSON object", hint='write it as {"name": "Ana"}'
+        )
+    return params
+
+
+def needs_server(name: str) -> InputError:
+    """The error for a query name without a query text."""
+    return InputError(
+        f"'{name}' names a stored query, and by-name invocation needs a server",
+        hint="pass the query with --query FILE or -e GQ, or address a server with --server",
+    )
+
+
+def stored_query_body(
+    arguments: argparse.Namespace, target: GraphTarget, unsupported: Sequence[str]
+) -> dict[str, Any]:
+    """The request body to run a stored query; refuses what a server cannot do yet."""
+    if arguments.query is not None or arguments.query_string is not None:
+        target.storage(f"{arguments.label} with a query text")
+    for option in unsupported:
+        if getattr(arguments, option) is not None:
+            target.storage(f"{arguments.label} --{option.replace('_', '-')}")
+    params = read_params(arguments)
+    return {"params": params} if params else {}

@@ -1,4 +1,4 @@
-"""``omnigraph schema``: show and change the schema of a graph."""
+"""``omnigraph init``, ``snapshot`` and ``schema``: a graph, its tables and its schema."""
 
 from __future__ import annotations
 
@@ -7,61 +7,112 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.cli import files
+from omnigraph.cli.about import INTERNAL_SCHEMA
+from omnigraph.cli.commands.query import parse_params
+from omnigraph.cli.operator_config import load_operator_config
+from omnigraph.cli.options import add_branch, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report, yes_no
-from omnigraph.cli.queries import parse_params
-from omnigraph.cli.registry import Capability, Commands, family
+from omnigraph.cli.scopes import is_http
 from omnigraph.cli.targets import echo, open_graph, resolve_target
+from omnigraph.errors import AlreadyInitialized, InputError
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.migrate import MigrationPlan
 
 
-def add(commands: Commands) -> None:
-    schema = family(commands, "schema", "show, plan and apply schema changes")
-    schema.add("show", run_show, "print the schema", label="schema show", uri="positional")
-    parser = schema.add(
-        "plan",
-        run_plan,
-        "show the steps to another schema",
-        description="Shows the migration steps from the schema of a graph, or of a .pg file, to "
-        "another. Changes nothing.",
-        label="schema plan",
-        capability=Capability.DIRECT,
-        uri="positional",
+def add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "new", metavar="URI", help="location of the graph: a directory or s3://bucket/prefix"
     )
+    parser.add_argument("--schema", required=True, metavar="FILE", help=".pg file; - reads stdin")
+    add_switch(parser, "--force", "start over after an interrupted init")
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    """Creates an empty graph with a schema. Missing directories are created."""
+    from omnigraph.cli.cluster_graphs import refuse_inside_cluster
+
+    load_operator_config()
+    uri: str = arguments.new
+    if is_http(uri):
+        raise InputError(
+            "`init` is a direct (storage-native) command and needs direct storage access; "
+            f"'{uri}' is a remote server"
+        )
+    refuse_inside_cluster(uri)
+    schema = files.text_or_path(arguments.schema)
+    from omnigraph.api.graph import Graph
+
+    try:
+        Graph.init(uri, schema, force=arguments.force).close()
+    except AlreadyInitialized as error:
+        raise AlreadyInitialized(
+            f"graph already initialized at '{uri}'",
+            hint="an existing graph is never overwritten; --force starts over after an "
+            "interrupted init",
+            details=error.details,
+        ) from error
+    terminal.show(f"initialized {uri}")
+    return terminal.OK
+
+
+def add_snapshot(parser: argparse.ArgumentParser) -> None:
+    add_branch(parser)
+
+
+def run_snapshot(arguments: argparse.Namespace) -> int:
+    with open_graph(arguments, "r") as (graph, _):
+        snapshot = graph.snapshot(arguments.branch)
+        tables = sorted(snapshot.tables.items())
+    document = {
+        "branch": snapshot.branch,
+        "manifest_version": snapshot.version,
+        "internal_schema_version": INTERNAL_SCHEMA,
+        "tables": [
+            {
+                "table_key": key,
+                "table_path": table["path"],
+                "table_version": table["version"],
+                "table_branch": None if table["branch"] == "main" else table["branch"],
+                "row_count": table["rows"],
+            }
+            for key, table in tables
+        ],
+    }
+    lines = [
+        f"branch: {snapshot.branch}",
+        f"manifest_version: {snapshot.version}",
+        f"internal_schema_version: {INTERNAL_SCHEMA}",
+    ]
+    for key, table in tables:
+        lines.append(f"{key} v{table['version']} branch={table['branch']} rows={table['rows']}")
+    return show_report(arguments, document, lines)
+
+
+def add_schema_plan(parser: argparse.ArgumentParser) -> None:
     _add_change(parser)
-    parser = schema.add(
-        "apply",
-        run_apply,
-        "change the schema",
-        description="Changes the schema and migrates the data, in one commit.",
-        label="schema apply",
-        writes=True,
-        uri="positional",
-    )
+
+
+def add_schema_apply(parser: argparse.ArgumentParser) -> None:
     _add_change(parser)
     parser.add_argument(
         "--values",
         metavar="JSON",
         help='values of newly required properties for existing rows: {"Person.age": 0}',
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="also validate the data; change nothing"
-    )
+    add_switch(parser, "--dry-run", "also validate the data; change nothing")
 
 
 def _add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", required=True, metavar="FILE", help="desired schema (.pg)")
-    parser.add_argument(
-        "--allow-data-loss",
-        action="store_true",
-        help="drop permanently, including earlier versions of the data",
+    add_switch(
+        parser, "--allow-data-loss", "drop permanently, including earlier versions of the data"
     )
 
 
-def run_show(arguments: argparse.Namespace) -> int:
+def run_schema_show(arguments: argparse.Namespace) -> int:
     with open_graph(arguments, "r") as (graph, _):
         text = graph.schema.text()
     if arguments.json:
@@ -71,8 +122,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     return terminal.OK
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
-    """Show a plan; an unsupported one is a result, not a failure."""
+def run_schema_plan(arguments: argparse.Namespace) -> int:
+    """Shows the migration steps from the schema of a graph, or of a .pg file, to another. Changes
+    nothing.
+    """
     if (arguments.uri or "").endswith(".pg"):
         return _show_plan(arguments, arguments.uri, _plan_files(arguments))
     with open_graph(arguments, "r") as (graph, target):
@@ -112,7 +165,8 @@ def _step_lines(steps: Sequence[Any]) -> Iterator[str]:
         yield "no schema changes"
 
 
-def run_apply(arguments: argparse.Namespace) -> int:
+def run_schema_apply(arguments: argparse.Namespace) -> int:
+    """Changes the schema and migrates the data, in one commit."""
     from omnigraph.cli.cluster_graphs import refuse_inside_cluster
 
     target = resolve_target(arguments)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.options import add_repeatable
 from omnigraph.cli.output import terminal
 from omnigraph.cli.registry import UsageError
 
@@ -25,26 +26,16 @@ _SCHEMA = ("!", "cyan")
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Add the options that filter changes."""
-    parser.add_argument(
-        "--type", action="append", metavar="T", help="only changes of this type; repeatable"
-    )
-    parser.add_argument(
-        "--kind",
-        action="append",
-        choices=("node", "edge"),
-        help="only changes of nodes, or of edges",
-    )
-    parser.add_argument(
-        "--op",
-        action="append",
-        choices=(*_SIGNS, "schema"),
-        help="only this operation; repeatable",
-    )
+    add_repeatable(parser, "--type", "T", "only changes of this type; repeatable")
+    kinds, ops = ("node", "edge"), (*_SIGNS, "schema")
+    add_repeatable(parser, "--kind", None, "only changes of nodes, or of edges", kinds)
+    add_repeatable(parser, "--op", None, "only this operation; repeatable", ops)
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, Any]:
     """The filters, as keyword arguments of the engine."""
-    return {"types": arguments.type, "kinds": arguments.kind, "ops": arguments.op}
+    given = {"types": arguments.type, "kinds": arguments.kind, "ops": arguments.op}
+    return {name: values or None for name, values in given.items()}
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
@@ -58,12 +49,12 @@ def check_limit(arguments: argparse.Namespace) -> None:
         raise UsageError("--limit must be at least 1")
 
 
-def counts_json(counts: TableCounts) -> dict[str, int]:
-    """The row counts of a table as JSON."""
+def counts_json(tables: Mapping[str, TableCounts]) -> dict[str, dict[str, int]]:
+    """The row counts of each table as JSON."""
+    names = ("inserted", "updated", "deleted")
     return {
-        "inserted": counts.inserted,
-        "updated": counts.updated,
-        "deleted": counts.deleted,
+        key: {name: getattr(counts, name) for name in names}
+        for key, counts in sorted(tables.items())
     }
 
 

@@ -169,7 +169,7 @@ def _tags(session: Session, rest: str) -> None:
 
 
 def _commits(session: Session, rest: str) -> None:
-    from omnigraph.cli.commands.commit import commit_line
+    from omnigraph.cli.commands.history import commit_line
 
     (word,) = split_words(rest, 0, 1, "commits") or [str(_SHOWN)]
     if not word.isdecimal():

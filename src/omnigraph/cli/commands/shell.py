@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnigraph.cli.operator_config import TEXT_FORMATS
-from omnigraph.cli.options import add_branch, add_uri
+from omnigraph.cli.options import add_branch, add_repeatable, add_switch
 from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import Capability, Commands, command
 from omnigraph.cli.targets import open_graph
 from omnigraph.settings import Settings
 
@@ -19,41 +18,24 @@ if TYPE_CHECKING:
     from omnigraph.cli.shell.session import Session
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "shell",
-        run,
-        Capability.ANY,
-        "open an interactive shell on a graph",
-        description="Opens a prompt on a graph. It takes queries and mutations as in .gq files, "
-        "with or without the `query` line, and commands such as .help, .types and \\branch. A "
-        "script can be piped in; it stops at the first failure.",
-        writes=True,
-    )
-    add_uri(parser)
+def add_shell(parser: argparse.ArgumentParser) -> None:
     add_branch(parser, "initial branch")
-    parser.add_argument(
-        "--queries",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help=".gq file with queries for .call; repeatable",
-    )
+    add_repeatable(parser, "--queries", "FILE", ".gq file with queries for .call; repeatable")
     parser.add_argument("--format", choices=TEXT_FORMATS, help="initial output format")
-    parser.add_argument("--read-only", action="store_true", help="open the graph read-only")
-    parser.add_argument(
-        "--keep-going",
-        action="store_true",
-        help="in a script, continue after a failed statement and exit with 0",
+    add_switch(parser, "--read-only", "open the graph read-only")
+    add_switch(
+        parser, "--keep-going", "in a script, continue after a failed statement and exit with 0"
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--history", metavar="FILE", help="history file, instead of the default")
-    group.add_argument("--no-history", action="store_true", help="keep no history")
+    add_switch(group, "--no-history", "keep no history")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the shell or a script to its end."""
+def run_shell(arguments: argparse.Namespace) -> int:
+    r"""Opens a prompt on a graph. It takes queries and mutations as in .gq files, with or without
+    the `query` line, and commands such as .help, .types and \branch. A script can be piped in; it
+    stops at the first failure.
+    """
     is_live = terminal.is_terminal(sys.stdin)
     with open_graph(arguments, "r" if arguments.read_only else "rw") as (graph, target):
         from omnigraph.cli.output.rows import layout_of
