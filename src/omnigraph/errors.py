@@ -82,6 +82,10 @@ class OmniGraphError(Exception):
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str | None = None, retryable: bool | None = None) -> None:
+        cls.code = code or cls.code
+        cls.retryable = cls.retryable if retryable is None else retryable
+
     def __init__(
         self,
         message: str,
@@ -108,10 +112,8 @@ class OmniGraphError(Exception):
 # -- texts ----------------------------------------------------------------------------------
 
 
-class LanguageError(OmniGraphError):
+class LanguageError(OmniGraphError, code="language"):
     """A schema or query text is wrong. ``diagnostics`` has every finding, with its location."""
-
-    code = "language"
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         first = diagnostics[0]
@@ -129,262 +131,250 @@ class LanguageError(OmniGraphError):
         return render_all(self.diagnostics)
 
 
-class SchemaError(LanguageError):
-    code = "schema_invalid"
+class SchemaError(LanguageError, code="schema_invalid"):
+    """A schema text is invalid."""
 
 
-class QueryError(LanguageError):
-    code = "query_invalid"
+class QueryError(LanguageError, code="query_invalid"):
+    """A query text is invalid."""
 
 
-class PlanError(LanguageError):
+class PlanError(LanguageError, code="plan_refused"):
     """The query is valid but cannot be executed."""
-
-    code = "plan_refused"
 
 
 # -- values and arguments ---------------------------------------------------------------------
 
 
-class InputError(OmniGraphError):
-    code = "bad_input"
+class InputError(OmniGraphError, code="bad_input"):
+    """A value or an argument is wrong."""
 
 
-class ParameterError(InputError):
-    code = "bad_parameter"
+class ParameterError(InputError, code="bad_parameter"):
+    """A parameter of a query is missing, unknown or of the wrong type."""
 
 
-class ValueConversionError(InputError):
-    code = "bad_value"
+class ValueConversionError(InputError, code="bad_value"):
+    """A value does not fit its property."""
 
 
-class LoadError(InputError):
-    code = "bad_record"
+class LoadError(InputError, code="bad_record"):
+    """A record to load is wrong; ``details`` has its file, line and field."""
 
 
 # -- integrity --------------------------------------------------------------------------------
 
 
-class IntegrityError(OmniGraphError):
-    code = "integrity"
+class IntegrityError(OmniGraphError, code="integrity"):
+    """The data would break a rule of the schema."""
 
 
-class ValueViolation(IntegrityError):
-    code = "value_violation"
+class ValueViolation(IntegrityError, code="value_violation"):
+    """A value is outside of its range, check or enum."""
 
 
-class UniqueViolation(IntegrityError):
-    code = "unique_violation"
+class UniqueViolation(IntegrityError, code="unique_violation"):
+    """Two rows would have the same unique value."""
 
 
-class OrphanEdge(IntegrityError):
-    code = "orphan_edge"
+class OrphanEdge(IntegrityError, code="orphan_edge"):
+    """An edge would have no node at one of its ends."""
 
 
-class CardinalityViolation(IntegrityError):
-    code = "cardinality_violation"
+class CardinalityViolation(IntegrityError, code="cardinality_violation"):
+    """A node would have too few or too many edges of a type."""
 
 
 # -- missing and existing things --------------------------------------------------------------
 
 
-class NotFound(OmniGraphError):
-    code = "not_found"
+class NotFound(OmniGraphError, code="not_found"):
+    """Something named does not exist."""
 
 
-class GraphNotFound(NotFound):
-    code = "graph_not_found"
+class GraphNotFound(NotFound, code="graph_not_found"):
+    """There is no graph at this location."""
 
 
-class BranchNotFound(NotFound):
-    code = "branch_not_found"
+class BranchNotFound(NotFound, code="branch_not_found"):
+    """There is no branch of this name."""
 
 
-class CommitNotFound(NotFound):
-    code = "commit_not_found"
+class CommitNotFound(NotFound, code="commit_not_found"):
+    """There is no commit with this id."""
 
 
-class QueryNotFound(NotFound):
-    code = "query_not_found"
+class QueryNotFound(NotFound, code="query_not_found"):
+    """There is no query of this name."""
 
 
-class EntityNotFound(NotFound):
-    code = "entity_not_found"
+class EntityNotFound(NotFound, code="entity_not_found"):
+    """There is no node or edge with this id."""
 
 
-class AlreadyExists(OmniGraphError):
-    code = "already_exists"
+class AlreadyExists(OmniGraphError, code="already_exists"):
+    """Something of this name exists already."""
 
 
-class AlreadyInitialized(AlreadyExists):
-    code = "already_initialized"
+class AlreadyInitialized(AlreadyExists, code="already_initialized"):
+    """There is a graph at this location already."""
 
 
-class BranchExists(AlreadyExists):
-    code = "branch_exists"
+class BranchExists(AlreadyExists, code="branch_exists"):
+    """There is a branch of this name already."""
 
 
-class KeyConflict(AlreadyExists):
-    code = "key_conflict"
+class KeyConflict(AlreadyExists, code="key_conflict"):
+    """A strict append met an existing key."""
 
 
 # -- concurrent work --------------------------------------------------------------------------
 
 
-class Conflict(OmniGraphError):
-    code = "conflict"
-    retryable = True
+class Conflict(OmniGraphError, code="conflict", retryable=True):
+    """Lost to a concurrent writer."""
 
 
-class VersionMismatch(Conflict):
-    code = "version_mismatch"
+class VersionMismatch(Conflict, code="version_mismatch"):
+    """A table moved on; ``details`` has table_key, expected and actual."""
 
 
-class PublishContention(Conflict):
-    code = "publish_contention"
+class PublishContention(Conflict, code="publish_contention"):
+    """Other writers kept publishing first."""
 
 
-class PreconditionFailed(Conflict):
-    code = "precondition_failed"
-    retryable = False
+class PreconditionFailed(Conflict, code="precondition_failed", retryable=False):
+    """The branch is not at the commit of ``if_commit``."""
 
 
-class MergeConflicts(Conflict):
-    code = "merge_conflicts"
-    retryable = False
+class MergeConflicts(Conflict, code="merge_conflicts", retryable=False):
+    """Both sides changed the same rows; ``details`` has the conflicts."""
 
 
-class BranchInUse(Conflict):
-    code = "branch_in_use"
-    retryable = False
+class BranchInUse(Conflict, code="branch_in_use", retryable=False):
+    """The branch cannot be deleted while others depend on it."""
 
 
-class SchemaChanging(Conflict):
-    code = "schema_changing"
+class SchemaChanging(Conflict, code="schema_changing"):
+    """A schema change is in progress."""
 
 
-class SchemaDrift(Conflict):
-    code = "schema_drift"
-    retryable = False
+class SchemaDrift(Conflict, code="schema_drift", retryable=False):
+    """The schema files disagree with each other."""
 
 
-class RecoveryRequired(Conflict):
-    code = "recovery_required"
-    retryable = False
+class RecoveryRequired(Conflict, code="recovery_required", retryable=False):
+    """An interrupted write must be recovered first."""
 
 
 # -- the life of a graph ----------------------------------------------------------------------
 
 
-class SchemaChangeRefused(OmniGraphError):
-    code = "schema_change_refused"
+class SchemaChangeRefused(OmniGraphError, code="schema_change_refused"):
+    """The schema cannot be changed in this way."""
 
 
-class FormatRefused(OmniGraphError):
-    code = "format_refused"
+class FormatRefused(OmniGraphError, code="format_refused"):
+    """The graph was written by another format version."""
 
 
-class HistoryGone(OmniGraphError):
-    code = "history_gone"
+class HistoryGone(OmniGraphError, code="history_gone"):
+    """The version was removed by cleanup."""
 
 
-class OutcomePending(OmniGraphError):
+class OutcomePending(OmniGraphError, code="outcome_pending"):
     """The write may or may not become visible; look up ``commit_id``, do not repeat it."""
 
-    code = "outcome_pending"
+
+class ReadOnly(OmniGraphError, code="read_only"):
+    """The graph was opened for reading."""
 
 
-class ReadOnly(OmniGraphError):
-    code = "read_only"
-
-
-class Closed(OmniGraphError):
-    code = "closed"
+class Closed(OmniGraphError, code="closed"):
+    """The graph or result was closed."""
 
 
 # -- limits -----------------------------------------------------------------------------------
 
 
-class LimitExceeded(OmniGraphError):
-    code = "limit_exceeded"
+class LimitExceeded(OmniGraphError, code="limit_exceeded"):
+    """A limit of the call was reached."""
 
 
-class QueryTimeout(LimitExceeded):
-    code = "query_timeout"
+class QueryTimeout(LimitExceeded, code="query_timeout"):
+    """The query exceeded its time limit."""
 
 
-class MemoryExceeded(LimitExceeded):
-    code = "memory_exceeded"
+class MemoryExceeded(LimitExceeded, code="memory_exceeded"):
+    """There is not enough memory, or no further thread."""
 
 
-class RowLimitExceeded(LimitExceeded):
-    code = "row_limit_exceeded"
+class RowLimitExceeded(LimitExceeded, code="row_limit_exceeded"):
+    """The query returned more rows than allowed."""
 
 
-class Cancelled(LimitExceeded):
-    code = "cancelled"
+class Cancelled(LimitExceeded, code="cancelled"):
+    """The call was cancelled."""
 
 
 # -- below ------------------------------------------------------------------------------------
 
 
-class StorageError(OmniGraphError):
-    code = "storage"
+class StorageError(OmniGraphError, code="storage"):
+    """The storage failed."""
 
 
-class StorageMissing(StorageError):
-    code = "storage_missing"
+class StorageMissing(StorageError, code="storage_missing"):
+    """A file or object is missing."""
 
 
-class StorageCorrupt(StorageError):
-    code = "storage_corrupt"
+class StorageCorrupt(StorageError, code="storage_corrupt"):
+    """A file or object is damaged."""
 
 
-class StorageDenied(StorageError):
-    code = "storage_denied"
+class StorageDenied(StorageError, code="storage_denied"):
+    """The storage refused access."""
 
 
-class StorageFull(StorageError):
-    code = "storage_full"
+class StorageFull(StorageError, code="storage_full"):
+    """The storage is full."""
 
 
-class StorageUnavailable(StorageError):
-    code = "storage_unavailable"
-    retryable = True
+class StorageUnavailable(StorageError, code="storage_unavailable", retryable=True):
+    """A transient fault of the storage."""
 
 
-class StorageUnknown(StorageError):
-    code = "storage_unknown"
+class StorageUnknown(StorageError, code="storage_unknown"):
+    """The storage failed, and the outcome is unknown."""
 
 
-class EmbeddingError(OmniGraphError):
-    code = "embedding"
+class EmbeddingError(OmniGraphError, code="embedding"):
+    """The embedding provider failed or refused."""
 
 
-class SparkError(OmniGraphError):
-    code = "spark"
+class SparkError(OmniGraphError, code="spark"):
+    """Spark failed."""
 
 
-class SparkUnavailable(SparkError):
-    code = "spark_unavailable"
+class SparkUnavailable(SparkError, code="spark_unavailable"):
+    """PySpark or Java is missing."""
 
 
-class ServerError(OmniGraphError):
-    code = "server"
+class ServerError(OmniGraphError, code="server"):
+    """The server failed, or its response is invalid."""
 
 
-class ServerUnavailable(ServerError):
-    code = "server_unavailable"
-    retryable = True
+class ServerUnavailable(ServerError, code="server_unavailable", retryable=True):
+    """The server cannot be reached."""
 
 
-class PackageMissing(OmniGraphError):
-    code = "package_missing"
+class PackageMissing(OmniGraphError, code="package_missing"):
+    """An optional package is not installed."""
 
 
-class PolicyDenied(OmniGraphError):
-    code = "policy_denied"
+class PolicyDenied(OmniGraphError, code="policy_denied"):
+    """A policy does not allow this."""
 
 
-class InternalError(OmniGraphError):
-    code = "internal"
+class InternalError(OmniGraphError, code="internal"):
+    """A bug in OmniGraph."""
