@@ -504,7 +504,7 @@ def test_a_blob_is_not_shown_on_a_terminal(place, monkeypatch):
 
 def test_a_blob_that_cannot_be_written_names_the_file(place):
     done = place.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", "no/where.bin")
-    assert_fails(done, "no/where.bin: no such file or directory")
+    assert_fails(done, "cannot write 'no/where.bin': no such file or directory")
 
 
 def test_what_is_known_of_a_blob(place):

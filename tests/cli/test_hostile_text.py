@@ -24,8 +24,8 @@ import pytest
 
 from omnigraph import Graph, cli
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.logged import show_engine_warnings
 from omnigraph.cli.output.progress import progress_bar
+from omnigraph.cli.program import show_engine_warnings
 from omnigraph.cli.shell.completion import Completion
 from omnigraph.cli.shell.session import Session
 from omnigraph.cli.targets import GraphTarget

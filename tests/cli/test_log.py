@@ -24,7 +24,7 @@ from omnigraph.cli.output.commit_graph import (
     reachable,
     topological_order,
 )
-from omnigraph.cli.output.pager import show_paged
+from omnigraph.cli.output.report import show_paged
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError

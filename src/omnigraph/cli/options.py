@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError
+from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from omnigraph.spark.session.config import SparkConfig
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "": 1}
 
 
 def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None:
@@ -119,3 +125,41 @@ def parse_time(text: str) -> datetime:
             f"invalid time '{text}'", hint="write it as 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def parse_duration(text: str | None) -> int | None:
+    """A duration in seconds; none where none was given.
+
+    >>> parse_duration("7d"), parse_duration("90"), parse_duration(None)
+    (604800, 90, None)
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18})([A-Za-z]*)", text.strip())
+    if match is None:
+        raise InputError(f"invalid duration '{text}'", hint="write it as 30m, 12h or 7d")
+    if match[2] not in _SECONDS:
+        raise InputError(f"unknown duration unit '{match[2]}'", hint="use s, m, h, d or w")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def add_engine(parser: argparse.ArgumentParser, engines: Sequence[str]) -> None:
+    parser.add_argument(
+        "--engine", choices=engines, default=engines[0], help="where to run; the result is the same"
+    )
+    parser.add_argument("--master", metavar="URL", help="Spark master, such as spark://host:7077")
+
+
+def spark_config(arguments: argparse.Namespace) -> SparkConfig | None:
+    """The Spark configuration of the command line; none to use that of the environment."""
+    if arguments.master is None:
+        return None
+    if arguments.engine == "local":
+        raise InputError(
+            "--master cannot be combined with --engine local, which does not use Spark"
+        )
+    from omnigraph.spark.session.config import SparkConfig
+
+    options = Settings.from_environ().spark_options()
+    options.pop("remote", None)
+    return SparkConfig.from_options({**options, "master": arguments.master})

@@ -29,6 +29,15 @@ _ABOUT = {
     Capability.LOCAL: "needs no graph",
 }
 
+_REPLACED = {
+    ("query", "lint"): "lint",
+    ("query", "check"): "lint",
+    ("check",): "lint",
+    ("read",): "query",
+    ("change",): "mutate",
+}
+_SILENT = {("schema", "get"): ["schema", "show"]}
+
 
 def meaning(action: argparse.Action, quote: str = "") -> str:
     """The help text of an argument, with its default."""
@@ -168,3 +177,21 @@ def _add_help(parser: argparse.ArgumentParser, commands: Commands) -> None:
         raise AssertionError("argparse exits after --help")
 
     helper.set_defaults(run=run)
+
+
+def rewrite(arguments: list[str]) -> list[str]:
+    """The arguments in current spelling; warns about a deprecated one.
+
+    >>> rewrite(["lint", "--query", "a.gq"])
+    ['lint', '--query', 'a.gq']
+    """
+    for old, new in _REPLACED.items():
+        if tuple(arguments[: len(old)]) == old:
+            terminal.warn(
+                f"`omnigraph {' '.join(old)}` is deprecated; use `omnigraph {new}` instead"
+            )
+            return [new, *arguments[len(old) :]]
+    for old, words in _SILENT.items():
+        if tuple(arguments[: len(old)]) == old:
+            return [*words, *arguments[len(old) :]]
+    return arguments

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
-from omnigraph.cli.deprecated import rewrite
-from omnigraph.cli.guard import check_flags
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.hints import hint_for_options
-from omnigraph.cli.parser import build_parser
-from omnigraph.cli.registry import Capability, UsageError, fill_global_flags
+from omnigraph.cli.output.report import hint_for_options
+from omnigraph.cli.parser import build_parser, rewrite
+from omnigraph.cli.registry import Capability, UsageError, check_flags, fill_global_flags
 from omnigraph.errors import (
     Conflict,
     LanguageError,
@@ -56,7 +54,9 @@ def _run(arguments: list[str]) -> int:
         fill_global_flags(parsed)
         if hasattr(parsed, "capability"):
             check_flags(parsed)
-        with _showing_warnings(parsed):
+        # A command without a graph imports no engine that could log.
+        is_local = getattr(parsed, "capability", Capability.LOCAL) is Capability.LOCAL
+        with nullcontext() if is_local else show_engine_warnings():
             exit_code = parsed.run(parsed)
         terminal.flush()
     except SystemExit as stop:
@@ -75,13 +75,19 @@ def _run(arguments: list[str]) -> int:
     return int(exit_code)
 
 
-def _showing_warnings(parsed: argparse.Namespace) -> AbstractContextManager[None]:
-    """Print warnings that the engine logs; a command without a graph imports no engine."""
-    if getattr(parsed, "capability", Capability.LOCAL) is Capability.LOCAL:
-        return nullcontext()
-    from omnigraph.cli.output.logged import show_engine_warnings
+@contextmanager
+def show_engine_warnings() -> Iterator[None]:
+    """Print warnings that the engine logs while a command runs."""
+    import logging
 
-    return show_engine_warnings()
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
+    engine = logging.getLogger("omnigraph")
+    engine.addHandler(handler)
+    try:
+        yield
+    finally:
+        engine.removeHandler(handler)
 
 
 def report_error(error: BaseException) -> int:

@@ -1,25 +1,22 @@
-"""``Result``: what users hold after a query.
-
-Rows as an Arrow stream, and every form that users want them in; the modules beside this one make
-them.
-"""
+"""``Result``: the rows of a query as an Arrow stream; the modules beside this one convert them."""
 
 from __future__ import annotations
 
 import io
 import json
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
+from omnigraph.errors import Cancelled, Closed, InputError, InternalError
+from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.lang.values.columns import JsonForm, json_values, python_values
 from omnigraph.result.columns import EntityRef, Link, ResultColumn
-from omnigraph.result.stream import BatchStream
 
 __all__ = ["EntityRef", "JsonForm", "Link", "Result", "ResultColumn"]
 
@@ -178,28 +175,29 @@ class Result:
         """A pandas frame; columns that may be null have pandas' nullable types.
 
         Raises:
-            InputError: pandas is not installed.
+            PackageMissing: pandas is not installed.
 
         >>> int(result.to_pandas()["p.age"].sum())
         73
         """
-        from omnigraph.result import frames as result_frames
+        from omnigraph.result.frames import to_pandas
 
-        return result_frames.to_pandas(self._columns, self.to_arrow())
+        return to_pandas(self._columns, self.to_arrow())
 
     def to_polars(self) -> Any:
         """A polars frame.
 
         Raises:
-            InputError: polars is not installed, or two columns have the same name.
+            InputError: two columns have the same name.
+            PackageMissing: polars is not installed.
 
         >>> result.to_polars()["p.age"].sum()
         73
         """
-        from omnigraph.result import frames as result_frames
+        from omnigraph.result.frames import to_polars
 
         self._keys()
-        return result_frames.to_polars(self._columns, self.to_arrow())
+        return to_polars(self._columns, self.to_arrow())
 
     def to_networkx(self) -> Any:
         """A networkx multigraph of the nodes that were returned and the edges between them.
@@ -208,15 +206,17 @@ class Result:
         for every pair of returned variables that the query joins.
 
         Raises:
-            InputError: networkx is not installed.
+            InputError: no node was returned.
+            PackageMissing: networkx is not installed.
 
         >>> pairs = graph.query("query q() { match { $a: Person $a knows $b } return { $a, $b } }")
         >>> list(pairs.to_networkx().edges)
         [(('Person', 'Ada'), ('Person', 'Grace'), 'Knows')]
         """
-        from omnigraph.result import frames as result_frames
+        from omnigraph.result.frames import to_networkx
 
-        return result_frames.to_networkx(self._columns, self._links, self._all_values())
+        rows = (row for batch in self._stream for row in zip(*self._values(batch), strict=True))
+        return to_networkx(self._columns, self._links, rows)
 
     # -- JSON ----------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Result:
         {'p.name': 'Ada', 'p.age': 36}
         """
         if form not in ("native", "sdk"):
-            raise InputError(f"'{form}' is no form of JSON", hint="use native or sdk")
+            raise InputError(f"invalid form of JSON '{form}'; expected native or sdk")
         names = self._keys()
         return [
             row
@@ -310,19 +310,14 @@ class Result:
     def __enter__(self) -> Result:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- inside --------------------------------------------------------------------------
 
     def _keys(self) -> list[str]:
         """The names, where each must be there once: a row of objects has one place for it."""
-        names = self.columns
+        names = [column.name for column in self._columns]
         for position, name in enumerate(names):
             if name in names[:position]:
                 raise InputError(
@@ -339,10 +334,6 @@ class Result:
             for array, column in zip(batch.columns, self._columns, strict=True)
         ]
 
-    def _all_values(self) -> Iterator[tuple[Any, ...]]:
-        for batch in self._stream:
-            yield from zip(*self._values(batch), strict=True)
-
     def _first(self, count: int) -> tuple[list[tuple[Any, ...]], bool]:
         """The first rows by position, and whether there are more; pulls no more than it needs."""
         rows: list[tuple[Any, ...]] = []
@@ -354,29 +345,106 @@ class Result:
         return rows, False
 
 
-class _Sink:
-    """A function that writes, as the file that Arrow asks for."""
+class BatchStream:
+    """Record batches of one schema, from an iterable that is read at most once.
 
-    closed = False
+    What failed once fails again: the rows before a failure never pass for the whole. ``close``
+    is called exactly once, at the end, after a failure, or when nobody holds the stream.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ResultColumn],
+        batches: Iterable[pa.RecordBatch] | pa.Table,
+        close: Callable[[], None] | None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        self.schema = schema or pa.schema([arrow_field(c.name, c.type) for c in columns])
+        """What every batch is brought to; the types come from the query, not from the rows."""
+        self._kept: list[pa.RecordBatch] = []
+        self._source: Iterator[pa.RecordBatch] | None = None
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._release: weakref.finalize[..., BatchStream] | None = None
+        if close is not None:
+            self._release = weakref.finalize(self, close)
+            self._release.atexit = False
+        if isinstance(batches, pa.Table):
+            self._kept += [self._conforming(b) for b in batches.to_batches() if b.num_rows]
+            self._end(None)
+        else:
+            self._source = iter(batches)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The batches from the first on; several may iterate, each sees all of them."""
+        position = 0
+        while (batch := self._batch(position)) is not None:
+            yield batch
+            position += 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last batch has been pulled."""
+        return self._source is None and self._failure is None
+
+    def close(self) -> None:
+        """Give the rest up."""
+        with self._lock:
+            if self._source is not None:
+                self._end(Closed("the result was closed before all of it was read"))
+
+    def _batch(self, position: int) -> pa.RecordBatch | None:
+        with self._lock:
+            while position >= len(self._kept):
+                if self._failure is not None:
+                    raise self._failure
+                if self._source is None:
+                    return None
+                self._pull(self._source)
+            return self._kept[position]
+
+    def _pull(self, source: Iterator[pa.RecordBatch]) -> None:
+        try:
+            batch = next(source, None)
+            if batch is None:
+                self._end(None)
+            elif batch.num_rows:
+                self._kept.append(self._conforming(batch))
+        except BaseException as error:
+            interrupted = not isinstance(error, Exception)
+            self._end(Cancelled("reading the result was interrupted") if interrupted else error)
+            raise
+
+    def _end(self, failure: BaseException | None) -> None:
+        self._source, self._failure = None, failure
+        if self._release is not None:
+            self._release()
+
+    def _conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch under the names of the result; its types must be right already."""
+        schema = self.schema
+        if batch.schema.equals(schema):
+            return batch
+        if batch.schema.types != schema.types:
+            raise InternalError(
+                f"a batch holds ({', '.join(map(str, batch.schema.types))}) "
+                f"where ({', '.join(map(str, schema.types))}) was promised"
+            )
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+class _Sink(io.RawIOBase):
+    """A function that writes, as the file that Arrow asks for."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
         self._write = write
 
-    def write(self, data: Any) -> int:
-        self._write(bytes(data))
-        return len(data)
-
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Nothing is held here."""
+    def write(self, data: Any) -> int:
+        self._write(bytes(data))
+        return len(data)
 
 
 def _rows(names: list[str], columns: list[list[Any]]) -> Iterator[dict[str, Any]]:

@@ -18,8 +18,11 @@ _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 
 
 @contextmanager
-def replaced_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
-    """A file to be written; it replaces an existing one at the end."""
+def replaced_file(path: Path, *, compress: bool = True) -> Iterator[Callable[[bytes], Any]]:
+    """A file to be written; it replaces an existing one at the end.
+
+    It is compressed if its name asks for that, unless ``compress`` is false.
+    """
     if path.exists() and not path.is_file():
         # A pipe or a terminal cannot be replaced.
         with _written(path), path.open("wb") as file:
@@ -27,7 +30,7 @@ def replaced_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
         return
     with _written(path), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
         made = Path(folder, "export")
-        codec = _COMPRESSED.get(path.suffix.lower())
+        codec = _COMPRESSED.get(path.suffix.lower()) if compress else None
         with made.open("wb", buffering=1 << 18) as file:
             if codec is None:
                 yield file.write

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph.cli.durations import parse_duration
 from omnigraph.cli.operator_config import load_operator_config
-from omnigraph.cli.options import add_repeatable, add_retention, add_switch
+from omnigraph.cli.options import add_repeatable, add_retention, add_switch, parse_duration
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +58,10 @@ def run_blob_get(arguments: argparse.Namespace) -> int:
             for chunk in chunks:
                 terminal.show_bytes(chunk)
         else:
-            written = _write(Path(arguments.out), chunks)
+            from omnigraph.write.destinations import replaced_file
+
+            with replaced_file(Path(arguments.out), compress=False) as write:
+                written = sum(map(write, chunks))
             terminal.note(f"wrote {written} bytes to {arguments.out}")
     return terminal.OK
 
@@ -97,21 +99,3 @@ def _chunks(snapshot: GraphSnapshot, arguments: argparse.Namespace, end: int) ->
     for start in range(arguments.offset, end, CHUNK_BYTES):
         chunk = snapshot.read_blob(*_cell(arguments), start, min(CHUNK_BYTES, end - start))
         yield chunk or b""
-
-
-def _write(path: Path, chunks: Iterator[bytes]) -> int:
-    """Write a regular file atomically, a pipe or device directly."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            return sum(map(file.write, chunks))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            written = sum(map(file.write, chunks))
-        temporary.replace(path)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-    return written

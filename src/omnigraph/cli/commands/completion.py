@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from omnigraph.cli.guard import check_flags
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser_tree import (
     actions,
@@ -29,7 +28,7 @@ from omnigraph.cli.parser_tree import (
     positionals,
     subparsers,
 )
-from omnigraph.cli.registry import VALUE_FLAGS, Capability, fill_global_flags
+from omnigraph.cli.registry import VALUE_FLAGS, Capability, check_flags, fill_global_flags
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from omnigraph.cli import files
 from omnigraph.cli.options import add_repeatable, add_switch
@@ -64,18 +64,21 @@ def run_embed(arguments: argparse.Namespace) -> int:
     """
     from omnigraph.cli.seed_files import EmbedMode, SeedCounts, fill
     from omnigraph.embed.providers.config import EmbeddingConfig
+    from omnigraph.write.destinations import replaced_file
 
     spec, source, output = _files(arguments)
     selection = _selection(arguments, spec)
     config = EmbeddingConfig.from_options(Settings.from_environ().embedding_options())
     model = "" if selection.mode is EmbedMode.CLEAN else config.completed().model
     counts = SeedCounts()
-    with progress_bar("embed") as line, _open(source) as seed, _replace(Path(output)) as out:
+    with progress_bar("embed") as line, _open(source) as seed:
         provider = _Provider(config, spec.dimension, source)
         total = _count_lines(source)
-        for text in fill(seed, source, spec, selection, provider.embed, counts):
-            out.write(f"{text}\n".encode())
-            line.show("embedding", min(counts.rows, total), total, f"{counts.rows} rows")
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        with replaced_file(Path(output), compress=False) as write:
+            for text in fill(seed, source, spec, selection, provider.embed, counts):
+                write(f"{text}\n".encode())
+                line.show("embedding", min(counts.rows, total), total, f"{counts.rows} rows")
     mode = selection.mode.value
     document = {
         "input": source,
@@ -178,24 +181,6 @@ def _open(path: str) -> Iterator[BinaryIO]:
         raise InputError(terminal.describe_os_error(error)) from None
     with file:
         yield file
-
-
-@contextmanager
-def _replace(path: Path) -> Iterator[Any]:
-    """The output file; it replaces an older one when complete."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                yield file
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise InputError(f"cannot write '{path}': {reason}") from None
 
 
 def _count_lines(path: str) -> int:

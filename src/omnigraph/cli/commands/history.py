@@ -21,8 +21,7 @@ from omnigraph.cli.output.change_lines import (
     filters,
     format_micros,
 )
-from omnigraph.cli.output.pager import show_paged
-from omnigraph.cli.output.report import field_lines, show_report
+from omnigraph.cli.output.report import field_lines, show_paged, show_report
 from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import find_snapshot, open_graph
 from omnigraph.errors import InputError

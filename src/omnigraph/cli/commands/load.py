@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files
-from omnigraph.cli.engines import add_engine, spark_config
 from omnigraph.cli.options import (
     add_branch,
+    add_engine,
     add_local_files,
     add_repeatable,
     add_snapshot,
     add_switch,
     add_write_conditions,
     snapshot_arguments,
+    spark_config,
 )
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar

@@ -18,7 +18,7 @@ from omnigraph.cli.output.commit_graph import (
     reachable,
     topological_order,
 )
-from omnigraph.cli.output.pager import show_paged
+from omnigraph.cli.output.report import show_paged
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError
 

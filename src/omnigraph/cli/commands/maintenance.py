@@ -6,14 +6,18 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.durations import parse_duration
-from omnigraph.cli.engines import add_engine, spark_config
-from omnigraph.cli.options import add_branch, add_retention, add_switch
+from omnigraph.cli.options import (
+    add_branch,
+    add_engine,
+    add_retention,
+    add_switch,
+    parse_duration,
+    spark_config,
+)
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.doctor_page import render_doctor
-from omnigraph.cli.output.hints import hint_for_options
 from omnigraph.cli.output.progress import progress_bar
-from omnigraph.cli.output.report import field_lines, show_report
+from omnigraph.cli.output.report import field_lines, hint_for_options, show_report
 from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import echo, open_for_write, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.cli import files
-from omnigraph.cli.engines import add_engine, spark_config
 from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator_config
 from omnigraph.cli.options import (
     add_branch,
+    add_engine,
     add_json,
     add_local_files,
     add_snapshot,
     add_switch,
     add_write_conditions,
     snapshot_arguments,
+    spark_config,
 )
 from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.output.rows import (

@@ -1,12 +1,18 @@
-"""The one way to print a result: a JSON document for programs, lines for people."""
+"""How a command prints: a JSON document for programs, lines for people, long ones in a pager."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from omnigraph.cli.output import terminal
+from omnigraph.settings import Settings
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def show_report(arguments: argparse.Namespace, document: Any, lines: str | Iterable[str]) -> int:
@@ -34,3 +40,107 @@ def field_lines(fields: Mapping[str, Any], *names: str) -> Iterator[str]:
 
 def yes_no(value: bool) -> str:
     return "yes" if value else "no"
+
+
+# -- hints ----------------------------------------------------------------------------------------
+
+_WORDS = {
+    "Graph.init": "`omnigraph init`",
+    "with force=True": "with --force",
+    "pass confirm=True too": "pass --confirm too",
+    "pass move=True": "pass --move",
+    "pass allow_empty=True": "pass --allow-empty",
+    "allow_empty=True also": "--allow-empty also",
+    "omnigraph.backup_points": "`omnigraph backup --list`",
+    "pass dest": "pass --out",
+    "pass allow_local_files=True": "pass --allow-local-files",
+    "resolve='ours' or 'theirs', or one for each conflict by its id": "--resolve ours or theirs, "
+    "or a file that --conflicts FILE wrote, with a choice for each",
+    "engine='spark'": "--engine spark",
+    "engine='local'": "--engine local",
+    "open it with mode='rw'": "start the shell without --read-only",
+    "graph.maintenance.repair": "`omnigraph repair`",
+    "graph.maintenance.optimize": "`omnigraph optimize`",
+    "graph.maintenance.cleanup": "`omnigraph cleanup`",
+    "graph.maintenance.verify": "`omnigraph verify`",
+    "verify_graph()": "`omnigraph verify`",
+    "graph.indexes.rebuild": "`omnigraph index rebuild`",
+    "graph.indexes.ensure": "`omnigraph index ensure`",
+}
+
+
+def hint_for_options(hint: str | None) -> str | None:
+    """A hint with command-line options instead of Python calls.
+
+    >>> hint_for_options("create one with Graph.init")
+    'create one with `omnigraph init`'
+    """
+    if hint is None:
+        return None
+    for python, option in _WORDS.items():
+        hint = hint.replace(python, option)
+    return hint
+
+
+# -- long output ----------------------------------------------------------------------------------
+
+_LESS = "-FRX"
+"""Exit if the text fits on the screen, show colours, leave the text on the screen."""
+
+
+def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
+    """Print lines through a pager on a terminal, and directly otherwise."""
+    command = _command(Settings.from_environ().pager) if is_wanted and terminal.is_live() else None
+    if command is not None:
+        import subprocess
+
+        terminal.flush()
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=sys.stderr)
+        except OSError:
+            terminal.warn(f"the pager '{command[0]}' cannot be started")
+        else:
+            _feed(process, lines)
+            return
+    for line in lines:
+        terminal.show(line)
+
+
+def _command(pager: str) -> list[str] | None:
+    """The pager and its options; none if there is no pager.
+
+    >>> _command("less"), _command("more -d")
+    (['less', '-FRX'], ['more', '-d'])
+    """
+    import shlex
+    import shutil
+
+    try:
+        words = shlex.split(pager)
+    except ValueError:
+        words = [pager]
+    if not words and shutil.which("less") is None:
+        return None
+    words = words or ["less"]
+    return [*words, _LESS] if words == ["less"] else words
+
+
+def _feed(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
+    """Write all lines, or until the user quits the pager."""
+    sink = cast("IO[bytes]", process.stdin)
+    try:
+        # Quitting early is not a failure.
+        with suppress(BrokenPipeError):
+            for line in lines:
+                sink.write(f"{terminal.visible(line)}\n".encode("utf-8", "backslashreplace"))
+    finally:
+        with suppress(BrokenPipeError):
+            sink.close()
+        _wait(process)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait until the pager exits; meanwhile Ctrl-C belongs to the pager."""
+    while process.poll() is None:
+        with suppress(KeyboardInterrupt):
+            process.wait()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import currentframe
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,12 +38,7 @@ class ShellInterrupts:
         self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     # -- states of the shell ---------------------------------------------------------------
