@@ -33,10 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_as_program(arguments: list[str]) -> int:
     """Run as the main program of the process: set up its streams and memory limit."""
+    from omnigraph.cli.about import version_text
     from omnigraph.cli.descriptors import occupy_closed, separate_stderr
 
     occupy_closed()
-    if _is_version_request(arguments):
+    if version_text(arguments) is not None:
         return _run(arguments)
     separate_stderr()
     from omnigraph.exhaustion import has_memory_limit
@@ -48,12 +49,6 @@ def _run_as_program(arguments: list[str]) -> int:
 
     save_memory()
     return run_in_child(lambda: _guarded(lambda: _run(arguments)))
-
-
-def _is_version_request(arguments: list[str]) -> bool:
-    from omnigraph.cli.about import version_text
-
-    return version_text(arguments) is not None
 
 
 def _run(arguments: list[str]) -> int:

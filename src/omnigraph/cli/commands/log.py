@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,11 +50,12 @@ def run_log(arguments: argparse.Namespace) -> int:
     tag names. On a terminal, a pager is used.
     """
     check_limit(arguments)
-    commit_filter = _CommitFilter.of(arguments)
+    since = 0 if arguments.since is None else _micros(arguments.since)
+    until = math.inf if arguments.until is None else _micros(arguments.until)
     with open_graph(arguments, "r") as (graph, _):
         branch = "main" if arguments.branch is None else arguments.branch
         log = _read_log(graph, None if arguments.all else branch)
-        shown, rest = _select(graph, log, commit_filter, arguments.limit)
+        shown, rest = _select(graph, log, arguments, (since, until))
         if arguments.json:
             commits = [_commit_json(graph, log, commit_id, arguments.stat) for commit_id in shown]
             terminal.show_json({"commits": commits})
@@ -120,54 +122,31 @@ def _group(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class _CommitFilter:
-    """The commits to show; times are microseconds since the epoch."""
-
-    actor: str | None
-    type_name: str | None
-    since: int | None
-    until: int | None
-
-    @staticmethod
-    def of(arguments: argparse.Namespace) -> _CommitFilter:
-        return _CommitFilter(
-            arguments.actor, arguments.type, _micros(arguments.since), _micros(arguments.until)
-        )
-
-    def matches(self, graph: Graph, commit: Commit) -> bool:
-        if self.actor is not None and commit.actor != self.actor:
-            return False
-        if self.since is not None and commit.created_at < self.since:
-            return False
-        if self.until is not None and commit.created_at > self.until:
-            return False
-        return self.type_name is None or _changed_type(graph, commit, self.type_name)
-
-
-def _micros(time: str | None) -> int | None:
-    return None if time is None else int(parse_time(time).timestamp() * 1_000_000)
+def _micros(time: str) -> float:
+    """A time in microseconds since the epoch."""
+    return int(parse_time(time).timestamp() * 1_000_000)
 
 
 def _select(
-    graph: Graph, log: _CommitLog, commit_filter: _CommitFilter, limit: int | None
+    graph: Graph, log: _CommitLog, arguments: argparse.Namespace, times: tuple[float, float]
 ) -> tuple[list[str], list[str]]:
     """The commits to show, and the unexamined ones behind the limit."""
-    if commit_filter.type_name is not None:
-        _check_type(graph, commit_filter.type_name)
+    if arguments.type is not None:
+        types = [*graph.catalog.node_types, *graph.catalog.edge_types]
+        if arguments.type not in types:
+            raise InputError(f"unknown type '{arguments.type}'", hint=f"types: {', '.join(types)}")
     shown: list[str] = []
     for index, commit_id in enumerate(log.order):
-        if len(shown) == limit:
+        if len(shown) == arguments.limit:
             return shown, log.order[index:]
-        if commit_filter.matches(graph, log.commits[commit_id]):
+        commit = log.commits[commit_id]
+        if (
+            arguments.actor in (None, commit.actor)
+            and times[0] <= commit.created_at <= times[1]
+            and (arguments.type is None or _changed_type(graph, commit, arguments.type))
+        ):
             shown.append(commit_id)
     return shown, []
-
-
-def _check_type(graph: Graph, name: str) -> None:
-    types = [*graph.catalog.node_types, *graph.catalog.edge_types]
-    if name not in types:
-        raise InputError(f"unknown type '{name}'", hint=f"types: {', '.join(types)}")
 
 
 def _changed_type(graph: Graph, commit: Commit, type_name: str) -> bool:

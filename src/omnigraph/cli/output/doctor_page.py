@@ -14,6 +14,7 @@ MAX_TABLES = 40
 """With more tables, those that need attention come first and the rest is summed up."""
 _KEY = 30
 _LABEL = 14
+_COUNTS = ("versions", "fragments", "small_fragments", "rows", "deleted_rows")
 _HEADS = ("versions", "fragments", "small", "rows", "deleted", "bytes", "indexed")
 
 
@@ -34,7 +35,8 @@ def _top(report: DoctorReport) -> Iterator[str]:
 
 def _tables(report: DoctorReport) -> Iterator[str]:
     ordered = sorted(
-        report.tables, key=lambda table: (not _needs_attention(table), table.table_key)
+        report.tables,
+        key=lambda table: (not (table.error or table.head or table.reasons), table.table_key),
     )
     shown, rest = ordered[:MAX_TABLES], ordered[MAX_TABLES:]
     rows: list[tuple[str, ...]] = [("table", *_HEADS), *map(_row, shown)]
@@ -53,32 +55,16 @@ def _row(table: TableHealth) -> tuple[str, ...]:
     name = table.table_key if table.owned else f"{table.table_key} ({table.branch})"
     return (
         _shorten(name, _KEY),
-        str(table.versions),
-        str(table.fragments),
-        str(table.small_fragments),
-        str(table.rows),
-        str(table.deleted_rows),
+        *(str(getattr(table, count)) for count in _COUNTS),
         format_bytes(table.size + table.index_size),
         "-" if not table.rows else f"{int(100 * table.covered)}%",
     )
 
 
 def _sum(name: str, tables: Sequence[TableHealth]) -> tuple[str, ...]:
-    rows = sum(table.rows for table in tables)
-    return (
-        name,
-        str(sum(table.versions for table in tables)),
-        str(sum(table.fragments for table in tables)),
-        str(sum(table.small_fragments for table in tables)),
-        str(rows),
-        str(sum(table.deleted_rows for table in tables)),
-        format_bytes(sum(table.size + table.index_size for table in tables)),
-        "",
-    )
-
-
-def _needs_attention(table: TableHealth) -> bool:
-    return bool(table.error or table.head or table.reasons)
+    counts = (str(sum(getattr(table, count) for table in tables)) for count in _COUNTS)
+    size = sum(table.size + table.index_size for table in tables)
+    return (name, *counts, format_bytes(size), "")
 
 
 def _notes(table: TableHealth) -> Iterator[str]:
