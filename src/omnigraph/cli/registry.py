@@ -282,45 +282,34 @@ _BOUND = ("server", "graph", "store", "cluster", "profile", "as")
 def check_flags(arguments: argparse.Namespace) -> None:
     """Refuse flags that do not apply to the command."""
     given = [flag for flag in _BOUND if getattr(arguments, flag) is not None]
-    if arguments.label == "alias":
-        _check_alias(given)
-    for flag in _MEANING:
-        if flag in given and not _applies(flag, arguments):
-            raise InputError(
-                f"`{arguments.label}` is a {arguments.capability.phrase} command; "
-                f"{_MEANING[flag]} and does not apply.{_remedy(arguments)}"
-            )
-
-
-def _check_alias(given: list[str]) -> None:
-    if given:
+    if arguments.label == "alias" and given:
         flags = ", ".join(f"--{flag}" for flag in given)
         raise InputError(
             "`alias` uses the server, graph, and stored query of its definition; "
             f"{flags} cannot be combined with it"
         )
-
-
-def _applies(flag: str, arguments: argparse.Namespace) -> bool:
     capability: Capability = arguments.capability
-    addressed = capability in (Capability.ANY, Capability.SERVED)
-    if flag == "server":
-        return addressed
-    if flag == "cluster":
-        return bool(arguments.in_cluster)
-    if flag == "graph":
-        return capability is Capability.ANY or bool(arguments.in_cluster)
-    if flag == "as":
-        return bool(arguments.writes)
-    if flag == "store" and capability is Capability.SERVED:
-        return False
-    return capability is not Capability.LOCAL and not getattr(arguments, "names_graph", False)
+    is_addressed = capability is not LOCAL and not arguments.names_graph
+    applies = {
+        "server": capability in (ANY, SERVED),
+        "cluster": arguments.in_cluster,
+        "graph": capability is ANY or arguments.in_cluster,
+        "store": is_addressed and capability is not SERVED,
+        "profile": is_addressed,
+        "as": arguments.writes,
+    }
+    for flag, meaning in _MEANING.items():
+        if flag in given and not applies[flag]:
+            raise InputError(
+                f"`{arguments.label}` is a {capability.phrase} command; "
+                f"{meaning} and does not apply.{_remedy(arguments)}"
+            )
 
 
 def _remedy(arguments: argparse.Namespace) -> str:
-    if arguments.capability is Capability.LOCAL:
+    if arguments.capability is LOCAL:
         return " It does not address a graph."
-    if arguments.capability is Capability.DIRECT:
+    if arguments.capability is DIRECT:
         if arguments.in_cluster and arguments.label != "lint":
             return " Pass a storage URI, or --cluster <dir> --graph <id>."
         return " Pass a storage URI."

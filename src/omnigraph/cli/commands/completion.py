@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser_tree import (
@@ -31,6 +32,9 @@ from omnigraph.cli.parser_tree import (
 from omnigraph.cli.registry import VALUE_FLAGS, Capability, check_flags, fill_global_flags
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
+
+if TYPE_CHECKING:
+    from omnigraph.cli.operator_config import OperatorConfig
 
 WORDS = "words"
 FILES = "files"
@@ -101,9 +105,18 @@ _SPECIAL = re.compile(r"[^\w@%+=:,./-]")
 _SPECIAL_QUOTED = re.compile(r'["\\$`]')
 
 _FILE_NAMES = {"FILE", "DIR", "PATH", "URI", "BACKUP", "DEST", "MANIFEST"}
-_BRANCH_NAMES = {"B", "BASE"}
-_STATE_NAMES = {"BEFORE", "AFTER"}
-_CONFIGURED = {"profile": "profiles", "server": "servers", "cluster": "clusters"}
+_KINDS = {
+    "B": "branch",
+    "BASE": "branch",
+    "BEFORE": "state",
+    "AFTER": "state",
+    "tag": "tag",
+    "profile": "profiles",
+    "server": "servers",
+    "cluster": "clusters",
+}
+"""What an argument of this metavar or destination names: something of the graph or a section of the
+operator's configuration."""
 _FORM_NAMES = {
     "branch delete": "branch",
     "branch merge": "branch",
@@ -345,59 +358,43 @@ def _values(state: _LineState, action: argparse.Action) -> Completions:
     if action.choices is not None:
         return Completions([(str(choice), "") for choice in action.choices])
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest
-    kind = _CONFIGURED.get(action.dest, "")
-    if metavar in _BRANCH_NAMES:
-        kind = "branch"
-    elif metavar in _STATE_NAMES:
-        kind = "state"
-    elif action.dest == "tag":
-        kind = "tag"
-    elif action.dest in ("name", "source"):
+    kind = _KINDS.get(metavar) or _KINDS.get(action.dest, "")
+    if action.dest in ("name", "source"):
         kind = _FORM_NAMES.get(state.parser.prog.removeprefix("omnigraph "), "")
-    if kind in ("branch", "tag", "state"):
-        return Completions([(name, kind) for name in _graph_names(kind, state.values)])
     is_file = not _FILE_NAMES.isdisjoint(re.split(r"[=|]", metavar))
-    names = [(name, kind) for name in _configured_names(kind)]
+    names = [(name, kind) for name in _names(kind, state.values)]
     return Completions(names, FILES if is_file else WORDS)
 
 
-def _configured_names(kind: str) -> Iterable[str]:
-    """The names of one section of the operator's configuration."""
+def _names(kind: str, values: Mapping[str, str]) -> Iterable[str]:
+    """The names of one kind, in the operator's configuration or in the addressed graph."""
     if not kind:
         return ()
     from omnigraph.cli.operator_config import load_operator_config
 
     try:
-        section: Mapping[str, object] = getattr(load_operator_config(), kind)
-    except OmniGraphError:
-        return ()
-    return tuple(section)
-
-
-def _graph_names(kind: str, values: Mapping[str, str]) -> Iterable[str]:
-    """The branches or tags of the addressed graph, if it is local."""
-    from omnigraph.cli.operator_config import load_operator_config
-    from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
-
-    arguments = argparse.Namespace(
-        uri=values.get("uri"),
-        store=values.get("store"),
-        profile=values.get("profile"),
-        capability=Capability.ANY,
-        in_cluster=False,
-        label="completion",
-    )
-    fill_global_flags(arguments)
-    try:
-        address = resolve_address(arguments, load_operator_config())
-        if isinstance(address, ServerAddress) or not is_local(address):
-            return ()
-        from omnigraph.api.graph import Graph
-
-        with Graph.open(address, "r") as graph:
-            branches = [] if kind == "tag" else list(graph.branches.list())
-            tags = [] if kind == "branch" else [tag.name for tag in graph.tags.list()]
-            return [*branches, *tags]
+        operator = load_operator_config()
+        if kind in ("branch", "tag", "state"):
+            return _graph_names(kind, values, operator)
+        return tuple(getattr(operator, kind))
     except OmniGraphError:
         # Tab prints no errors.
         return ()
+
+
+def _graph_names(kind: str, values: Mapping[str, str], operator: OperatorConfig) -> Iterable[str]:
+    """The branches or tags of the addressed graph, if it is local."""
+    from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
+
+    given = {name: values.get(name) for name in ("uri", "store", "profile")}
+    arguments = argparse.Namespace(**given, capability=Capability.ANY, label="completion")
+    fill_global_flags(arguments)
+    address = resolve_address(arguments, operator)
+    if isinstance(address, ServerAddress) or not is_local(address):
+        return ()
+    from omnigraph.api.graph import Graph
+
+    with Graph.open(address, "r") as graph:
+        branches = [] if kind == "tag" else list(graph.branches.list())
+        tags = [] if kind == "branch" else [tag.name for tag in graph.tags.list()]
+        return [*branches, *tags]
