@@ -1,8 +1,8 @@
 """Text from outside (values, names, file names), made safe to show on a terminal or write to a log.
 
 A control character in a value can clear a screen, set a title or forge a line; a bidirectional
-control can reorder what a reader sees. This module has the one function that spells such characters
-out. It is applied where text is shown, never where it is stored or handed to a program.
+control can reorder what a reader sees. They are escaped where text is shown, never where it is
+stored or passed to a program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSAFE = re.compile(
 
 
 def escape(text: str, keep: str = "") -> str:
-    r"""A text in one line, every control character spelled out, except for those to ``keep``.
+    r"""A text in one line, with every control character escaped except for those to ``keep``.
 
     >>> print(escape("a\x1b[2Jb\nc"))
     a\x1b[2Jb\nc

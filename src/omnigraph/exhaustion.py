@@ -1,8 +1,7 @@
-"""When the machine has no more memory or threads to give: how libraries say so, recognised once.
+"""Recognises a lack of memory or threads, however a library reports it.
 
-Python says ``MemoryError``, the loader of shared libraries ``ImportError``, Arrow an exception of
-its own, Rust a panic, and the operating system an error number. All of them are one thing to a
-user, and none is a fault of the program.
+Python raises ``MemoryError``, the loader of shared libraries ``ImportError``, Arrow an exception of
+its own, Rust panics, and the operating system returns an error number.
 """
 
 from __future__ import annotations
@@ -25,33 +24,31 @@ _PANIC = "PanicException"
 
 
 def as_memory_exceeded(error: BaseException) -> MemoryExceeded | None:
-    """The typed error for a failure that is a lack of memory or threads; none for any other.
+    """The typed error for a lack of memory or threads; none for other failures.
 
     >>> as_memory_exceeded(MemoryError()).code
     'memory_exceeded'
     """
     if isinstance(error, MemoryExceeded):
         return error
-    return _exceeded() if any(map(_is_shortage, _chain(error))) else None
-
-
-def has_memory_limit() -> bool:
-    """Whether this process may take only so much memory (``ulimit -v`` or ``-d``)."""
-    import resource
-
-    kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-    return any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds)
-
-
-def _exceeded() -> MemoryExceeded:
+    if not any(map(_is_shortage, _chain(error))):
+        return None
     return MemoryExceeded(
         "the process ran out of memory or threads",
         hint="raise its limits (ulimit -v, ulimit -u, or those of the container), or ask for less",
     )
 
 
+def has_memory_limit() -> bool:
+    """Whether the memory of this process is limited (``ulimit -v`` or ``-d``)."""
+    import resource
+
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    return any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds)
+
+
 def _chain(error: BaseException) -> list[BaseException]:
-    """An error and what caused it, outermost first."""
+    """An error and its causes, outermost first."""
     errors: list[BaseException] = []
     step: BaseException | None = error
     while step is not None and step not in errors:
@@ -64,11 +61,11 @@ def _is_shortage(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError):
-        # The number decides; the text may quote a value, which can spell anything.
+        # The number decides: the text may quote an arbitrary value.
         match = _NUMBER.search(str(error)) if error.errno is None else None
         return error.errno == errno.ENOMEM or match is not None
     if isinstance(error, SystemError):
-        # An extension failed and could not even make the exception that would say why.
+        # An extension failed and could not even create its exception.
         return has_memory_limit()
     is_library = isinstance(error, ImportError | RuntimeError) or type(error).__name__ == _PANIC
     return is_library and _TEXT.search(str(error)) is not None

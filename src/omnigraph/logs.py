@@ -1,7 +1,6 @@
 """Loggers whose records are one safe line each.
 
-Records name branches, paths and ids, which may hold anything. A line of a log that a name could
-break or forge would be worth nothing, whoever's handler writes it.
+Records contain names, paths and ids from outside, which could break or forge lines of a log.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from omnigraph.escaping import escape
 
 
 class LineLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger that spells out the control characters of what it is given."""
+    """A logger that escapes control characters."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if self.isEnabledFor(level):

@@ -1,4 +1,4 @@
-"""Progress of long work: one type for loads, upkeep, backups and embeddings."""
+"""Progress of long operations: loads, maintenance, backups and embeddings."""
 
 from __future__ import annotations
 

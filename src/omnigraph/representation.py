@@ -13,7 +13,7 @@ _LONGEST = 60
 
 
 def brief(value: Any) -> str:
-    """A dataclass in one line: collections by their size, nothing that is empty or nested.
+    """A dataclass in one line: collections by size, without empty or nested values.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

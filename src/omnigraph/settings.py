@@ -1,7 +1,6 @@
 """The only module that reads the environment.
 
-A setting exists here only when something uses it. Whoever needs one takes a ``Settings`` from
-its caller; only the edges of the program build one.
+Only the edges of the program build a ``Settings``; everything else is given one by its caller.
 """
 
 from __future__ import annotations
@@ -19,15 +18,12 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def save_memory() -> None:
-    """Let libraries that are loaded later start no threads of their own for arithmetic.
-
-    Each would take memory at once, and the library ends the process when there is none.
-    """
+    """Keep numeric libraries from starting threads: without memory for them, the process ends."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 class Setting(Generic[T]):
-    """One setting: its variables, of which the first that is set counts, and its type."""
+    """One setting: its environment variables (the first one set counts) and its type."""
 
     def __init__(
         self, variables: tuple[str, ...], parse: Callable[[str, str], T], is_secret: bool = False
@@ -64,7 +60,7 @@ def _whole(variable: str, default: int, *, least: int = 0) -> Setting[int]:
         if not (text.isascii() and text.isdecimal()) or int(text) < least:
             raise InputError(
                 f"invalid {variable} '{text}'; expected a whole number from {least} on",
-                hint=f"without it {default} is used",
+                hint=f"the default is {default}",
             )
         return int(text)
 
@@ -83,7 +79,7 @@ def _choice(variable: str, *choices: str) -> Setting[str]:
 
 
 class Settings:
-    """The environment, typed. An invalid value is an ``InputError`` when its setting is used.
+    """The environment, typed. Using a setting with an invalid value raises ``InputError``.
 
     >>> Settings.from_environ({"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "4"}).maintenance_concurrency
     4
@@ -101,22 +97,22 @@ number from 1 on
         object.__setattr__(self, "_texts", texts)
 
     debug = _switch("OMNIGRAPH_DEBUG")
-    """Show the Python traceback when OmniGraph itself fails."""
+    """Show the Python traceback of an internal error."""
 
     operator_home = _text("OMNIGRAPH_HOME")
     """The directory of the operator's configuration; ``~/.omnigraph`` when empty."""
 
     profile = _text("OMNIGRAPH_PROFILE")
-    """The profile that counts when none is named."""
+    """The profile to use when none is named."""
 
     bearer_token = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
     """The token for servers that have none of their own."""
 
     no_color = _text("NO_COLOR")
-    """Anything here, and nothing is coloured."""
+    """If set to anything, output has no colours."""
 
     terminal = _text("TERM")
-    """What the terminal is; a ``dumb`` one gets neither colours nor bars."""
+    """The kind of terminal; ``dumb`` disables colours and progress bars."""
 
     pager = _text("PAGER")
     """The program that shows long output on a terminal; ``less`` when empty."""
@@ -127,16 +123,16 @@ number from 1 on
     s3_region = _text("AWS_REGION", "AWS_DEFAULT_REGION")
 
     s3_endpoint = _text("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    """Where the S3 server is, when it is not Amazon's."""
+    """The address of an S3 server other than Amazon's."""
 
     s3_allow_http = _switch("AWS_ALLOW_HTTP")
-    """Speak to the server without encryption."""
+    """Allow unencrypted connections to the S3 server."""
 
     s3_path_style = _switch("AWS_S3_FORCE_PATH_STYLE")
-    """Name the bucket in the path of an address, not in its host."""
+    """Put the bucket into the path of a URL instead of its host name."""
 
     embed_mock = _switch("OMNIGRAPH_EMBEDDINGS_MOCK")
-    """Embed texts without a provider, by numbers that mean nothing: for tests."""
+    """Compute meaningless embeddings without a provider, for tests."""
 
     embed_provider = _text("OMNIGRAPH_EMBED_PROVIDER")
     embed_base_url = _text("OMNIGRAPH_EMBED_BASE_URL")
@@ -150,34 +146,34 @@ number from 1 on
     gemini_api_key = _text("GEMINI_API_KEY", is_secret=True)
 
     traversal_mode = _choice("OMNIGRAPH_TRAVERSAL_MODE", "auto", "indexed", "csr")
-    """How traversals find edges: by the index, by an adjacency in memory, or by cost."""
+    """How traversals find edges: by an index, an adjacency in memory, or the cheaper of both."""
 
     indexed_max_hops = _whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", 6)
-    """Traversals of more hops never use an index."""
+    """Longer traversals, in hops, never use an index."""
 
     indexed_max_frontier = _whole("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", 1024)
     """Traversals from more nodes never use an index."""
 
     maintenance_concurrency = _whole("OMNIGRAPH_MAINTENANCE_CONCURRENCY", 8, least=1)
-    """How many tasks of upkeep this process runs at once."""
+    """The number of maintenance tasks that run in parallel."""
 
     spark_master = _text("OMNIGRAPH_SPARK_MASTER")
-    """Where Spark runs: a master such as ``spark://host:7077``; this machine when empty."""
+    """The Spark master, such as ``spark://host:7077``; this machine when empty."""
 
     spark_remote = _text("SPARK_REMOTE", is_secret=True)
-    """A Spark Connect server, when no master is named; its address may hold a token."""
+    """A Spark Connect server, used if no master is set; its address may contain a token."""
 
     spark_memory = _text("OMNIGRAPH_SPARK_MEMORY")
-    """What the driver of Spark may take; ``2g`` when empty."""
+    """The memory of the Spark driver; ``2g`` when empty."""
 
     spark_archive = _text("OMNIGRAPH_SPARK_ARCHIVE")
-    """Whether starts of Spark are made faster: ``auto`` (as when empty), ``build`` or ``off``."""
+    """Whether to speed up the start of Spark: ``auto`` (the default), ``build`` or ``off``."""
 
     spark_key_bytes = _whole("OMNIGRAPH_SPARK_KEY_BYTES", 1 << 30)
-    """Up to how many bytes of keys the driver of a load on Spark holds; more are joined."""
+    """How many bytes of keys a load on Spark keeps in the driver; more keys are joined."""
 
     spark_python = _text("PYSPARK_PYTHON")
-    """The Python of the workers of a cluster; the path of this one when empty."""
+    """The Python of cluster workers; the path of this interpreter when empty."""
 
     java_home = _text("JAVA_HOME")
     omnigraph_cache = _text("OMNIGRAPH_CACHE_DIR")
@@ -192,11 +188,11 @@ number from 1 on
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
-        """The names of every environment variable that is read."""
+        """The names of all environment variables."""
         return tuple(name for setting in _settings() for name in setting.variables)
 
     def text_of(self, variables: tuple[str, ...]) -> tuple[str, str]:
-        """The first of the variables that is set, and its text; an empty one when none is."""
+        """The first of the variables that is set, and its text; empty if none is set."""
         name = next((name for name in variables if name in self._texts), variables[0])
         return name, self._texts.get(name, "")
 
@@ -218,7 +214,7 @@ number from 1 on
 
     @staticmethod
     def server_token(name: str, environ: Mapping[str, str] | None = None) -> str:
-        """The token for one server, by the name that the operator's configuration gives it.
+        """The token of a server, by its name in the operator's configuration.
 
         >>> Settings.server_token("my-lab", {"OMNIGRAPH_TOKEN_MY_LAB": " abc "})
         'abc'
@@ -227,7 +223,7 @@ number from 1 on
         return values.get(f"OMNIGRAPH_TOKEN_{name.upper().replace('-', '_')}", "").strip()
 
     def operator_directory(self) -> str | None:
-        """Where the operator's configuration lies; none where there is no home directory.
+        """The directory of the operator's configuration; none if there is no home directory.
 
         >>> Settings.from_environ({"OMNIGRAPH_HOME": "/etc/og"}).operator_directory()
         '/etc/og'
@@ -236,7 +232,7 @@ number from 1 on
         return None if directory.startswith("~") else directory
 
     def storage_options(self) -> dict[str, str]:
-        """How to reach S3, in the words that Lance and the object store share.
+        """The S3 options, under the names that Lance and the object store share.
 
         >>> Settings.from_environ({"AWS_REGION": "eu-central-1"}).storage_options()
         {'aws_region': 'eu-central-1'}
@@ -253,7 +249,7 @@ number from 1 on
         return {name: value for name, value in options.items() if value}
 
     def embedding_options(self) -> dict[str, str]:
-        """How to get embeddings, in the words of ``EmbeddingConfig.from_options``.
+        """The options of ``EmbeddingConfig.from_options``.
 
         >>> Settings.from_environ({"OMNIGRAPH_EMBEDDINGS_MOCK": "1"}).embedding_options()
         {'provider': 'mock'}
@@ -273,7 +269,7 @@ number from 1 on
         return {name: value for name, value in options.items() if value}
 
     def cache_dir(self) -> str:
-        """Where what can be made again at any time is kept for this user.
+        """The directory for this user's caches, which can be rebuilt at any time.
 
         >>> Settings.from_environ({"XDG_CACHE_HOME": "/var/cache/ada"}).cache_dir()
         '/var/cache/ada/omnigraph'
@@ -283,7 +279,7 @@ number from 1 on
         return os.path.join(self.user_cache or os.path.expanduser("~/.cache"), "omnigraph")
 
     def spark_options(self) -> dict[str, str]:
-        """How to run Spark, in the words of ``SparkConfig.from_options``.
+        """The options of ``SparkConfig.from_options``.
 
         >>> options = Settings.from_environ({"OMNIGRAPH_SPARK_MASTER": "local[2,4]"})
         >>> options.spark_options()["master"]
