@@ -13,8 +13,8 @@ import pytest
 from bench.walks import INSERT, ONE_HOP, SCHEMA, functions_passed, module_of
 from omnigraph import Graph
 from omnigraph.spark.load.run import split_reader
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 from tests.spark.inputs import in_process
 
 PAGE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text("utf-8")

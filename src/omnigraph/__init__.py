@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
     from omnigraph.write.append import Rows
     from omnigraph.write.load.job import LoadData, LoadMode
-    from omnigraph.write.validate.violations import Violation
+    from omnigraph.write.validate.rules import Violation
 
 __version__ = "0.1.0"
 

@@ -22,8 +22,8 @@ from omnigraph.errors import VersionMismatch
 from omnigraph.spark.load.run import split_reader
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import spool
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -636,7 +636,7 @@ def test_who_may_only_read_cannot(filled):
 
 def test_auto_says_why_it_takes_spark(filled, monkeypatch, caplog):
     monkeypatch.setattr("omnigraph.api.maintenance.OPTIMIZE_BYTES", 1)
-    monkeypatch.setattr("omnigraph.spark.session.resolve.is_installed", lambda: False)
+    monkeypatch.setattr("omnigraph.spark.session.engine.is_installed", lambda: False)
     report = filled.maintenance.optimize()
     assert report.commit_id is not None
     (said,) = [r.message for r in caplog.records if "Spark" in r.message]

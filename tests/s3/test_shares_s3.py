@@ -6,8 +6,8 @@ import json
 
 from omnigraph import Graph
 from omnigraph.spark.load.run import split_reader
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 from tests.maintain.orphan_files import orphans
 from tests.spark.inputs import in_process
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 
 SCHEMA = """
 node P {

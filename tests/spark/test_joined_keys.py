@@ -12,8 +12,8 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.settings import Settings
 from omnigraph.spark.load.joined_keys import KEY_BYTES, KeyJoins
 from omnigraph.spark.load.run import split_reader
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 from tests.spark.inputs import OWN_ID, content, in_process
 
 SCHEMA = """

@@ -10,9 +10,9 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import LoadError, OmniGraphError, StorageFull
 from omnigraph.spark.load.run import split_reader
-from omnigraph.spark.session.executor import SparkExecutor
-from omnigraph.write.load.commit import load_into
+from omnigraph.spark.session.tasks import SparkExecutor
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 from tests.faults.disks import small_disk
 from tests.spark.dying import Dying
 from tests.spark.inputs import SCHEMA, content, load, make_files

@@ -10,7 +10,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.optimize.run import OptimizeJob
-from omnigraph.spark.session.executor import SEGMENT_ROWS, SparkExecutor
+from omnigraph.spark.session.tasks import SEGMENT_ROWS, SparkExecutor
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT

@@ -19,7 +19,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.spark import SparkEngine
-from omnigraph.spark.query import edges, result, sources
+from omnigraph.spark.query import result, sources
 from omnigraph.spark.query import run as run_query
 from omnigraph.spark.query.frame import Driver
 from omnigraph.spark.session.failures import ROWS_LOST, Remote
@@ -225,7 +225,7 @@ def test_an_unknown_engine_is_refused(graph: Graph):
 def test_ends_are_found_by_a_join_where_ids_do_not_fit(
     graph: Graph, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(edges, "MOST_IDS", 0)
+    monkeypatch.setattr(sources, "MOST_IDS", 0)
     assert len(same(graph, session, WALK)) == 10
     text = "match { $a: Person $a $k:worksAt $c } return { $a, $c, $k.role }"
     assert len(same(graph, session, text)) == 3

@@ -15,8 +15,8 @@ from omnigraph.errors import EntityNotFound, InputError, LoadError, ValueConvers
 from omnigraph.spark.load.run import split_reader
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.blobs import LocalFiles, blob_bytes, blob_size
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 
 SCHEMA = """\
 node Doc { slug: String @key  body: Blob?  cover: Blob?  title: String? }

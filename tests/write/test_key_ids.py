@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from omnigraph.commit import ulid
 from omnigraph.lang.values.spelling import key_id
-from omnigraph.write import new_ids as making
-from omnigraph.write.key_ids import spelled_keys
-from omnigraph.write.new_ids import new_ids
+from omnigraph.write import ids as making
+from omnigraph.write.ids import new_ids, spelled_keys
 
 columns = st.sampled_from(
     [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.values.arrow import from_millis, to_timestamp
-from omnigraph.write.pending import PendingTable
+from omnigraph.write.mutation import PendingTable
 
 KIND = compile_schema(
     """node T {

@@ -18,7 +18,7 @@ from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.patterns import matches
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.write.delta import TableDelta, TableRows
-from omnigraph.write.validate.values import table_violations
+from omnigraph.write.validate.rules import table_violations
 from tests.write.deltas import (
     APPEND,
     DELETE,

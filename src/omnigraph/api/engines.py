@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.resolve import SparkLike as SparkLike
+    from omnigraph.spark.session.engine import SparkLike as SparkLike
 else:
     # PySpark is an extra: annotations resolve without it.
     SparkLike = Any
@@ -45,7 +45,7 @@ def runs_on_spark(
     if size is None or size < threshold:
         return False
     from omnigraph.maintain.units import format_bytes
-    from omnigraph.spark.session.resolve import is_installed
+    from omnigraph.spark.session.engine import is_installed
 
     if not is_installed():
         _LOG.warning(
@@ -70,7 +70,7 @@ class WarmSpark:
 
     def start(self, spark: SparkLike) -> SparkEngine:
         """An engine for one call, to be closed by the caller; nothing stays behind."""
-        from omnigraph.spark.session.resolve import resolve_spark
+        from omnigraph.spark.session.engine import resolve_spark
 
         return resolve_spark(spark, self._options)
 

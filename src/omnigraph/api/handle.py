@@ -25,9 +25,8 @@ from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.prepared import CompiledQueries
-from omnigraph.read.context import QueryContext
-from omnigraph.read.gate import GATE
-from omnigraph.read.strategy import TraversalMode, TraversalSettings
+from omnigraph.read.context import QueryContext, TraversalMode, TraversalSettings
+from omnigraph.read.limits import GATE
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.roots import Root, parse_root

@@ -12,9 +12,9 @@ from omnigraph.api.handle import Handle
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.load.commit import load_into
-from omnigraph.write.load.files import Sources
 from omnigraph.write.load.job import LoadData, LoadDestination, LoadJob
+from omnigraph.write.load.run import load_into
+from omnigraph.write.load.sources import Sources
 from omnigraph.write.reentrancy import guard_callback
 
 
@@ -42,7 +42,7 @@ def run_load(
     from omnigraph.spark.load.frames import frame_evaluator, frame_reader
     from omnigraph.spark.load.joined_keys import KeyJoins
     from omnigraph.spark.load.run import split_reader
-    from omnigraph.spark.session.executor import SparkExecutor
+    from omnigraph.spark.session.tasks import SparkExecutor
 
     with handle.spark.start(spark) as running:
         executor = SparkExecutor(running, job.report_tasks)

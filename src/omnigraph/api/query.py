@@ -33,8 +33,7 @@ from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
 from omnigraph.read.estimate import estimates
-from omnigraph.read.gate import GATE
-from omnigraph.read.limits import Limits, ResourceGuard
+from omnigraph.read.limits import GATE, Limits, ResourceGuard
 from omnigraph.read.run import Run, StepReport
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 

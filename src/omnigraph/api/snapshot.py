@@ -255,7 +255,7 @@ class GraphSnapshot:
             if dest is None:
                 raise InputError("an export on Spark needs a directory", hint="pass dest")
             from omnigraph.spark.export import export_files
-            from omnigraph.spark.session.executor import SparkExecutor
+            from omnigraph.spark.session.tasks import SparkExecutor
 
             with self._handle.spark.start(spark) as running:
                 executor = SparkExecutor(running)

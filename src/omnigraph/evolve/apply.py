@@ -35,7 +35,7 @@ from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
 from omnigraph.representation import brief
 from omnigraph.write.delta import kinds_of
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.rules import Violation
 
 _LOG = logger(__name__)
 

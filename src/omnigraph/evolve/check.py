@@ -42,12 +42,15 @@ from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.spelling import key_id
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
-from omnigraph.write.validate.cardinality import cardinality_violations
-from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.in_memory_keys import InMemoryFinder
-from omnigraph.write.validate.unique import unique_violations
-from omnigraph.write.validate.values import table_violations, value_columns
-from omnigraph.write.validate.violations import Violation, named
+from omnigraph.write.validate.finder import Committed, InMemoryFinder
+from omnigraph.write.validate.rules import (
+    Violation,
+    cardinality_violations,
+    named,
+    table_violations,
+    unique_violations,
+    value_columns,
+)
 
 MOST = 100
 """The maximum number of reported violations."""

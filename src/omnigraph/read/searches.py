@@ -20,8 +20,7 @@ from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.order import SortColumn
-from omnigraph.read.search.fuse import DEFAULT_K, fuse
-from omnigraph.read.search.ranking import bm25
+from omnigraph.read.search.ranking import DEFAULT_K, bm25, fuse
 from omnigraph.read.search.text import match_set, matches
 from omnigraph.read.search.vector import distances, metric_of, nearest, probes_of
 from omnigraph.storage.tables.search import NOTHING, Hits, RowIds

@@ -32,8 +32,7 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
-from omnigraph.write.encode import Encoder
-from omnigraph.write.export import Export, parquet_groups, parquet_schema, typed_batch
+from omnigraph.write.export import Encoder, Export, parquet_groups, parquet_schema, typed_batch
 
 FORMATS = ("ndjson", "parquet")
 SUCCESS = "_SUCCESS"

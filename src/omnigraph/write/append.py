@@ -56,12 +56,9 @@ class Append:
                 )
             if table.num_rows:
                 deltas[kind.table_key] = TableDelta(kind, Effect.APPEND, TableRows(table))
+        self.touches = frozenset(deltas)
         self._deltas = deltas
         self._validator = Validator(store, catalog, deltas)
-
-    @property
-    def touches(self) -> frozenset[str]:
-        return frozenset(self._deltas)
 
     def prepare(self, view: WriteView) -> PreparedWrite:
         consulted = self._validator.check(view.snapshot)

@@ -1,7 +1,7 @@
-"""Blob values on their way in: bytes, base64 text, or the content of a local file.
+"""Blob values of a write: bytes, base64 text, or the content of a local file.
 
-A file is read only where the caller said so: data that comes from elsewhere could otherwise store
-any file that this process can read.
+A file is read only if the caller allows it: foreign data could otherwise store any file that this
+process can read.
 """
 
 from __future__ import annotations
@@ -20,19 +20,14 @@ _KERNEL = ("/proc/", "/sys/")
 
 
 class LocalFiles(Enum):
-    """What becomes of a Blob value that names a local file."""
+    """How a Blob value that names a local file is handled."""
 
     NEVER = "never"
-    """It is refused, and nothing that a caller could pass would change that."""
+    """It is refused, whatever the caller passes."""
     REFUSED = "refused"
     """It is refused, and the hint names the flag."""
     READ = "read"
     """Its content is stored."""
-
-    @classmethod
-    def by_flag(cls, is_allowed: bool) -> LocalFiles:
-        """What ``allow_local_files`` of a call means."""
-        return cls.READ if is_allowed else cls.REFUSED
 
 
 def blob_bytes(value: Any, files: LocalFiles = LocalFiles.NEVER) -> bytes | None:
@@ -76,21 +71,18 @@ def _path(value: str | Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """All of a regular file. Anything else might never end, or wait for somebody to write."""
+    """The content of a regular file; reading anything else might block or never end."""
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its other end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             about = os.fstat(descriptor)
             if stat.S_ISREG(about.st_mode) and not os.path.realpath(path).startswith(_KERNEL):
-                # A file that grows meanwhile has no content that could be named.
+                # A file that grows meanwhile is refused.
                 data = file.read(about.st_size + 1)
                 if len(data) == about.st_size:
                     return data
     except (OSError, ValueError, MemoryError, OverflowError):
         pass
-    raise ValueConversionError(f"the file '{_shown(path)}' cannot be read")
-
-
-def _shown(path: Path) -> str:
-    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+    shown = str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+    raise ValueConversionError(f"the file '{shown}' cannot be read")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +18,21 @@ from omnigraph.lang.values.spelling import BASE64, key_id
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import null_column
 from omnigraph.write.blobs import blob_bytes
-from omnigraph.write.column_names import first_repeated
 from omnigraph.write.delta import refuse_wide
-from omnigraph.write.key_ids import spelled_keys
-from omnigraph.write.new_ids import new_ids
+from omnigraph.write.ids import new_ids, spelled_keys
+
+_Family: TypeAlias = tuple[Callable[[pa.DataType], bool], ...]
+_LISTS: _Family = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_NUMBERS: _Family = (pa.types.is_integer, pa.types.is_floating)
+_TEXTS: _Family = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: _Family = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+# The next float up is an integer that two others are rounded to.
+_EXACT_FLOATS = {pa.float16(): 2**11 - 1, pa.float32(): 2**24 - 1, pa.float64(): 2**53 - 1}
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -101,19 +114,15 @@ def _cast(kind: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field) -
     if _is_kindred(column.type, field.type):
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return _converted(column, field.type)
-    if pa.types.is_large_binary(field.type) and _is_text(column.type):
+    if pa.types.is_large_binary(field.type) and _is(_TEXTS, column.type):
         with suppress(ValueConversionError):
             return _from_base64(column)
+    prop = kind.properties.get(field.name)
     raise ValueConversionError(
         f"{kind.table_key}: values of '{field.name}' ({type_name(column.type)}) "
-        f"do not fit {_wanted(kind, field)}",
+        f"do not fit {type_name(field.type) if prop is None else prop.type}",
         details={"table_key": kind.table_key, "property": field.name},
     )
-
-
-def _wanted(kind: NodeType | EdgeType, field: pa.Field) -> str:
-    prop = kind.properties.get(field.name)
-    return type_name(field.type) if prop is None else str(prop.type)
 
 
 def _from_base64(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -130,7 +139,7 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
         given = given.value_type
     if pa.types.is_null(given) or given == wanted:
         return True
-    if _is_list(given) and _is_list(wanted):
+    if _is(_LISTS, given) and _is(_LISTS, wanted):
         return _is_kindred(given.value_type, wanted.value_type)
     if pa.types.is_date64(wanted):
         return bool(pa.types.is_timestamp(given))
@@ -141,48 +150,43 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
         # Frames have no days but midnights; with a zone it is a moment.
         is_plain = pa.types.is_timestamp(given) and given.tz is None
         return bool(pa.types.is_date64(given) or is_plain)
-    return any(family(given) and family(wanted) for family in (_is_number, _is_text, _is_bytes))
+    return any(_is(family, given) and _is(family, wanted) for family in (_NUMBERS, _TEXTS, _BYTES))
 
 
 def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     """Values in another type of the same kind; ``ArrowInvalid`` when that would lose something."""
     if pa.types.is_dictionary(column.type):
-        column = _spelled_out(column)
+        # Arrow cannot cast dictionaries of every type.
+        column = pa.chunked_array(map(_decoded, column.chunks), _plain(column.type))
     leaf = column.type
-    if _is_list(column.type):
+    if _is(_LISTS, column.type):
         if pa.types.is_dictionary(column.type.value_type):
-            column = _items_spelled_out(column)
+            column = _decoded_items(column)
         leaf = column.type.value_type
         # Arrow casts the items of a whole array, also those that a slice leaves out.
         column = pa.chunked_array([pa.concat_arrays([c]) for c in column.chunks], column.type)
     if pa.types.is_timestamp(leaf):
         # Straight to ``date64`` Arrow would cut every moment down to its day.
         for step in (pa.timestamp("ms", leaf.tz), pa.int64(), pa.date64()):
-            column = column.cast(pa.list_(step) if _is_list(column.type) else step)
+            column = column.cast(pa.list_(step) if _is(_LISTS, column.type) else step)
     converted = column.cast(wanted)
     if pa.types.is_floating(leaf):
         _refuse_rounded(converted, _EXACT_FLOATS[leaf])
     return converted
 
 
-def _spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a dictionary in the place of its numbers; Arrow cannot cast all kinds."""
-    chunks = [_words(chunk) for chunk in column.chunks]
-    return pa.chunked_array(chunks, _plain(column.type))
-
-
-def _words(chunk: pa.DictionaryArray) -> pa.Array:
+def _decoded(chunk: pa.DictionaryArray) -> pa.Array:
     return chunk.dictionary.cast(_plain(chunk.type)).take(chunk.indices)
 
 
 def _plain(given: pa.DictionaryType) -> pa.DataType:
-    return pa.string() if _is_text(given.value_type) else given.value_type
+    return pa.string() if _is(_TEXTS, given.value_type) else given.value_type
 
 
-def _items_spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same for the items of lists."""
+def _decoded_items(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists of dictionary values as lists of plain values."""
     if pa.types.is_fixed_size_list(column.type):
-        # No vector has words; the cast says so.
+        # The cast to a vector fails.
         return column
     make = pa.list_ if pa.types.is_list(column.type) else pa.large_list
     wanted = make(_plain(column.type.value_type))
@@ -193,7 +197,7 @@ def _items_spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
             chunk.buffers()[:2],
             chunk.null_count,
             chunk.offset,
-            [_words(chunk.values)],
+            [_decoded(chunk.values)],
         )
         for chunk in column.chunks
     ]
@@ -202,7 +206,7 @@ def _items_spelled_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
     """A float beyond a bound may stand for a neighbour of the integer that it was made from."""
-    flat = pc.list_flatten(numbers) if _is_list(numbers.type) else numbers
+    flat = pc.list_flatten(numbers) if _is(_LISTS, numbers.type) else numbers
     if not pa.types.is_integer(flat.type):
         return
     ends = pc.min_max(flat)
@@ -211,36 +215,8 @@ def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
         raise pa.ArrowInvalid("a float that may be rounded")
 
 
-# The next float up is an integer that two others are rounded to.
-_EXACT_FLOATS = {pa.float16(): 2**11 - 1, pa.float32(): 2**24 - 1, pa.float64(): 2**53 - 1}
-
-
-def _is_list(given: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
-    )
-
-
-def _is_number(given: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(given) or pa.types.is_floating(given))
-
-
-def _is_text(given: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(given) or types.is_large_string(given) or types.is_string_view(given)
-    )
-
-
-def _is_bytes(given: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_binary(given)
-        or types.is_large_binary(given)
-        or types.is_fixed_size_binary(given)
-        or types.is_binary_view(given)
-    )
+def _is(family: _Family, given: pa.DataType) -> bool:
+    return any(is_type(given) for is_type in family)
 
 
 def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
@@ -280,3 +256,17 @@ def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
 def _suggestion(name: str, names: list[str]) -> str | None:
     nearest = closest(name, names)
     return None if nearest is None else f"did you mean '{nearest}'?"
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first column name that occurs a second time.
+
+    >>> first_repeated(["a", "b", "b", "a"]), first_repeated(["a"])
+    ('b', None)
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

@@ -6,9 +6,11 @@ Rows stream; no table is loaded into memory. A file or directory is renamed to i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,16 +19,57 @@ from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.snapshot_leases import SnapshotLease
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.lang.values.arrow import to_timestamp
+from omnigraph.lang.values.columns import exported_values
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder, replaced_file
-from omnigraph.write.encode import Encoder
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+class Encoder:
+    """Rows of one type: all properties, including nulls, and the id."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._is_edge = isinstance(kind, EdgeType)
+        self._head = _JSON({"edge" if self._is_edge else "type": kind.name})[:-1]
+
+    def lines(self, batch: pa.RecordBatch) -> Iterator[str]:
+        """One JSON object per row, without a line end."""
+        names = [KEY, *self._kind.properties]
+        columns: list[Sequence[Any]] = [
+            batch[KEY].to_pylist(),
+            *(self._column(name, batch[name]) for name in self._kind.properties),
+        ]
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        if not self._is_edge:
+            for row in rows:
+                yield f'{self._head}, "data": {_JSON(row)}}}'
+            return
+        ends = zip(batch["src"].to_pylist(), batch["dst"].to_pylist(), strict=True)
+        for row, (source, target) in zip(rows, ends, strict=True):
+            yield (
+                f'{self._head}, "from": {_JSON(source)}, "to": {_JSON(target)}, '
+                f'"data": {_JSON(row)}}}'
+            )
+
+    def _column(self, name: str, column: pa.Array) -> list[Any]:
+        try:
+            return exported_values(column, self._kind.properties[name].type)
+        except ValueError as error:
+            raise ValueConversionError(
+                f"{self._kind.name}.{name} holds {error} that JSON cannot",
+                hint="export as Parquet",
+                details={"property": name},
+            ) from None
+
 
 _ROWS = 4_096
 _BYTES = 4 << 20

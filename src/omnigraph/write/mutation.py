@@ -7,6 +7,7 @@ and the deltas are valid.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -24,7 +25,7 @@ from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteVie
 from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, StatementKind
-from omnigraph.lang.query.typed import EntityKind
+from omnigraph.lang.query.typed import NOW_PARAMETER, EntityKind
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
@@ -33,15 +34,14 @@ from omnigraph.lang.values.spelling import key_id
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.plan.nodes import MutationPlan
+from omnigraph.plan.explain import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows, refuse_wide
-from omnigraph.write.fingerprint import fingerprint
-from omnigraph.write.pending import PendingTable
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
-from omnigraph.write.validate.committed import any_present
+from omnigraph.write.validate.finder import any_present
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -90,7 +90,7 @@ class Mutation:
         self._store = store
         self._catalog = catalog
         self._plan = plan
-        self._files = LocalFiles.by_flag(allow_local_files)
+        self._files = LocalFiles.READ if allow_local_files else LocalFiles.REFUSED
         _refuse_mixed_blobs(catalog, plan)
 
     @property
@@ -214,8 +214,8 @@ class _Run:
 
     def _delete(self, step: CheckedStatement, kind: Kind) -> None:
         table = self._committed(kind)
-        ids = NO_IDS if table is None else _scan(table, [KEY], step.where)[KEY]
-        gone = self._remove(kind, _flat(ids))
+        ids = NO_IDS if table is None else _scan(table, [KEY], step.where)[KEY].combine_chunks()
+        gone = self._remove(kind, ids)
         if isinstance(kind, NodeType) and len(gone):
             for edge in _incident(self._catalog, kind):
                 self._kinds[edge.table_key] = edge
@@ -239,7 +239,7 @@ class _Run:
         if edge.to_type == node.name:
             conditions.append(pc.field("dst").isin(ids))
         condition = conditions[0] if len(conditions) == 1 else conditions[0] | conditions[1]
-        return _flat(table.read([KEY], condition)[KEY])
+        return table.read([KEY], condition)[KEY].combine_chunks()
 
     # -- rows ----------------------------------------------------------------------------
 
@@ -341,10 +341,6 @@ def _key(kind: NodeType, values: Mapping[str, pa.Array]) -> str:
     return key_id([to_timestamp(value)[0].as_py() for value in stored])
 
 
-def _flat(ids: Any) -> pa.Array:
-    return ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-
-
 def _with_column(rows: pa.Table, field: pa.Field, column: Any) -> pa.Table:
     position = rows.schema.get_field_index(field.name)
     if position < 0:
@@ -374,3 +370,68 @@ def _kind(catalog: Catalog, step: CheckedStatement) -> Kind:
     if step.entity is EntityKind.NODE:
         return catalog.node_types[step.type_name]
     return catalog.edge_types[step.type_name]
+
+
+class PendingTable:
+    """The pending rows of one table: whole rows, the last one wins by id.
+
+    Single inserts become Arrow when the rows are read, so many inserts do not copy them repeatedly.
+    """
+
+    def __init__(self, kind: Kind, columns: tuple[str, ...] | None = None) -> None:
+        self.kind = kind
+        schema = kind.arrow_schema()
+        names = schema.names if columns is None else [n for n in schema.names if n in columns]
+        self.schema = pa.schema([schema.field(name) for name in names])
+        self._image = self.schema.empty_table()
+        self._new: dict[str, dict[str, pa.Array]] = {}
+
+    def insert(self, row_id: str, values: dict[str, pa.Array]) -> None:
+        """One whole row, each value an array of one; what is not given is null."""
+        self._new.pop(row_id, None)
+        self._new[row_id] = {KEY: pa.array([row_id], pa.string()), **values}
+
+    def put(self, rows: pa.Table) -> None:
+        """Whole rows that replace those with the same ids."""
+        rows = rows.select(self.schema.names).cast(self.schema)
+        image = self.image()
+        if image.num_rows:
+            ids = rows[KEY].combine_chunks()
+            kept = image.filter(pc.invert(pc.is_in(image[KEY], value_set=ids)))
+            rows = pa.concat_tables([kept, rows])
+        self._image = rows
+
+    def image(self) -> pa.Table:
+        """All pending rows, each id once."""
+        if self._new:
+            rows, self._new = list(self._new.values()), {}
+            missing = {field.name: pa.nulls(1, field.type) for field in self.schema}
+            columns = [
+                pa.concat_arrays([row.get(name, null) for row in rows])
+                for name, null in missing.items()
+            ]
+            self.put(pa.Table.from_arrays(columns, schema=self.schema))
+        return self._image
+
+    def ids(self) -> pa.Array:
+        """The ids that the pending rows shadow."""
+        return self.image()[KEY].combine_chunks()
+
+    def __len__(self) -> int:
+        return int(self.image().num_rows)
+
+
+def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:
+    """A digest of name, statements and parameters.
+
+    The layout of the text and the time of the call do not count: a repeat has another ``now()``.
+    """
+    params = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
+    statements = [_spelled(step) for step in plan.statements]
+    return hashlib.sha256(repr((plan.name, statements, params)).encode()).hexdigest()[:32]
+
+
+def _spelled(step: CheckedStatement) -> tuple[object, ...]:
+    values = [(name, show(value)) for name, value in step.assignments]
+    where = None if step.where is None else show(step.where)
+    return str(step.kind), step.type_name, values, where

@@ -15,10 +15,9 @@ from lance.query import MatchQuery
 
 from omnigraph.lang.query.typed import TextFunction
 from omnigraph.read.search.analyser import analyse, analyse_query
-from omnigraph.read.search.edits import within_edits
 from omnigraph.read.search.letters import word_ranges
 from omnigraph.read.search.stemmer import stem
-from omnigraph.read.search.text import matches
+from omnigraph.read.search.text import matches, within_edits
 
 
 def indexed(path, texts):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.read.search.fuse import fuse
+from omnigraph.read.search.ranking import fuse
 
 rankings = st.lists(st.integers(0, 12), unique=True, max_size=12)
 

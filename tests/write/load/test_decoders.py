@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.write.load import decoders, gather, ndjson
-from omnigraph.write.load.decoders import Decoders
+from omnigraph.write.load.decoders import Decoders, has_names, records_by_look
 from omnigraph.write.load.digest import Digest
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.line_shapes import has_names, records_by_look
 from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
 from tests.write.load.lines import catalogs, is_new_id, streams
 from tests.write.load.world import SCHEMA, edge, node

@@ -11,8 +11,8 @@ from omnigraph.spark.load import read_tasks
 from omnigraph.spark.load.run import split_reader
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import limits, ndjson
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
+from omnigraph.write.load.run import load_into
 
 SMALL = 1 << 16
 GOOD = b'{"type": "Person", "data": {"name": "Ada"}}\n'

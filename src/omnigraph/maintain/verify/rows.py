@@ -25,13 +25,13 @@ from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Effect, Kind, TableDelta
-from omnigraph.write.validate.cardinality import cardinality_violations
-from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.finder import Dangling
-from omnigraph.write.validate.in_memory_keys import InMemoryFinder
-from omnigraph.write.validate.unique import unique_violations
-from omnigraph.write.validate.values import table_violations
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.finder import Committed, Dangling, InMemoryFinder
+from omnigraph.write.validate.rules import (
+    Violation,
+    cardinality_violations,
+    table_violations,
+    unique_violations,
+)
 
 KEYS_AT_ONCE = 4_000_000
 

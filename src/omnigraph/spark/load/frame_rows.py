@@ -18,18 +18,18 @@ import pyarrow as pa
 from omnigraph.errors import OmniGraphError
 from omnigraph.spark.load.read_tasks import (
     FragmentSink,
+    Split,
     SplitResult,
     TableFragments,
     cached_catalog,
 )
-from omnigraph.spark.load.splits import Split
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.load.files import LoadFile
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
+from omnigraph.write.load.sources import LoadFile
 from omnigraph.write.load.spool import SOURCE_LINE
 from omnigraph.write.load.tables import read_batches
 

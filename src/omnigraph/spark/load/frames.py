@@ -39,12 +39,10 @@ from omnigraph.spark.session.connect import is_connect
 from omnigraph.spark.session.jobs import Report, run_watched
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget
-from omnigraph.write.column_names import first_repeated
-from omnigraph.write.conform import find_type
+from omnigraph.write.conform import find_type, first_repeated
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.job import LoadDestination, LoadJob
-from omnigraph.write.load.rejects import Reject, Rejects, source_line
-from omnigraph.write.load.rejects_file import open_rejects
+from omnigraph.write.load.rejects import Reject, Rejects, open_rejects, source_line
 from omnigraph.write.load.run import Load, LoadReader
 from omnigraph.write.load.tables import frame_batches
 

@@ -14,13 +14,13 @@ from omnigraph.progress import OnProgress
 from omnigraph.settings import Settings
 from omnigraph.spark.load.frames import frame_evaluator, frame_reader, spark_frames
 from omnigraph.spark.load.joined_keys import KeyJoins
-from omnigraph.spark.session.executor import SparkExecutor
+from omnigraph.spark.session.engine import resolve_spark
 from omnigraph.spark.session.opening import opened
-from omnigraph.spark.session.resolve import resolve_spark
+from omnigraph.spark.session.tasks import SparkExecutor
 from omnigraph.spark.source.datasource import FORMAT, register
 from omnigraph.write.conform import find_type
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob, load_mode
+from omnigraph.write.load.run import load_into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

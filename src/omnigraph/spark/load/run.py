@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,15 +24,17 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog, text_of
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
+    SPLIT_BYTES,
     LocateTask,
     ReadSettings,
     ReadTask,
+    Split,
     SplitFailure,
     SplitResult,
     locate_rows,
     read_split,
+    splits_of,
 )
-from omnigraph.spark.load.splits import SPLIT_BYTES, Split, splits_of
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
 from omnigraph.storage.tables.types import TableRef
@@ -41,7 +42,6 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
-from omnigraph.write.load.files import LoadFile, Sources
 from omnigraph.write.load.intake import count_ignored
 from omnigraph.write.load.job import (
     LoadData,
@@ -49,20 +49,22 @@ from omnigraph.write.load.job import (
     LoadJob,
     LoadMode,
 )
-from omnigraph.write.load.rejects import Rejects, file_and_line, source_line, violation_reject
-from omnigraph.write.load.rejects_file import open_rejects
+from omnigraph.write.load.rejects import (
+    Rejects,
+    file_and_line,
+    open_rejects,
+    source_line,
+    violation_reject,
+)
 from omnigraph.write.load.run import (
     Fingerprint,
     Load,
     LoadReader,
-    first_fingerprint,
-    is_by_files,
+    first_was_by_files,
     read_locally,
 )
-from omnigraph.write.validate.violations import Violation
-
-if TYPE_CHECKING:
-    pass
+from omnigraph.write.load.sources import LoadFile, Sources
+from omnigraph.write.validate.rules import Violation
 
 _KEY_BYTES = 40
 """The approximate size of the id of a row."""
@@ -301,8 +303,7 @@ def split_reader(
         destination: LoadDestination,
         base: Snapshot,
     ) -> Iterator[Load]:
-        first = first_fingerprint(store, destination, base.branch)
-        if first is not None and not is_by_files(first):
+        if first_was_by_files(store, destination, base.branch) is False:
             # The earlier load was identified by its values in their order.
             with read_locally(store, catalog, job, destination, base) as load:
                 yield load

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
-from omnigraph.read.scan import named_ids
-from omnigraph.spark.query import edges
-from omnigraph.spark.query.edges import DST, EDGE, SRC, EdgeScan, IdScan
+from omnigraph.read.engine import named_ids
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
-from omnigraph.spark.query.tables import ID, Splits
+from omnigraph.spark.query.tables import ID, Splits, row_ids_of, worker_table
 from omnigraph.storage.tables.fragments import TableLocator, fragment_sizes, locate_table
+from omnigraph.topology.cache import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +27,85 @@ if TYPE_CHECKING:
     from omnigraph.plan.nodes import ReadPlan
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource, NodeSource
+
+SRC, DST, EDGE = "s", "d", "e"
+MOST_IDS = 2_000_000
+"""The most ids of nodes that a worker caches; beyond, Spark joins ids and ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdScan:
+    """The ids of a node table with their row ids."""
+
+    query: str
+    locator: TableLocator
+    splits: Splits
+    schema = f"{ID} string, number bigint"
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = worker_table(self.query, self.locator)
+        for split in table.scan_splits(batches, self.splits, [ID]):
+            for rows in split:
+                yield pa.record_batch([rows[ID], pa.array(row_ids_of(rows))], [ID, "number"])
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeScan:
+    """Edges with the row ids of their ends, or with the ids of ends that do not fit."""
+
+    query: str
+    locator: TableLocator
+    splits: Splits
+    ends: tuple[TableLocator, TableLocator]
+    is_resolved: tuple[bool, bool]
+    """Whether workers look up the row ids of each end."""
+
+    @property
+    def schema(self) -> str:
+        types = ["bigint" if is_resolved else "string" for is_resolved in self.is_resolved]
+        return f"{SRC} {types[0]}, {DST} {types[1]}, {EDGE} bigint"
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = worker_table(self.query, self.locator)
+        for split in table.scan_splits(batches, self.splits, ["src", "dst"]):
+            scanned = list(split)
+            if not scanned:
+                continue
+            # All at once: every lookup hashes all ids of the node table first.
+            rows = pa.Table.from_batches(scanned)
+            src, dst = self._end(rows["src"], 0), self._end(rows["dst"], 1)
+            yield pa.record_batch([src, dst, pa.array(row_ids_of(rows))], [SRC, DST, EDGE])
+
+    def _end(self, column: pa.ChunkedArray, end: int) -> pa.Array:
+        texts = one_array(column)
+        if not self.is_resolved[end]:
+            return texts
+        cache = worker_table(self.query, self.ends[end]).cache
+        return pa.array(numbers_of_ids(texts, cache.column(ID), cache.row_ids()))
+
+
+def numbers_of_ids(
+    texts: pa.Array, ids: pa.Array, row_ids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The row ids of ids; a missing id gets a number below zero."""
+    indices = pc.index_in(texts, value_set=ids)
+    numbers = np.full(len(texts), -1, np.int64)
+    present = indices.is_valid().to_numpy(zero_copy_only=False)
+    numbers[present] = row_ids[indices.drop_null().to_numpy()]
+    for index in np.flatnonzero(~present).tolist():
+        numbers[index] = number_of_missing(texts[index].as_py())
+    return numbers
+
+
+def number_of_missing(text: str) -> int:
+    """A number for a missing id, the same in every worker.
+
+    >>> number_of_missing("nobody") < 0
+    True
+    """
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    return -1 - (int.from_bytes(digest, "little") >> 1)
+
 
 # About so many rows are read by one task.
 _SPLIT_ROWS = 250_000
@@ -72,7 +156,7 @@ class SparkTables:
         src, dst = self.nodes(edge_type.from_type), self.nodes(edge_type.to_type)
         assert src is not None
         assert dst is not None
-        is_resolved = (src.locator.rows <= edges.MOST_IDS, dst.locator.rows <= edges.MOST_IDS)
+        is_resolved = (src.locator.rows <= MOST_IDS, dst.locator.rows <= MOST_IDS)
         ends = (src.locator, dst.locator)
         scan = EdgeScan(self._name, *self._locate(source), ends, is_resolved)
         return EdgeTable(self._driver, source, scan, (src, dst), self._hops[edge_type.name] > 1)

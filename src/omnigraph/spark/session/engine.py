@@ -11,10 +11,10 @@ import atexit
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from omnigraph.errors import Closed, SparkError, SparkUnavailable
 from omnigraph.logs import logger
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.read.limits import Cancel
+
+    SparkLike: TypeAlias = SparkSession | SparkConfig | None
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -345,3 +347,17 @@ def _end(driver: _Driver) -> None:
             _driver = None
             atexit.unregister(_end)
         driver.end()
+
+
+def resolve_spark(spark: SparkLike, usual: Mapping[str, str]) -> SparkEngine:
+    """A handle of what was handed over; if that is nothing, by the usual options."""
+    if spark is None:
+        return open_spark(SparkConfig.from_options(usual))
+    if isinstance(spark, SparkConfig):
+        return open_spark(spark)
+    return open_spark(session=spark)
+
+
+def is_installed() -> bool:
+    """Whether there is a PySpark at all."""
+    return importlib.util.find_spec("pyspark") is not None

@@ -16,9 +16,12 @@ import pyarrow as pa
 
 from omnigraph.errors import InternalError
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
+from omnigraph.storage.executor import TaskProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from omnigraph.spark.session.engine import SparkEngine
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -92,3 +95,26 @@ def results_of(table: pa.Table, count: int, label: str) -> list[Any]:
             raise unpack(answer.as_py())
         results.append(pickle.loads(answer.as_py()))
     return results
+
+
+SEGMENT_ROWS = 1_000_000
+"""A task of an optimize indexes about so many rows; the driver joins the segments."""
+
+
+class SparkExecutor:
+    """Runs each task as a task of Spark."""
+
+    def __init__(self, engine: SparkEngine, on_progress: TaskProgress | None = None) -> None:
+        self._engine = engine
+        self._on_progress = on_progress
+
+    def run(self, function: Callable[[A], R], tasks: Sequence[A], label: str = "") -> list[R]:
+        """See ``Executor``."""
+        report = None
+        on_progress = self._on_progress
+        if on_progress is not None:
+
+            def report(done: int, total: int) -> None:
+                on_progress(label, done, total)
+
+        return self._engine.tasks(function, tasks, label, report=report)

@@ -27,9 +27,8 @@ from omnigraph.spark.session.opening import opened
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
-from omnigraph.write.load.commit import load_into
 from omnigraph.write.load.job import LoadDestination, LoadJob
-from omnigraph.write.load.run import first_commit
+from omnigraph.write.load.run import first_commit, load_into
 
 COMMIT_ROWS = 5_000_000
 """The default limit of rows that are validated without Spark."""

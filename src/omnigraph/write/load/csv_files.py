@@ -1,7 +1,7 @@
 """CSV with a header, one file for each type.
 
-A field is text, so every value is read by the type of its property. An empty field is null, and
-the empty text where a String is required. Lists and vectors are written as JSON.
+A field is text, so every value is read by the type of its property. An empty field is null, or
+the empty string if a String is required. Lists and vectors are written as JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.column_names import first_repeated
+from omnigraph.write.conform import first_repeated
 from omnigraph.write.delta import Kind
 from omnigraph.write.load import limits
 from omnigraph.write.load.intake import Intake
-from omnigraph.write.load.numbers import exact_float
+from omnigraph.write.load.records import exact_float
 from omnigraph.write.load.rejects import Reject
 
-_ENDS = {"from": 0, "src": 0, "to": 1, "dst": 1}
+_ENDS = ("from", "src", "to", "dst")
 _MARKS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BOOLS = {"true": True, "false": False}
 _MARK = b"\xef\xbb\xbf"
@@ -33,12 +33,12 @@ csv.field_size_limit(limits.LONGEST_RECORD)
 
 
 def read_csv(stream: BinaryIO, kind: Kind, intake: Intake, name: str) -> None:
-    """Take every row of a CSV text in."""
+    """Read every row of a CSV text."""
     _CsvReader(kind, intake, name).run(stream)
 
 
 class _CsvReader:
-    """One file; what its text itself is wrong in ends the load."""
+    """One file; malformed CSV ends the load."""
 
     def __init__(self, kind: Kind, intake: Intake, name: str) -> None:
         self._kind = kind
@@ -57,30 +57,31 @@ class _CsvReader:
         header = [column.strip() for column in first[1]]
         self._check_commas(header)
         self._check_header(header)
-        ends = {header.index(c): _ENDS[c] for c in header if c in _ENDS and self._is_edge}
+        ends = [header.index(c) for c in _ENDS if c in header] if self._is_edge else []
+        source, target = ends or (0, 0)
         read = [
             (position, column, _value_reader(self._kind, column))
             for position, column in enumerate(header)
             if position not in ends
         ]
         for line, row in rows:
-            # Not before there is a row: a header alone does not replace a table by nothing.
+            # Only once there is a row: a header alone does not overwrite a table.
             gatherer = self._intake.gatherer(self._kind)
             if len(row) != len(header):
                 reason = f"{len(row)} fields instead of {len(header)}"
                 self._intake.reject(self._file, line, reason)
                 continue
             data = {column: value(row[position]) for position, column, value in read}
-            if not self._is_edge:
+            if not ends:
                 gatherer.add(data, None, self._file, line)
-            elif (pair := _pair(row, ends)) is not None:
-                gatherer.add(data, pair, self._file, line)
+            elif row[source] and row[target]:
+                gatherer.add(data, (row[source], row[target]), self._file, line)
             else:
-                missing = "from" if not _filled(row, ends, 0) else "to"
+                missing = "to" if row[source] else "from"
                 self._intake.reject(self._file, line, f"edge missing '{missing}'", field=missing)
 
     def _rows(self, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-        """The rows that are not empty, each with the line it begins on."""
+        """The rows that are not empty, each with its first line."""
         reader = csv.reader(self._lines(stream), strict=True)
         while True:
             start = self._begin()
@@ -89,7 +90,7 @@ class _CsvReader:
             except StopIteration:
                 return
             except csv.Error:
-                # The reader says no more than that, and not where on the line.
+                # The reader of Python does not say more.
                 reason = "the quotes do not match"
                 hint = None
                 if "\r" in self._last.rstrip("\r\n"):
@@ -100,7 +101,7 @@ class _CsvReader:
                 yield start, row
 
     def _begin(self) -> int:
-        """The line that the next record begins on; nothing of it was read yet."""
+        """Begin the next record; gives its first line."""
         self._start = self._line + 1
         self._size = self._commas = self._fields = 0
         return self._start
@@ -121,13 +122,13 @@ class _CsvReader:
                 raise self._error(self._line, "the text is not UTF-8") from None
 
     def _check_size(self, line: bytes) -> None:
-        """End the load before a record is parsed that would take too much memory."""
+        """End the load before it parses a record that would take too much memory."""
         is_quoted = bool(self._size)
         self._size += len(line)
         self._intake.check_length(self._file, self._start, self._size)
         self._commas += line.count(b",")
         if self._commas >= limits.MOST_FIELDS:
-            # Those in quotes part no fields. A record goes on over a line end only in quotes.
+            # Commas in quotes do not separate fields. Only a quoted field continues on a new line.
             bare = _QUOTED.sub(b"", b'"' + line if is_quoted else line)
             self._fields += bare.count(b",")
             if self._fields >= limits.MOST_FIELDS:
@@ -139,14 +140,11 @@ class _CsvReader:
         return isinstance(self._kind, EdgeType)
 
     def _check_commas(self, header: list[str]) -> None:
-        """One column whose name has another mark in it is a file of other habits."""
+        """Refuse a single column whose name contains another separator."""
         separator = next((mark for mark in _MARKS if mark in header[0]), None)
         if len(header) == 1 and separator is not None:
-            raise self._error(
-                1,
-                f"the columns are parted by {_MARKS[separator]}",
-                hint="part them by commas",
-            )
+            text = f"the columns are separated by {_MARKS[separator]}"
+            raise self._error(1, text, hint="separate them by commas")
 
     def _check_header(self, header: list[str]) -> None:
         repeated = first_repeated(header)
@@ -173,15 +171,6 @@ class _CsvReader:
         return error
 
 
-def _filled(row: list[str], ends: dict[int, int], wanted: int) -> str:
-    return next(row[position] for position, end in ends.items() if end == wanted)
-
-
-def _pair(row: list[str], ends: dict[int, int]) -> tuple[str, str] | None:
-    source, target = _filled(row, ends, 0), _filled(row, ends, 1)
-    return (source, target) if source and target else None
-
-
 def _value_reader(kind: Kind, column: str) -> Callable[[str], Any]:
     if column == KEY or column not in kind.properties:
         return lambda text: text or None
@@ -192,7 +181,7 @@ def _value_reader(kind: Kind, column: str) -> Callable[[str], Any]:
 
 
 def _value(text: str, type_: PropType) -> Any:
-    """The value that a text stands for; what cannot be read is left for the conversion to name."""
+    """The value of a text; an unreadable one is returned as it is, for the conversion to report."""
     if not text:
         return None
     if type_.is_list or type_.scalar is Scalar.VECTOR:
@@ -210,7 +199,7 @@ def _value(text: str, type_: PropType) -> Any:
 
 
 def _integer(text: str) -> Any:
-    """An integer as JSON may spell one: also ``5.0`` and ``1e3``."""
+    """An integer in any spelling of JSON, such as ``5.0`` and ``1e3``."""
     try:
         return int(text)
     except ValueError:

@@ -1,13 +1,14 @@
 """Decoders built from the catalog: whole blocks of JSON lines into columns of Python values.
 
-They take a block only where they give what the plain reader gives, value by value and type by
-type, and leave every other block to it, with all that there is to say about what is wrong. So
-their types are strict: an integer is no float, and what is not known is refused. One thing they
-would not notice is a name that is given twice; the names are counted for that.
+They take a block only if the result is that of the plain reader, value by value and type by type,
+and leave every other block and all error messages to it. So their types are strict: an integer is
+not a float, and unknown names are refused. Fast parsers accept several records on a line, records
+over several lines, and the last of two equal names: lines and names are therefore counted here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,7 +24,6 @@ from omnigraph.lang.types import PropType
 from omnigraph.lang.values.codecs import CODECS
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
-from omnigraph.write.load.line_shapes import has_names, most_names, records_by_look
 
 _ENDS = {"src": "from", "dst": "to"}
 # A block is larger only where a single line is, and looking at it takes memory of its size.
@@ -48,7 +48,7 @@ class Decoders:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._decoders: dict[tuple[Any, Any], _KindDecoder] = {}
-        self._envelope = _lines_of(_ENVELOPE)
+        self._envelope = msgspec.json.Decoder(_ENVELOPE).decode_lines
 
     def decode(self, block: bytes) -> list[Decoded] | None:
         """The records of a block by type; none if the plain reader should read it."""
@@ -95,9 +95,9 @@ class Decoders:
         return _complete(block, batches) if len(heads) == count else None
 
     def runs(self, block: bytes) -> list[bytes] | None:
-        """The block cut around the lines that are not usual; none when they are not few.
+        """The block cut around its unusual lines; none if there are many of them.
 
-        They may still not be decoded: what makes a line unusual is not always seen by itself.
+        A run may still not be decoded: a line by itself does not always show that it is unusual.
         """
         lines = block.removesuffix(b"\n").split(b"\n")
         kinds = [self._is_usual(line) for line in lines]
@@ -143,7 +143,7 @@ class _KindDecoder:
         fields = {prop.name: _field(prop.type) for prop in kind.properties.values()}
         fields[KEY] = _OPTIONAL_ID
         data = _struct(fields)
-        self._data = _lines_of(data)
+        self._data = msgspec.json.Decoder(data).decode_lines
         self._getters: list[tuple[str, Callable[[Any], Any], bool]] = [
             (name, attrgetter(f"f{number}"), len(field) > 1)
             for number, (name, field) in enumerate(fields.items())
@@ -160,7 +160,8 @@ class _KindDecoder:
         }
         if self._is_edge:
             record |= dict.fromkeys(_ENDS.values(), (str,))
-        self.records = _lines_of(_struct(record, names=(word, "data", KEY, *_ENDS)[: len(record)]))
+        whole = _struct(record, names=(word, "data", KEY, *_ENDS)[: len(record)])
+        self.records: Callable[[bytes], list[Any]] = msgspec.json.Decoder(whole).decode_lines
         """All records of a block, if they are of this type and nothing is unusual with them."""
 
     def columns(self, records: Sequence[Any], lines: np.ndarray) -> _Batch:
@@ -269,10 +270,6 @@ def _struct(fields: Mapping[str, tuple[Any, ...]], names: Iterable[str] = ()) ->
     )
 
 
-def _lines_of(struct: Any) -> Callable[[bytes], list[Any]]:
-    return msgspec.json.Decoder(struct).decode_lines
-
-
 _ENVELOPE = _struct(
     {
         "type": (str | UnsetType, UNSET),
@@ -284,3 +281,57 @@ _ENVELOPE = _struct(
     },
     names=("type", "edge", "src", "dst", "data", KEY),
 )
+
+
+_LINE_END, _RETURN = ord("\n"), ord("\r")
+_QUOTE, _COLON = ord('"'), ord(":")
+_OPEN, _CLOSE = ord("{"), ord("}")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"([ \t\r\n]*+:)?', re.DOTALL)
+
+
+def records_by_look(block: bytes) -> int | None:
+    """How many lines a block has, when each looks like a record; none when some does not.
+
+    Inside a record nothing opens right after something closed. Where every line but the last ends
+    with a bracket that closes, and the next begins with one that opens, all line ends lie between
+    records; if there are as many records as lines, each line is one.
+
+    >>> records_by_look(b'{"a":1}\\n{"a":2}\\n'), records_by_look(b'{"a":\\n1}')
+    (2, None)
+    """
+    content = np.frombuffer(block, dtype=np.uint8)
+    if not len(content) or content[0] != _OPEN:
+        return None
+    ends = np.flatnonzero(content == _LINE_END)
+    is_ended = bool(content[-1] == _LINE_END)
+    inner = ends[:-1] if is_ended else ends
+    before = content[inner - 1]
+    is_closed = before == _CLOSE
+    if not is_closed.all():
+        is_closed |= (before == _RETURN) & (content[inner - 2] == _CLOSE)
+    if not (is_closed.all() and (content[inner + 1] == _OPEN).all()):
+        return None
+    return len(ends) + (not is_ended)
+
+
+def most_names(block: bytes) -> int | None:
+    """An upper bound of the number of names in the objects of valid JSON; none if unknown.
+
+    >>> most_names(b'{"a":{"b":":"}}'), most_names(b'{"a" :1}')
+    (3, None)
+    """
+    content = np.frombuffer(block, dtype=np.uint8)
+    before = content[np.flatnonzero(content == _COLON) - 1]
+    # Every name has a quote before its colon, unless there is space between; strings only add more.
+    return int(np.count_nonzero(before == _QUOTE)) if (before > ord(" ")).all() else None
+
+
+def has_names(block: bytes, count: int) -> bool:
+    """Whether the objects of valid JSON have exactly ``count`` names, of which that many differ.
+
+    So there may be more of them, never fewer.
+
+    >>> has_names(b'{"a":{"b":":"}}', 2), has_names(b'{"a":1,"a":2}', 1)
+    (True, False)
+    """
+    return most_names(block) == count or sum(map(bool, _STRING.findall(block))) == count

@@ -1,7 +1,7 @@
-"""What tells the data of one load from that of another that comes under the same idempotency key.
+"""Distinguishes the data of a load from other data with the same idempotency key.
 
-Values are hashed column by column as they pass, so that it does not matter in which pieces they
-come. Ids count as they were given: new ones differ at every call.
+Values are hashed column by column as they pass, so that the digest does not depend on batches. Ids
+are hashed as given, because new ones differ at every call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.write.load.streams import opened_as_it_is
+from omnigraph.write.load.streams import opened
 
 _SIZE = 16
 
@@ -36,8 +36,12 @@ class Digest:
         elif pa.types.is_string(kind) or pa.types.is_large_binary(kind):
             self._feed(f"{name}#", pc.fill_null(pc.binary_length(column), 0))
             self._hash(name).update(_joined(column))
+        elif pa.types.is_boolean(kind):
+            self._feed(name, pc.fill_null(column.cast(pa.uint8()), 0))
         else:
-            self._feed(name, pc.fill_null(_as_integers(column), 0))
+            # As integers of their width, which have one zero and no NaN.
+            width = pa.int32() if kind.bit_width == 32 else pa.int64()
+            self._feed(name, pc.fill_null(column.view(width), 0))
 
     def _feed(self, name: str, numbers: pa.Array) -> None:
         self._hash(name).update(numbers.to_numpy(zero_copy_only=False).tobytes())
@@ -58,17 +62,17 @@ _BLOCK = 1 << 20
 
 
 class FilesDigest:
-    """The bytes of files: for loads that are read in no order."""
+    """The bytes of files, for loads that many processes read."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = tuple(paths)
 
     def text(self) -> str:
-        """The digest of all files in their order; each is read for it."""
+        """Read all files; gives their digest."""
         all_of_it = hashlib.blake2b(digest_size=_SIZE)
         for path in self._paths:
             one = hashlib.blake2b(digest_size=_SIZE)
-            with opened_as_it_is(path) as file:
+            with opened(path, decompressed=False) as file:
                 while block := file.read(_BLOCK):
                     one.update(block)
             all_of_it.update(one.digest())
@@ -76,7 +80,7 @@ class FilesDigest:
 
 
 def _joined(column: pa.Array) -> Any:
-    """The texts one after the other, without what nulls and a slice leave between them."""
+    """The bytes of all texts, without those of nulls and outside of a slice."""
     plain = pa.concat_arrays([pc.drop_null(column)])
     if not len(plain):
         return b""
@@ -86,10 +90,3 @@ def _joined(column: pa.Array) -> Any:
     bounds = pa.Array.from_buffers(width, last + 1, [None, offsets])
     start, end = bounds[first].as_py(), bounds[last].as_py()
     return memoryview(data)[start:end] if end > start else b""
-
-
-def _as_integers(column: pa.Array) -> pa.Array:
-    """Numbers, days and truths as integers of their width: they have one zero, and no NaN."""
-    if pa.types.is_boolean(column.type):
-        return column.cast(pa.uint8())
-    return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())

@@ -20,13 +20,10 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_bytes, blob_size
 from omnigraph.write.delta import Kind, refuse_wide
-from omnigraph.write.key_ids import spelled_keys
-from omnigraph.write.load.numbers import integers_of
+from omnigraph.write.ids import new_ids, spelled_keys
 from omnigraph.write.load.rejects import Reject, file_and_line, source_line, violation_reject
 from omnigraph.write.load.spool import spooled_schema
-from omnigraph.write.new_ids import new_ids
-from omnigraph.write.validate.values import table_violations
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.rules import Violation, table_violations
 
 if TYPE_CHECKING:
     from omnigraph.write.load.intake import Intake, Sink
@@ -48,8 +45,8 @@ class Gatherer:
         self._read_blob = partial(blob_bytes, files=intake.files_named)
         self._schema = spooled_schema(kind)
         self._columns_allowed = frozenset(kind.properties) | {KEY}
-        types = {prop.name: prop.type for prop in kind.properties.values()}
-        self.integers = integers_of(types)
+        self.integers = tuple(p.name for p in kind.properties.values() if p.type.scalar.is_integer)
+        """The properties that take integers, or lists of them."""
         self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
         self._is_edge = isinstance(kind, EdgeType)
         refuse_wide(kind)

@@ -29,7 +29,7 @@ from omnigraph.write.load.rejects import (
     source_line,
     violation_reject,
 )
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.rules import Violation
 
 # At most so many bytes of text are gathered before they are converted.
 _MAX_GATHERED = 24 << 20
@@ -63,7 +63,7 @@ class Intake:
         allow_local_files: bool = False,
     ) -> None:
         self.catalog = catalog
-        self.files_named = LocalFiles.by_flag(allow_local_files)
+        self.files_named = LocalFiles.READ if allow_local_files else LocalFiles.REFUSED
         """How Blobs that name local files are handled."""
         self.rejects = rejects
         self.strict_properties = strict_properties

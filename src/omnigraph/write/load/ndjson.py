@@ -1,11 +1,10 @@
-"""JSON records, one after the other: usually one a line, but any white space may part them.
+"""JSON records: usually one a line, but any white space may separate them.
 
-Text is read in blocks of whole lines. The usual ones go through the decoders of the types; what
-they leave alone is read here, and only here is said what is wrong with it. Where every line of a
-block is one object, all of it is parsed at once; any other block is read line by line, and a record
-that goes on over several lines is gathered until its brackets are closed. After a record that
-cannot be read the next line that starts with a bracket begins a new one. A name that appears twice
-in one object is refused: which of its values counts is nowhere said.
+Text is read in blocks of whole lines. Usual blocks go through the decoders of the types; all others
+are read here, and only here errors are reported. A block in which every line is one object is
+parsed at once; any other is read line by line, and a record over several lines is gathered until
+its brackets are closed. After an unreadable record the next line that starts with a bracket begins
+a new one. A name that appears twice in one object is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from omnigraph.lang.values.spelling import show
-from omnigraph.write.column_names import first_repeated
+from omnigraph.write.conform import first_repeated
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import Records
@@ -34,31 +33,31 @@ _SPACE = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much was read: what follows in the same file counts on from here."""
+    """How much was read; the next split of the file is numbered from here."""
 
     lines: int
     records: int
     is_open: bool = False
-    """Whether the stream ended inside a record, which may go on in what follows."""
+    """Whether the stream ended inside a record, which may continue in the next split."""
 
 
 def read_records(
     stream: BinaryIO, intake: Intake, name: str, *, is_first: bool = True, is_last: bool = True
 ) -> Extent:
-    """Take every record of a stream in.
+    """Read every record of a stream: a file, or whole lines from the middle of one.
 
-    The stream is a file, or whole lines out of the midst of one: then lines and records count from
-    1 all the same, a byte order mark is no mark, and a record that is not ended is left alone.
+    Lines and records are numbered from 1. Only the first lines of a file may begin with a byte
+    order mark, and an incomplete record is an error only in the last ones.
     """
     return _NdjsonReader(intake, name).run(stream, is_first, is_last)
 
 
 class _Refused(ValueError):
-    """JSON that is right in form and cannot be taken."""
+    """Well-formed JSON that is not accepted."""
 
 
 class _NdjsonReader:
-    """One stream, line by line; what is gathered is the beginning of a record."""
+    """One stream; ``_gathered`` are the lines of a record that is not complete yet."""
 
     def __init__(self, intake: Intake, name: str) -> None:
         self._intake = intake
@@ -99,7 +98,7 @@ class _NdjsonReader:
     # -- many lines at once ----------------------------------------------------------------
 
     def _take_block(self, block: bytes) -> None:
-        """Take whole lines: at once, around the few that are not usual, or one by one."""
+        """Read whole lines: at once, around the few unusual ones, or one by one."""
         decoders = self._intake.decoders
         if decoders is None or self._gathered or self._unusual.is_expected():
             self._take_lines(block)
@@ -111,7 +110,7 @@ class _NdjsonReader:
                     self._take_lines(run)
 
     def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
-        """Take a block by the decoders of the types; false when that may not be right for it."""
+        """Read a block by the decoders of the types; false if they leave it alone."""
         by_type = decoders.decode(block)
         if by_type is None:
             return False
@@ -139,8 +138,9 @@ class _NdjsonReader:
 
     def _take_line(self, line: bytes) -> None:
         self._line += 1
-        text = _decoded(line)
-        if text is None:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
             self._gathered = []
             self._invalid(self._line, "the text is not UTF-8")
             return
@@ -157,7 +157,7 @@ class _NdjsonReader:
             self._finish()
 
     def _take_text(self, text: str, first: int, *, is_whole: bool = False) -> None:
-        """Take all values of a text; an object that is only begun is gathered, unless whole."""
+        """Read all values of a text; an incomplete object is gathered, unless ``is_whole``."""
         position = 0
         while True:
             while position < len(text) and text[position] in _SPACE:
@@ -181,7 +181,7 @@ class _NdjsonReader:
         self._start, self._depth, self._size = self._line, _opened(text), len(text)
 
     def _may_go_on(self) -> bool:
-        """Whether an object may stand here inside the record, or a new one begins."""
+        """Whether an object may follow here inside the record; if not, a new record begins."""
         text = "\n".join(self._gathered) + "\n{"
         position = 0
         # A line may end one record and begin the next: it is the last that counts.
@@ -205,7 +205,7 @@ class _NdjsonReader:
 
 
 class _Unusual:
-    """Whether blocks are likely to be unusual, as all were of late; some are tried all the same."""
+    """Predicts unusual blocks from the last ones, so that decoding is tried less and less often."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -216,16 +216,16 @@ class _Unusual:
         return self._left >= 0
 
     def was(self, so: bool) -> None:
-        """What a block that was tried turned out to be."""
+        """Record what a block turned out to be."""
         self._left = self._next if so else 0
         self._next = min(2 * self._next, _MOST_UNTRIED) if so else 1
 
 
 def _whole(block: bytes, lines: int) -> list[Any] | None:
-    """The objects of a block in which each line is one; none when that is not so.
+    """The objects of a block in which each line is one; none for any other block.
 
-    Lines are parsed as the items of one array. As no line has a comma between two objects, there
-    can be as many objects as lines only when each line is one by itself.
+    Lines are parsed as the items of one array. No line has a comma between two objects, so there
+    are as many objects as lines only if each line is one.
     """
     if _SEVERAL.search(block) is not None:
         return None
@@ -249,29 +249,22 @@ def _line_of(block: bytes, first: int) -> Callable[[int], str]:
     return text_of
 
 
-def _decoded(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 def _opened(text: str) -> int:
-    """How many brackets a line opens and does not close, texts aside."""
+    """How many brackets outside of strings a line opens and does not close."""
     bare = _STRING.sub("", text)
     return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Text that is no JSON value; ``is_begun`` when it is one up to its end."""
+    """Text that is not a JSON value; ``is_begun`` if it may be the beginning of one."""
 
     reason: str
     is_begun: bool = False
 
 
 def _parse(text: str, position: int) -> tuple[Any, int]:
-    """The value that starts at a position, and where it ends; else what is wrong, and where."""
+    """The value at a position and its end; or what is wrong, and where."""
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
@@ -286,7 +279,7 @@ def _parse(text: str, position: int) -> tuple[Any, int]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _Refused(f"{name} is no JSON number")
+    raise _Refused(f"{name} is not a JSON number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

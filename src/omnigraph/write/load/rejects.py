@@ -1,17 +1,27 @@
 """Rejected records: their source lines, the reasons, and how many are allowed.
 
 Which record ends a load must not depend on when it was checked. Rejects are therefore deferred
-until all records before them were checked, and then handled in the order of files and lines.
+until all records before them were checked, and then handled in the order of files and lines. The
+caller may name a file for them, one JSON object a line; it is written when the load has ended,
+because only then it is certain that the file is not itself loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from os import PathLike
+from typing import IO, Any, BinaryIO, NoReturn
 
-from omnigraph.errors import LoadError, OmniGraphError
-from omnigraph.write.validate.violations import Violation
+from omnigraph.errors import InputError, LoadError, OmniGraphError
+from omnigraph.lang.values.spelling import show
+from omnigraph.write.validate.rules import Violation
 
 _LINE_BITS = 40
 _LINES = (1 << _LINE_BITS) - 1
@@ -183,3 +193,115 @@ class CollectedRejects(Rejects):
     def end(self, reject: Reject) -> NoReturn:
         self.fatal = reject
         raise TooManyRejects
+
+
+_IN_MEMORY = 1 << 20
+
+
+class RejectsFile:
+    """One file for rejected records; used inside ``open_rejects``."""
+
+    def __init__(self, path: str | PathLike[str], waiting: IO[bytes]) -> None:
+        self._path = os.fspath(path)
+        self._waiting = waiting
+        self._is_source = False
+
+    def keep(self, reject: Reject) -> None:
+        """Add a record; it is written when the load has ended."""
+        line = json.dumps(reject.to_json(), ensure_ascii=False) + "\n"
+        try:
+            self._waiting.write(line.encode())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def refuse_source(self, source: Any) -> None:
+        """Refuse a path, or an open file by its number, that is this file or contains it."""
+        if self._is(source) or self._lies_in(source):
+            self._is_source = True
+            shown = show(self._path)
+            raise InputError(
+                f"the rejected records would be written over '{shown}', which is loaded",
+                hint="name another file for them",
+                details={"file": shown},
+            )
+
+    def _is(self, source: Any) -> bool:
+        with suppress(OSError, ValueError, TypeError):
+            mine, theirs = os.stat(self._path), os.stat(source)
+            # A terminal or a pipe may be read and written.
+            return stat.S_ISREG(mine.st_mode) and os.path.samestat(mine, theirs)
+        with suppress(OSError, ValueError, TypeError):
+            return not isinstance(source, int) and _real(self._path) == _real(source)
+        return False
+
+    def _lies_in(self, source: Any) -> bool:
+        with suppress(OSError, ValueError, TypeError):
+            if not isinstance(source, int) and os.path.isdir(source):
+                top = _real(source)
+                return os.path.commonpath([top, _real(self._path)]) == top
+        return False
+
+    def open(self, data: Any) -> BinaryIO:
+        """Open the file without emptying it; errors are raised before anything is read."""
+        for source in data if isinstance(data, list | tuple | set | frozenset) else [data]:
+            if isinstance(source, str | PathLike):
+                self.refuse_source(os.fspath(source))
+            elif (number := file_number(source)) is not None:
+                self.refuse_source(number)
+        try:
+            return open(self._path, "ab")
+        except (OSError, ValueError) as error:
+            raise self._unwritable(error) from None
+
+    def write(self, file: BinaryIO) -> None:
+        """Replace the content of the file by the rejected records."""
+        if self._is_source:
+            return
+        try:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.truncate(0)
+            self._waiting.seek(0)
+            shutil.copyfileobj(self._waiting, file)
+            file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: Exception) -> InputError:
+        reason = (getattr(error, "strerror", None) or "it cannot be written").lower()
+        shown = show(self._path)
+        return InputError(f"cannot write '{shown}': {reason}", details={"file": shown})
+
+
+@contextmanager
+def open_rejects(path: str | PathLike[str] | None, data: Any) -> Iterator[RejectsFile | None]:
+    """The file for the rejected records of a load, if the caller named one."""
+    if path is None:
+        yield None
+        return
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as waiting:
+        rejects = RejectsFile(path, waiting)
+        file = rejects.open(data)
+        try:
+            yield rejects
+        except BaseException:
+            # The first error is the one to report.
+            with suppress(InputError):
+                rejects.write(file)
+            raise
+        else:
+            rejects.write(file)
+        finally:
+            # Closing tries once more to write what could not be written.
+            with suppress(OSError):
+                file.close()
+
+
+def file_number(source: Any) -> int | None:
+    """The descriptor of an open file; none for an object that only has ``read``."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        return int(source.fileno())
+    return None
+
+
+def _real(path: Any) -> str:
+    return str(os.path.realpath(os.fspath(path)))

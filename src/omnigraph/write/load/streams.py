@@ -1,6 +1,6 @@
-"""Bytes to be read, from files, compressed files and whatever has a ``read``.
+"""Bytes from files, compressed files and any object with a ``read``.
 
-Everything that can fail while bytes come in fails here, as an error of ours with the file's name.
+Every failure to read is raised here, as an error with the name of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 1 << 18
 
 
 def uncompressed(path: str) -> str:
-    """A path without the ending that says how it is compressed.
+    """A path without its suffix of compression.
 
     >>> uncompressed("people.csv.gz"), uncompressed("people.csv")
     ('people.csv', 'people.csv')
@@ -30,45 +30,29 @@ def uncompressed(path: str) -> str:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """A file as bytes, decompressed by its ending."""
+def opened(path: str, *, decompressed: bool = True) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed by its suffix."""
     try:
         plain = open(path, "rb")  # noqa: SIM115
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    codec = _COMPRESSED.get(Path(path).suffix.lower())
+    codec = _COMPRESSED.get(Path(path).suffix.lower()) if decompressed else None
     with plain:
         if codec is None:
-            yield _buffered(plain.read, path)
+            yield as_bytes(plain.read, path)
             return
         damaged = InputError(f"'{path}' is not {codec} data, or damaged", details={"file": path})
         with pa.CompressedInputStream(plain, codec) as stream:
-            yield _buffered(stream.read, path, damaged)
+            yield as_bytes(stream.read, path, damaged)
 
 
-@contextmanager
-def opened_as_it_is(path: str) -> Iterator[BinaryIO]:
-    """A file as the bytes that it consists of."""
-    try:
-        plain = open(path, "rb")  # noqa: SIM115
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    with plain:
-        yield _buffered(plain.read, path)
-
-
-@contextmanager
-def as_bytes(stream: Any, name: str) -> Iterator[BinaryIO]:
-    """An open file of the caller's as bytes; it stays open."""
-    yield _buffered(stream.read, name)
-
-
-def _buffered(read: Callable[[int], Any], name: str, damaged: InputError | None = None) -> BinaryIO:
+def as_bytes(read: Callable[[int], Any], name: str, damaged: InputError | None = None) -> BinaryIO:
+    """The bytes that a function reads; closing them does not close their source."""
     return io.BufferedReader(_Raw(read, name, damaged), _CHUNK)
 
 
 class _Raw(io.RawIOBase):
-    """Whatever gives bytes or text, as a raw file of Python."""
+    """A function that reads bytes or text, as a raw file of Python."""
 
     def __init__(self, read: Callable[[int], Any], name: str, damaged: InputError | None) -> None:
         self._read = read

@@ -17,14 +17,15 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Deltas, Kind
-from omnigraph.write.validate.cardinality import cardinality_violations
-from omnigraph.write.validate.committed import Committed
-from omnigraph.write.validate.endpoints import added_edge_violations, removed_node_violations
-from omnigraph.write.validate.finder import Finder, Keys
-from omnigraph.write.validate.in_memory_keys import InMemoryKeys
-from omnigraph.write.validate.unique import unique_violations
-from omnigraph.write.validate.values import value_violations
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.finder import Committed, Finder, InMemoryKeys, Keys
+from omnigraph.write.validate.rules import (
+    Violation,
+    added_edge_violations,
+    cardinality_violations,
+    removed_node_violations,
+    unique_violations,
+    value_violations,
+)
 
 __all__ = ["InMemoryKeys", "Judgement", "Keys", "Validator", "Violation", "key_columns"]
 

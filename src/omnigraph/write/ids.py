@@ -1,13 +1,40 @@
-"""New ids for many rows at once, as a column."""
+"""The ids of many rows at once, as columns: from their keys, or new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.ulid import ALPHABET, encode_ulid, reserve_ulids
+
+# JSON escapes these characters.
+_ESCAPED = r'["\\\x00-\x1f]'
+_SPELLED_ALIKE = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
+
+
+def spelled_keys(columns: Sequence[Any]) -> Any | None:
+    """The ids that ``key_id`` gives, null where a part is; none if Arrow spells some differently.
+
+    >>> spelled_keys([pa.array([7, None])]).to_pylist()
+    ['7', None]
+    >>> spelled_keys([pa.array(["a,b", "c"]), pa.array([7, 8])]).to_pylist()
+    ['["a,b","7"]', '["c","8"]']
+    """
+    if not all(any(is_type(column.type) for is_type in _SPELLED_ALIKE) for column in columns):
+        return None
+    texts = [column.cast(pa.string()) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    for text in texts:
+        if pc.any(pc.match_substring_regex(text, _ESCAPED)).as_py():
+            return None
+    parts = [part for text in texts for part in ('","', text)][1:]
+    return pc.binary_join_element_wise('["', *parts, '"]', "")
+
 
 _LENGTH = 26
 # So many characters at the end are made for all rows together, in numbers of 64 bits.

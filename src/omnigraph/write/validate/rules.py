@@ -1,0 +1,333 @@
+"""Ids and the values of unique properties are unique."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import (
+    CardinalityViolation,
+    InputError,
+    KeyConflict,
+    OmniGraphError,
+    OrphanEdge,
+    UniqueViolation,
+    ValueViolation,
+)
+from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.lang.schema.keys import key_text
+from omnigraph.lang.schema.patterns import BadPattern, matches
+from omnigraph.storage.tables.store import KEY
+from omnigraph.write.delta import Effect, Kind, TableDelta
+from omnigraph.write.validate.finder import Dangling, DuplicateValue, Finder
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A violated rule, and the row that violates it.
+
+    ``row`` is its position among the rows of the delta; none for a committed row.
+    """
+
+    error_class: type[OmniGraphError]
+    table_key: str
+    row_id: str | None
+    message: str
+    row: int | None = None
+    hint: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def error(self) -> OmniGraphError:
+        """The violation as an error."""
+        details = {"table_key": self.table_key, "id": self.row_id, **self.details}
+        return self.error_class(self.message, hint=self.hint, details=details)
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it.
+
+    >>> shown(1.5), shown(float("nan")), shown(True), shown(datetime(2024, 5, 1, 10))
+    ('1.5', 'NaN', 'true', '2024-05-01T10:00:00.000Z')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return key_text(value) if isinstance(value, datetime) else str(value)
+
+
+def named(columns: tuple[str, ...]) -> str:
+    """Columns as messages show them: one bare, several in parentheses."""
+    return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+
+
+def value_columns(kind: Kind) -> tuple[str, ...]:
+    """The columns that some rule about values looks at."""
+    names = [prop.name for prop in kind.properties.values() if prop.type.enum_values]
+    if isinstance(kind, NodeType):
+        names += [rule.property for rule in kind.ranges]
+        names += [rule.property for rule in kind.checks]
+    return tuple(dict.fromkeys(names))
+
+
+def value_violations(delta: TableDelta) -> Iterator[Violation]:
+    """Every value of a delta that breaks a rule, rule by rule."""
+    if delta.rows is None or delta.rows.is_judged:
+        return
+    present = set(delta.rows.names)
+    columns = [name for name in value_columns(delta.kind) if name in present]
+    yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
+
+
+def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+    """The same for rows at hand; used batch by batch where rows stream by."""
+    yield from _empty_ids(kind, table)
+    if isinstance(kind, NodeType):
+        for rule in kind.ranges:
+            yield from _ranges(kind, rule, table)
+        for check in kind.checks:
+            yield from _checks(kind, check, table)
+    for prop in kind.properties.values():
+        if prop.type.enum_values:
+            yield from _enums(kind, prop, table)
+
+
+def _empty_ids(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+    """No row may have the empty id, wherever it came from: no edge could name it in every form."""
+    name = kind.key[0] if isinstance(kind, NodeType) and kind.key else KEY
+    for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
+        text = f"{kind.name}.{name}: the id of a row is empty"
+        yield _violation(kind, table, position, text, name, value)
+
+
+def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, rule.property)
+    if column is None or pa.types.is_list(column.type):
+        return
+    where = f"{kind.name}.{rule.property}"
+    if pa.types.is_floating(column.type):
+        for position, value in _hits(column, pc.is_nan(column)):
+            text = f"@range violation on {where}: value {value}"
+            yield _violation(kind, table, position, text, rule.property, value)
+    if rule.min is not None:
+        for position, value in _hits(column, _outside(column, rule.min, pc.less)):
+            text = f"@range violation on {where}: value {value} < min {rule.min}"
+            yield _violation(kind, table, position, text, rule.property, value)
+    if rule.max is not None:
+        for position, value in _hits(column, _outside(column, rule.max, pc.greater)):
+            text = f"@range violation on {where}: value {value} > max {rule.max}"
+            yield _violation(kind, table, position, text, rule.property, value)
+
+
+def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
+    """Where a column lies beyond a bound, compared in a type that holds both exactly."""
+    if pa.types.is_floating(column.type):
+        # The bound that an F32 is nearest to is the one that was written.
+        return beyond(column, pa.scalar(float(bound), column.type))
+    if pa.types.is_uint64(column.type) and not isinstance(bound, float):
+        return beyond(column.cast(pa.decimal128(20)), pa.scalar(bound, pa.decimal128(20)))
+    return beyond(column, pa.scalar(bound))
+
+
+def _checks(kind: Kind, rule: CheckConstraint, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, rule.property)
+    if column is None:
+        return
+    if column.null_count == len(column):
+        return
+    try:
+        matching = matches(column, rule.pattern)
+    except BadPattern:
+        raise InputError(
+            f"the pattern '{rule.pattern}' of @check on {kind.name}.{rule.property} "
+            "is not a valid regular expression",
+            hint="change the schema; look-around and back references are not known",
+            details={"table_key": kind.table_key, "property": rule.property},
+        ) from None
+    for position, value in _hits(column, pc.invert(matching)):
+        text = (
+            f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
+            f"pattern '{rule.pattern}'"
+        )
+        yield _violation(kind, table, position, text, rule.property, value)
+
+
+def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
+    column = _column(table, prop.name)
+    if column is None:
+        return
+    allowed = pa.array(prop.type.enum_values, pa.string())
+    if prop.type.is_list:
+        flat = pc.list_flatten(column)
+        bad = pc.and_(pc.is_valid(flat), pc.invert(pc.is_in(flat, value_set=allowed)))
+        owners = pc.list_parent_indices(column)
+        hits = list(zip(owners.filter(bad).to_pylist(), flat.filter(bad).to_pylist(), strict=True))
+    else:
+        wrong = pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, value_set=allowed)))
+        hits = list(_hits(column, wrong))
+    expected = ", ".join(prop.type.enum_values or ())
+    for position, value in hits:
+        text = f"invalid enum value '{value}' for {kind.name}.{prop.name} (expected: {expected})"
+        yield _violation(kind, table, position, text, prop.name, value)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return table[name] if name in table.column_names else None
+
+
+def _hits(column: pa.ChunkedArray, mask: Any) -> Iterator[tuple[int, str]]:
+    """Positions and values where a mask is true."""
+    if not pc.any(mask).as_py():
+        return
+    positions = pc.indices_nonzero(mask)
+    for position in positions.to_pylist():
+        yield position, shown(column[position].as_py())
+
+
+def _violation(
+    kind: Kind, table: pa.Table, position: int, text: str, name: str, value: str
+) -> Violation:
+    row_id = table[KEY][position].as_py()
+    details = {"property": name, "value": value}
+    return Violation(ValueViolation, kind.table_key, row_id, text, position, None, details)
+
+
+def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
+    """Repeated ids first; if there are any, other uniqueness rules are not checked."""
+    if delta.rows is None or delta.effect is Effect.DELETE:
+        return
+    repeated = False
+    for row, value in () if delta.made_ids else finder.repeated_ids(delta):
+        repeated = True
+        yield _repeated(delta, row, value)
+    if repeated:
+        return
+    if delta.effect is Effect.APPEND and not delta.new_ids:
+        for row, value in finder.existing_ids(delta):
+            yield _existing(delta, row, value)
+    for columns in delta.kind.unique:
+        if set(columns) <= set(delta.rows.names):
+            yield from _values(delta, columns, finder)
+
+
+def _values(delta: TableDelta, columns: tuple[str, ...], finder: Finder) -> Iterator[Violation]:
+    """Rows with a null in one of the columns are not compared; all others must differ."""
+    inside = False
+    for duplicate in finder.repeated_values(delta, columns):
+        inside = True
+        yield _duplicate(delta, columns, duplicate)
+    if not inside:
+        for duplicate in finder.existing_values(delta, columns):
+            yield _duplicate(delta, columns, duplicate)
+
+
+def _repeated(delta: TableDelta, row: int, value: str) -> Violation:
+    key = _key_columns(delta.kind)
+    text = (
+        f"@unique violation on {delta.kind.name}.{named(key)}: value '{value}' "
+        f"held by '{value}' and '{value}'"
+    )
+    hint = "the rows of one write name each id once"
+    details = {"property": ", ".join(key), "value": value}
+    return Violation(UniqueViolation, delta.table_key, value, text, row, hint, details)
+
+
+def _existing(delta: TableDelta, row: int, value: str) -> Violation:
+    text = f"{delta.table_key}: there is a row with id '{value}' already"
+    hint = "append adds new rows only; use merge to replace"
+    details = {"property": ", ".join(_key_columns(delta.kind)), "value": value}
+    return Violation(KeyConflict, delta.table_key, value, text, row, hint, details)
+
+
+def _duplicate(delta: TableDelta, columns: tuple[str, ...], duplicate: DuplicateValue) -> Violation:
+    values = [shown(value) for value in duplicate.values]
+    value = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    text = (
+        f"@unique violation on {delta.kind.name}.{named(columns)}: value '{value}' "
+        f"held by '{duplicate.first}' and '{duplicate.second}'"
+    )
+    details = {"property": ", ".join(columns), "value": value}
+    return Violation(
+        UniqueViolation,
+        delta.table_key,
+        duplicate.second,
+        text,
+        duplicate.row,
+        None,
+        details,
+    )
+
+
+def _key_columns(kind: Kind) -> tuple[str, ...]:
+    return kind.key if isinstance(kind, NodeType) and kind.key else (KEY,)
+
+
+def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
+    """Sources whose edges change and are then too many or too few.
+
+    Only sources that gain, move or lose an edge are checked, so a node that never had one does
+    not violate a minimum, nor does a deleted source.
+    """
+    kind = delta.kind
+    if not isinstance(kind, EdgeType) or delta.effect is Effect.UPDATE:
+        return
+    low, high = kind.cardinality.min, kind.cardinality.max
+    if not low and high is None:
+        return
+    for breach in finder.cardinality_breaches(delta, kind):
+        bound = f"max {high}" if high is not None and breach.count > high else f"min {low}"
+        text = (
+            f"@card violation on edge {kind.name}: source '{breach.source}' has {breach.count} "
+            f"edges ({bound})"
+        )
+        details = {"source": breach.source, "count": breach.count}
+        yield Violation(
+            CardinalityViolation,
+            delta.table_key,
+            breach.source,
+            text,
+            breach.row,
+            None,
+            details,
+        )
+
+
+def added_edge_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
+    """Edges of a delta whose source or target is neither committed nor in the same write."""
+    kind = delta.kind
+    if not isinstance(kind, EdgeType) or delta.rows is None or delta.effect is Effect.UPDATE:
+        return
+    for end, node in (("src", kind.from_type), ("dst", kind.to_type)):
+        for dangling in finder.missing_ends(delta, end, f"node:{node}"):
+            hint = f"add the {node} in the same write, or before it"
+            yield _orphan(kind, dangling, end, node, hint)
+
+
+def removed_node_violations(
+    catalog: Catalog, delta: TableDelta, finder: Finder
+) -> Iterator[Violation]:
+    """Committed edges that stay although one of their nodes is removed."""
+    node = delta.kind
+    if not isinstance(node, NodeType) or not (delta.replaces or len(delta.deleted)):
+        return
+    for edge in catalog.edge_types.values():
+        for end, name in (("src", edge.from_type), ("dst", edge.to_type)):
+            if name == node.name:
+                for dangling in finder.left_behind(delta, edge, end):
+                    hint = "delete or replace the edge in the same write"
+                    yield _orphan(edge, dangling, end, name, hint)
+
+
+def _orphan(kind: EdgeType, dangling: Dangling, end: str, node: str, hint: str) -> Violation:
+    text = f"edge {kind.name}: {end} '{dangling.value}' not found in {node}"
+    details = {"end": end, "missing": dangling.value}
+    return Violation(
+        OrphanEdge, kind.table_key, dangling.edge_id, text, dangling.row, hint, details
+    )
