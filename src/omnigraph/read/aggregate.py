@@ -103,7 +103,9 @@ def _first(first_of: Ints, codes: Ints) -> None:
 def _codes(column: pa.Array) -> tuple[Ints, int]:
     """Codes of the distinct values of a column; null has a code of its own."""
     if pa.types.is_floating(column.type):
-        column = _plain_floats(column)
+        # One zero and one NaN, which group as one value each.
+        column = pc.add(column, pa.scalar(0, column.type))
+        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_nested(column.type):
         numbers: dict[Any, int] = {}
         texts = [repr(value) for value in column.to_pylist()]
@@ -112,12 +114,6 @@ def _codes(column: pa.Array) -> tuple[Ints, int]:
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, max(len(encoded.dictionary), 1)
-
-
-def _plain_floats(column: pa.Array) -> pa.Array:
-    """Floats with one zero and one NaN, which group as one value each."""
-    column = pc.add(column, pa.scalar(0, column.type))
-    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
 
 
 # -- one aggregate ----------------------------------------------------------------------------

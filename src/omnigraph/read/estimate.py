@@ -102,8 +102,11 @@ def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
                 continue
             look = vector_index if isinstance(part, typed.Nearest) else text_index
             index: SearchIndex | None = look(source.table(), column.name)
+            name = type(part).__name__.lower()
+            if isinstance(part, typed.TextMatch):
+                name = str(part.function)
             note: dict[str, Any] = {
-                "search": f"{_function(part)}(${column.variable}.{column.name})",
+                "search": f"{name}(${column.variable}.{column.name})",
                 "index": None if index is None else index.name,
             }
             if index is not None:
@@ -112,11 +115,3 @@ def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:
                     note["scores"] = "by the statistics of the covered part"
             notes.append(note)
     return notes
-
-
-def _function(search: typed.TextMatch | typed.Bm25 | typed.Nearest) -> str:
-    return (
-        str(search.function)
-        if isinstance(search, typed.TextMatch)
-        else type(search).__name__.lower()
-    )

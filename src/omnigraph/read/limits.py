@@ -1,4 +1,4 @@
-"""The limits of a query: time, memory, rows, and cancellation."""
+"""The limits of a query (time, memory, rows, cancellation), and the admission of small queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ class _Thread(threading.local):
 
 
 class QueryGate:
-    """A reentrant context manager that ``release`` may leave before the block ends."""
+    """Admits small queries one at a time in a process.
+
+    Only one thread at a time can run Python. A query of a fraction of a millisecond calls Arrow
+    dozens of times, and each call would hand Python to another thread and wait to get it back:
+    four threads together would answer fewer queries than one. A query that turns out to be large,
+    or that reads from storage, releases the gate early, before its ``with`` block ends.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

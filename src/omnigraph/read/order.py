@@ -78,7 +78,7 @@ def _comparable(values: pa.Array) -> list[pa.Array]:
     columns = []
     if values.null_count:
         columns.append(values.is_valid().cast(pa.uint8()))
-        values = values.fill_null(_any_value(values.type)) if values.null_count else values
+        values = values.fill_null(_any_value(values.type))
     if pa.types.is_floating(values.type):
         nan = pc.is_nan(values)
         if pc.any(nan).as_py():
@@ -96,11 +96,9 @@ def _any_value(type_: pa.DataType) -> pa.Scalar:
         return pa.scalar("")
     if pa.types.is_boolean(type_):
         return pa.scalar(False)
-    return pa.scalar(0, pa.int64()).cast(type_) if not pa.types.is_date(type_) else _epoch(type_)
-
-
-def _epoch(type_: pa.DataType) -> pa.Scalar:
-    return pa.array([0], date_width(type_)).view(type_)[0]
+    if pa.types.is_date(type_):
+        return pa.array([0], date_width(type_)).view(type_)[0]
+    return pa.scalar(0, pa.int64()).cast(type_)
 
 
 def first_candidates(key: SortColumn, count: int) -> Ints | None:

@@ -21,14 +21,14 @@ from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
 from omnigraph.read import blocks
 from omnigraph.read.blocks import Memo
-from omnigraph.read.context import EvalContext, QueryContext, columns_read
+from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import scan
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
 from omnigraph.read.limits import GATE, ResourceGuard
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource
-from omnigraph.read.values import keeps
+from omnigraph.read.values import EvalContext, columns_read, keeps
 
 if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo
@@ -187,7 +187,9 @@ class Run(EvalContext):
                 return
             frame = after
             if not frame.rows:
-                frame = self._empty_frame(live[-1])
+                nodes = {name: np.empty(0, np.int32) for name in live[-1] if name in self.types}
+                edges = {n: np.empty(0, np.int64) for n in live[-1] if n in self.edge_types}
+                frame = Frame(0, nodes, edges)
                 break
         yield frame
 
@@ -243,13 +245,6 @@ class Run(EvalContext):
             notes = self._running.notes
             if not any(_head(note) == _head(facts) for note in notes):
                 notes.append(facts)
-
-    def _empty_frame(self, variables: frozenset[str]) -> Frame:
-        return Frame(
-            0,
-            {name: np.empty(0, np.int32) for name in variables if name in self.types},
-            {name: np.empty(0, np.int64) for name in variables if name in self.edge_types},
-        )
 
     def _scan(self, step: NodeScan, frame: Frame, live: frozenset[str]) -> Frame:
         if frame.rows == 1 and frame.weights is None and not frame.variables:

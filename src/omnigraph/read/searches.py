@@ -26,9 +26,9 @@ from omnigraph.read.search.vector import distances, metric_of, nearest, probes_o
 from omnigraph.storage.tables.search import NOTHING, Hits, RowIds
 
 if TYPE_CHECKING:
-    from omnigraph.read.context import EvalContext
     from omnigraph.read.frame import Frame
     from omnigraph.read.run import Run
+    from omnigraph.read.values import EvalContext
 
 Floats = npt.NDArray[np.float64]
 # Up to so many texts are matched here rather than by an index over all of them.
@@ -48,17 +48,14 @@ class Searches:
 
     def matches(self, frame: Frame, expr: typed.TextMatch, *, exact: bool) -> Any:
         """Whether the text of each row matches; null where there is no text."""
-        query = _text(expr.query)
-        if query is None:
-            return pa.scalar(None, pa.bool_())
-        edits = None if expr.max_edits is None else _number(expr.max_edits)
+        query, check = _text(expr.query), self._run.guard.check
         variable, column = expr.field.variable, expr.field.name
-        if variable in self._run.edge_types or frame.rows <= _FEW:
-            return match_rows(self._run, frame, expr, self._run.guard.check)
+        if query is None or variable in self._run.edge_types or frame.rows <= _FEW:
+            return match_rows(self._run, frame, expr, check)
         flags = self._sets.get(expr)
         if flags is None:
             source = self._run.existing_nodes(variable)
-            check = self._run.guard.check
+            edits = None if expr.max_edits is None else _number(expr.max_edits)
             rows = match_set(source.table(), column, expr.function, query, edits, check)
             # First the numbers, then their count: building the index assigns new ones.
             hits = source.index().numbers_of_rows(rows)

@@ -6,6 +6,7 @@ question are read, through its indexes. The values are the same either way.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -56,7 +57,7 @@ def table_id(pin: Pin) -> TableVersion:
     return TableVersion(pin.location, pin.branch, pin.version, pin.e_tag or life)
 
 
-class _Source(Generic[_Type, _Index]):
+class _Source(ABC, Generic[_Type, _Index]):
     """One table of one snapshot."""
 
     _index_type: type[_Index]
@@ -92,8 +93,9 @@ class _Source(Generic[_Type, _Index]):
             self._index = self._build_index()
         return self._index
 
+    @abstractmethod
     def _build_index(self) -> _Index:
-        raise NotImplementedError
+        """Build the index of the whole table."""
 
     def is_used_again(self, name: str = "") -> bool:
         """Whether an earlier query read the table or a column of it, so that caching pays."""

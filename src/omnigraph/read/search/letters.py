@@ -1,9 +1,9 @@
 """Which characters belong to words: the letters, marks and digits of the text indexes.
 
-Lance splits a text at every character that Unicode calls neither alphabetic nor numeric. Its
-edition of Unicode is newer than that of most Pythons, and a regular expression knows no such
-class, so the ranges are listed here, and the newer letters in lower case and in ASCII. A test
-compares them with Lance, character by character.
+Lance splits a text at every character that is neither alphabetic nor numeric in Unicode. Its
+edition of Unicode is newer than that of most Pythons, and regular expressions have no such class,
+so the ranges are listed here, and the newer letters in lower case and in ASCII. A test compares
+them with Lance, character by character.
 """
 
 from __future__ import annotations
@@ -29,31 +29,12 @@ _NEWER_LOWER = {
     for letter in range(first, last + 1)
 }
 # What the index writes in ASCII although Unicode does not decompose it, or only since lately.
+_FOLDED_TEXT = """
+ß:ss Æ:AE æ:ae Œ:OE œ:oe Ø:O ø:o Ł:L ł:l Đ:D Ð:D đ:d ð:d Þ:TH þ:th Ħ:H ħ:h Ŧ:T ŧ:t Ŋ:N ŋ:n ı:i
+ĸ:k ſ:s
+"""
 _FOLDED = {
-    "ß": "ss",
-    "Æ": "AE",
-    "æ": "ae",
-    "Œ": "OE",
-    "œ": "oe",
-    "Ø": "O",
-    "ø": "o",
-    "Ł": "L",
-    "ł": "l",
-    "Đ": "D",
-    "Ð": "D",
-    "đ": "d",
-    "ð": "d",
-    "Þ": "TH",
-    "þ": "th",
-    "Ħ": "H",
-    "ħ": "h",
-    "Ŧ": "T",
-    "ŧ": "t",
-    "Ŋ": "N",
-    "ŋ": "n",
-    "ı": "i",
-    "ĸ": "k",
-    "ſ": "s",
+    **dict(pair.split(":") for pair in _FOLDED_TEXT.split()),
     "\ua7f1": "S",
     **{chr(0x1CCF0 + digit): str(digit) for digit in range(10)},
 }

@@ -1,4 +1,4 @@
-"""BM25: the rows that match a text query, best first.
+"""BM25: the rows that match a text query, best first; and the fusion of two rankings.
 
 A row scores, for every word of the query, idf · (k1 + 1) · f / (f + k1 · (1 − b + b · l / L)): f is
 how often its text has the word, l how many words it has, L the average, and idf
@@ -79,7 +79,8 @@ def bm25(
         return NOTHING
     index = text_index(table, column)
     if index is None:
-        hits = _without_index(table, column, terms, check)
+        matches, statistics = _match_texts(analysed_batches(table, column, check=check), terms)
+        hits = _scored(matches, terms, statistics)
     elif index.complete:
         if candidates is None and limit is not None:
             return _best(table, index, query, limit)
@@ -115,11 +116,6 @@ def _best(table: Table, index: SearchIndex, query: str, limit: int) -> Hits:
         if len(hits) < count or hits.scores[limit - 1] > hits.scores[-1]:
             return hits.head(limit)
         count *= 4
-
-
-def _without_index(table: Table, column: str, terms: Mapping[str, int], check: Check) -> Hits:
-    matches, statistics = _match_texts(analysed_batches(table, column, check=check), terms)
-    return _scored(matches, terms, statistics)
 
 
 def _covered_statistics(

@@ -1,27 +1,20 @@
 """The English Snowball stemmer ("Porter 2") as of Snowball 3: that of the text indexes.
 
-It stands here, and is no package, because its rules change between releases, and another edition
-than that of the index would find other rows. Words come in lower case and without apostrophes:
-the tokeniser splits at them.
+It is implemented here because its rules change between releases, and a package of another edition
+than the index would find other rows. Words are in lower case and without apostrophes: the tokeniser
+splits at them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _VOWELS = frozenset("aeiouy")
 _NO_SHORT_END = _VOWELS | frozenset("wxY")
 _LI_ENDINGS = frozenset("cdeghkmnrt")
 _DOUBLES = frozenset({"bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt"})
-_R1_PREFIXES = (
-    "arsen",
-    "commun",
-    "emerg",
-    "gener",
-    "inter",
-    "later",
-    "organ",
-    "past",
-    "univers",
-)
+_R1_TEXT = "arsen commun emerg gener inter later organ past univers"
+_R1_PREFIXES = tuple(_R1_TEXT.split())
 
 _WHOLE_WORDS = {
     "skis": "ski",
@@ -37,65 +30,17 @@ _WHOLE_WORDS = {
 _KEPT_BEFORE_EED = frozenset({"succ", "proc", "exc"})
 _KEPT_BEFORE_ING = frozenset({"even", "cann", "inn", "earr", "herr", "out"})
 
-# Suffixes by the step that handles them, longest first: only the longest that fits is looked at.
-_STEP_2 = {
-    "ational": "ate",
-    "fulness": "ful",
-    "iveness": "ive",
-    "ization": "ize",
-    "ousness": "ous",
-    "biliti": "ble",
-    "lessli": "less",
-    "tional": "tion",
-    "ogist": "og",
-    "alism": "al",
-    "aliti": "al",
-    "ation": "ate",
-    "entli": "ent",
-    "fulli": "ful",
-    "iviti": "ive",
-    "ousli": "ous",
-    "abli": "able",
-    "alli": "al",
-    "anci": "ance",
-    "ator": "ate",
-    "enci": "ence",
-    "izer": "ize",
-    "bli": "ble",
-    "ogi": "og",
-    "li": "",
-}
-_STEP_3 = {
-    "ational": "ate",
-    "tional": "tion",
-    "alize": "al",
-    "ative": "",
-    "icate": "ic",
-    "iciti": "ic",
-    "ical": "ic",
-    "ness": "",
-    "ful": "",
-}
-_STEP_4 = (
-    "ement",
-    "able",
-    "ance",
-    "ence",
-    "ible",
-    "ment",
-    "ant",
-    "ate",
-    "ent",
-    "ion",
-    "ism",
-    "iti",
-    "ive",
-    "ize",
-    "ous",
-    "al",
-    "er",
-    "ic",
-)
+# Suffixes by the step that handles them, with their replacements; the longest come first.
+_STEP_2_TEXT = """
+ational:ate fulness:ful iveness:ive ization:ize ousness:ous biliti:ble lessli:less tional:tion
+ogist:og alism:al aliti:al ation:ate entli:ent fulli:ful iviti:ive ousli:ous abli:able alli:al
+anci:ance ator:ate enci:ence izer:ize bli:ble ogi:og li:
+"""
+_STEP_3_TEXT = "ational:ate tional:tion alize:al ative: icate:ic iciti:ic ical:ic ness: ful:"
+_STEP_4_TEXT = "ement able ance ence ible ment ant ate ent ion ism iti ive ize ous al er ic"
+_STEP_2 = dict(pair.split(":") for pair in _STEP_2_TEXT.split())
+_STEP_3 = dict(pair.split(":") for pair in _STEP_3_TEXT.split())
+_STEP_4 = tuple(_STEP_4_TEXT.split())
 
 
 def stem(word: str) -> str:
@@ -209,41 +154,31 @@ def _final_y(word: str) -> str:
     return word
 
 
+def _longest(suffixes: Iterable[str], word: str) -> str:
+    """The first suffix that a word has."""
+    return next((suffix for suffix in suffixes if word.endswith(suffix)), "")
+
+
 def _derived(word: str, first: int) -> str:
-    for suffix, replacement in _STEP_2.items():
-        if not word.endswith(suffix):
-            continue
-        at = len(word) - len(suffix)
-        if at < first:
-            return word
-        if suffix == "ogi" and word[at - 1 : at] != "l":
-            return word
-        if suffix == "li" and word[at - 1 : at] not in _LI_ENDINGS:
-            return word
-        return word[:at] + replacement
-    return word
+    suffix = _longest(_STEP_2, word)
+    at = len(word) - len(suffix)
+    before = word[at - 1 : at]
+    is_kept = (suffix == "ogi" and before != "l") or (suffix == "li" and before not in _LI_ENDINGS)
+    return word if not suffix or at < first or is_kept else word[:at] + _STEP_2[suffix]
 
 
 def _shorter_derived(word: str, first: int, second: int) -> str:
-    for suffix, replacement in _STEP_3.items():
-        if not word.endswith(suffix):
-            continue
-        at = len(word) - len(suffix)
-        if at < (second if suffix == "ative" else first):
-            return word
-        return word[:at] + replacement
-    return word
+    suffix = _longest(_STEP_3, word)
+    at = len(word) - len(suffix)
+    is_kept = not suffix or at < (second if suffix == "ative" else first)
+    return word if is_kept else word[:at] + _STEP_3[suffix]
 
 
 def _residual(word: str, second: int) -> str:
-    for suffix in _STEP_4:
-        if not word.endswith(suffix):
-            continue
-        at = len(word) - len(suffix)
-        if at < second or (suffix == "ion" and word[at - 1 : at] not in ("s", "t")):
-            return word
-        return word[:at]
-    return word
+    suffix = _longest(_STEP_4, word)
+    at = len(word) - len(suffix)
+    is_kept = at < second or (suffix == "ion" and word[at - 1 : at] not in ("s", "t"))
+    return word if is_kept else word[:at]
 
 
 def _final_letters(word: str, first: int, second: int) -> str:

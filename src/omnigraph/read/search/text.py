@@ -141,7 +141,9 @@ def near_terms(
 
 
 def within_edits(terms: Sequence[str], wanted: str, edits: int) -> npt.NDArray[np.bool_]:
-    """For each term, whether it can be made from another by so many edits.
+    """For each term, whether it is within some edits of another, as the text indexes count them.
+
+    An edit inserts, removes or replaces one character; two swapped ones are two edits.
 
     >>> within_edits(["fox", "ox", "xof", "whale"], "fox", 1).tolist()
     [True, True, False, False]

@@ -1,6 +1,6 @@
 """Expressions in a Spark worker: rows by their row ids, and values read on demand.
 
-The embedded engine's own functions evaluate the expressions (see ``read.context.EvalContext``);
+The embedded engine's own functions evaluate the expressions (see ``read.values.EvalContext``);
 the number of a node or an edge is its row id here.
 """
 
@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from omnigraph.errors import InternalError
 from omnigraph.lang.query import typed
-from omnigraph.read.context import EvalContext
 from omnigraph.read.frame import Frame, Mask
 from omnigraph.read.search.vector import Metric, distances
 from omnigraph.read.searches import match_rows, nullable, spread
-from omnigraph.read.values import keeps, values_of
+from omnigraph.read.values import EvalContext, keeps, values_of
 from omnigraph.spark.query.tables import WorkerTable, worker_table
 from omnigraph.storage.tables.fragments import TableLocator
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression
-from omnigraph.read.context import columns_read
 from omnigraph.read.frame import Frame, repeat_indices
+from omnigraph.read.values import columns_read
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
 from omnigraph.spark.query.rows import WorkerQuery, WorkerRun, row_ids_in
 from omnigraph.spark.query.tables import ID, Splits, row_ids_of
