@@ -44,7 +44,7 @@ def graph(tmp_path: Path) -> Graph:
 
 @pytest.fixture
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.spark.source.reader.ROWS_IN_PARTITION", 10)
+    monkeypatch.setattr("omnigraph.spark.export._FILE_ROWS", 10)
 
 
 def exported(graph: Graph, dest: Path, form: str, **options: Any) -> int:

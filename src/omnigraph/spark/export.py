@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
 from omnigraph.spark.load.read_tasks import cached_catalog
-from omnigraph.spark.source.reader import groups_of
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.fragments import (
@@ -32,11 +30,13 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
-from omnigraph.write.export import Encoder, Export, parquet_groups, parquet_schema, typed_batch
+from omnigraph.write.export import Encoder, Export, typed_batch, write_parquet
+from omnigraph.write.fragments import fragment_groups
 
 FORMATS = ("ndjson", "parquet")
 SUCCESS = "_SUCCESS"
 _BUFFER = 1 << 18
+_FILE_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,9 @@ def export_files(
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         rows = sum(executor.run(write_file, tasks, "exporting"))
-        for folder in folders:
-            _remove_temporary(folder)
+        for temporary in [path for folder in folders for path in folder.glob(".part-*")]:
+            # The file of an attempt that died.
+            temporary.unlink(missing_ok=True)
         (top / SUCCESS).touch()
     return rows
 
@@ -76,7 +77,7 @@ def _tasks(export: Export, catalog: Catalog, top: Path, format: str) -> Iterator
         folder = top / ("edges" if isinstance(kind, EdgeType) else "nodes") / kind.name
         locator = locate_table(export.datasets, table)
         # A type without rows has an empty file.
-        for number, group in enumerate(list(groups_of(table)) or [()]):
+        for number, group in enumerate(list(fragment_groups(table, _FILE_ROWS)) or [()]):
             name = f"part-{number:05}.{format}"
             yield ExportTask(text, kind.table_key, format, locator, group, str(folder), name)
 
@@ -89,7 +90,7 @@ def write_file(task: ExportTask) -> int:
     temporary = Path(task.folder, f".{task.name}.{new_ulid()}")
     try:
         if task.format == "parquet":
-            count = _write_parquet(task, kind, temporary)
+            count = write_parquet(temporary, kind, _batches(task, kind))
         else:
             count = _write_lines(task, kind, temporary)
         temporary.replace(final)
@@ -111,15 +112,6 @@ def _write_lines(task: ExportTask, kind: Kind, path: Path) -> int:
     return count
 
 
-def _write_parquet(task: ExportTask, kind: Kind, path: Path) -> int:
-    schema, count = parquet_schema(kind), 0
-    with pq.ParquetWriter(path, schema) as writer:
-        for rows in parquet_groups(_batches(task, kind), schema):
-            writer.write_table(rows)
-            count += rows.num_rows
-    return count
-
-
 def _batches(task: ExportTask, kind: Kind) -> Iterator[pa.RecordBatch]:
     if not task.fragments:
         return
@@ -127,9 +119,3 @@ def _batches(task: ExportTask, kind: Kind) -> Iterator[pa.RecordBatch]:
     with report_removed_version(task.locator):
         for batch in open_version(task.locator).whole_rows(schema.names, None, task.fragments):
             yield typed_batch(batch, schema)
-
-
-def _remove_temporary(folder: Path) -> None:
-    """Delete the files of attempts that died."""
-    for temporary in folder.glob(".part-*"):
-        temporary.unlink(missing_ok=True)

@@ -124,11 +124,8 @@ class Export:
             for kind, pin in self._pinned():
                 folder_of_type = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
                 folder_of_type.mkdir(exist_ok=True)
-                schema = parquet_schema(kind)
-                with pq.ParquetWriter(folder_of_type / f"{kind.name}.parquet", schema) as writer:
-                    for rows in parquet_groups(self._batches(kind, pin), schema):
-                        writer.write_table(rows)
-                        count += rows.num_rows
+                path = folder_of_type / f"{kind.name}.parquet"
+                count += write_parquet(path, kind, self._batches(kind, pin))
         return count
 
     @property
@@ -179,7 +176,17 @@ def _named(catalog: Catalog, name: object) -> Kind:
     return find_type(catalog, name)
 
 
-def parquet_schema(kind: Kind) -> pa.Schema:
+def write_parquet(path: Path, kind: Kind, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write a file of typed batches; gives how many rows."""
+    schema, count = _parquet_schema(kind), 0
+    with pq.ParquetWriter(path, schema) as writer:
+        for rows in _parquet_groups(batches, schema):
+            writer.write_table(rows)
+            count += rows.num_rows
+    return count
+
+
+def _parquet_schema(kind: Kind) -> pa.Schema:
     """Parquet has no ``date64``: moments are timestamps there."""
     fields = []
     for field in kind.arrow_schema():
@@ -191,7 +198,7 @@ def parquet_schema(kind: Kind) -> pa.Schema:
     return pa.schema(fields)
 
 
-def parquet_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def _parquet_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches put together to what a Parquet file should hold in one piece."""
     group: list[pa.RecordBatch] = []
     rows = size = 0

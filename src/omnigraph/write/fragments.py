@@ -286,7 +286,7 @@ class FragmentRows:
         if self._replacer is not None:
             return self._replacer.replaced(locator, table, self)
         tasks = [
-            _ReplaceTask(locator, tuple(numbers), self._target, fragments)
+            _ReplaceTask(locator, numbers, self._target, fragments)
             for numbers in fragment_groups(table, _ROWS_IN_SPLIT)
         ]
         return self._executor.run(replace, tasks, "finding replaced rows")
@@ -304,10 +304,10 @@ def _bounds(fragments: Sequence[StagedFragment]) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def fragment_groups(table: Table, rows: int) -> Iterator[list[int]]:
+def fragment_groups(table: Table, rows: int) -> Iterator[tuple[int, ...]]:
     """The fragment numbers of a table in groups of about ``rows`` rows."""
     for group in in_groups(table.fragments(), rows):
-        yield [fragment.number for fragment in group]
+        yield tuple(fragment.number for fragment in group)
 
 
 def in_groups(fragments: Iterable[P], rows: int) -> Iterator[list[P]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import OmniGraphError
 from omnigraph.spark.load.read_tasks import (
     FragmentSink,
     Split,
@@ -23,7 +22,7 @@ from omnigraph.spark.load.read_tasks import (
     TableFragments,
     cached_catalog,
 )
-from omnigraph.spark.session.failures import Carried, pack, typed, unpack
+from omnigraph.spark.session.tasks import answer_for
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
@@ -33,8 +32,6 @@ from omnigraph.write.load.sources import LoadFile
 from omnigraph.write.load.spool import SOURCE_LINE
 from omnigraph.write.load.tables import read_batches
 
-ANSWER = "position long, failed boolean, answer binary"
-_ANSWER = pa.schema([("position", pa.int64()), ("failed", pa.bool_()), ("answer", pa.binary())])
 _DIGEST_BYTES = 16
 DIGESTS = 1 << 8 * _DIGEST_BYTES
 
@@ -158,35 +155,6 @@ def _values(column: pa.Array) -> list[Any]:
         return [column.slice(row, 1).to_string() for row in range(len(column))]
 
 
-# -- answers --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FrameAnswer:
-    """The answer of a worker for its partition: a result or an error."""
-
-    failed: bool
-    packed: bytes
-
-    def result(self) -> FrameResult:
-        result: FrameResult = pickle.loads(self.packed)
-        return result
-
-    def error(self) -> OmniGraphError:
-        return unpack(self.packed)
-
-
-def answer_for(work: Callable[[], FrameResult], label: str) -> FrameAnswer:
-    """Run the work; only retryable errors are raised, for Spark to try again."""
-    try:
-        return FrameAnswer(False, pickle.dumps(work()))
-    except Exception as error:
-        failure = typed(error, label)
-        if failure is not error or failure.retryable:
-            raise Carried(failure) from None
-        return FrameAnswer(True, pack(failure))
-
-
 class Partition:
     """The function that is sent to workers for ``mapInArrow``."""
 
@@ -201,6 +169,4 @@ class Partition:
         assert context is not None
         task: FrameTask = pickle.loads(self._packed)
         answer = answer_for(lambda: read_partition(task, batches), self._label)
-        yield pa.record_batch(
-            [[context.partitionId()], [answer.failed], [answer.packed]], schema=_ANSWER
-        )
+        yield answer.row(context.partitionId())

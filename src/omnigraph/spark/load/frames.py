@@ -19,24 +19,24 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError, InternalError, RowLimitExceeded
+from omnigraph.errors import InputError, RowLimitExceeded
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
 from omnigraph.lang.values.spelling import show
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.frame_rows import (
-    ANSWER,
     DIGESTS,
-    FrameAnswer,
+    FrameResult,
     FrameTask,
     Partition,
-    answer_for,
     read_partition,
 )
 from omnigraph.spark.load.joined_keys import KeyJoins
 from omnigraph.spark.load.read_tasks import cached_catalog
 from omnigraph.spark.load.run import Offset, SplitIntake, fragment_targets, rows_in
 from omnigraph.spark.session.connect import is_connect
+from omnigraph.spark.session.failures import unpack
 from omnigraph.spark.session.jobs import Report, run_watched
+from omnigraph.spark.session.tasks import ANSWER, TaskAnswer, answer_for, in_task_order
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type, first_repeated
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-FrameEvaluator = Callable[[Any, FrameTask], Sequence[FrameAnswer]]
+FrameEvaluator = Callable[[Any, FrameTask], Sequence[TaskAnswer]]
 """Evaluates a frame; gives one answer for each of its partitions, in order."""
 
 _READING = "reading"
@@ -132,13 +132,15 @@ class FrameIntake(SplitIntake):
             self.files.append(task.name)
             self._add_partitions(kind, self._frames.evaluate(value, task))
 
-    def _add_partitions(self, kind: Kind, outcomes: Sequence[FrameAnswer]) -> None:
-        partitions = [answer.result() for answer in outcomes if not answer.failed]
+    def _add_partitions(self, kind: Kind, outcomes: Sequence[TaskAnswer]) -> None:
+        partitions: list[FrameResult] = [
+            answer.result() for answer in outcomes if not answer.failed
+        ]
         for partition in partitions:
             self._record_result(partition.split)
         for answer in outcomes:
             if answer.failed:
-                raise answer.error()
+                raise unpack(answer.packed)
         lines = 0
         for partition in partitions:
             result, offset = partition.split, Offset(lines, 0)
@@ -214,10 +216,11 @@ def frame_evaluator(on_progress: OnProgress | None = None) -> FrameEvaluator:
         assert on_progress is not None
         on_progress(Progress(_READING, done, total))
 
-    def evaluate(value: Any, task: FrameTask) -> Sequence[FrameAnswer]:
+    def evaluate(value: Any, task: FrameTask) -> Sequence[TaskAnswer]:
+        kind = find_type(cached_catalog(task.catalog), task.table_key)
         if is_spark_frame(value):
+            _refuse_repeated(value, kind, task.name)
             return _evaluate(value, task, report if on_progress is not None else None)
-        kind = _kind(task)
         batches = frame_batches(value, kind, task.name)
         if batches is None:
             raise InputError(
@@ -229,8 +232,7 @@ def frame_evaluator(on_progress: OnProgress | None = None) -> FrameEvaluator:
     return evaluate
 
 
-def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[FrameAnswer]:
-    _refuse_repeated(frame, _kind(task), task.name)
+def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[TaskAnswer]:
     partition = Partition(pickle.dumps(task), f"reading {task.name}")
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -242,19 +244,7 @@ def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[
     session = frame.sparkSession
     label = f"reading {task.name}"
     table = run_watched(session, is_connect(session), action, label, report=report)
-    rows = table.sort_by("position")
-    if rows["position"].to_pylist() != list(range(rows.num_rows)):
-        raise InternalError(f"{label}: {rows.num_rows} partitions answered out of turn")
-    return [
-        FrameAnswer(failed, packed)
-        for failed, packed in zip(
-            rows["failed"].to_pylist(), rows["answer"].to_pylist(), strict=True
-        )
-    ]
-
-
-def _kind(task: FrameTask) -> Kind:
-    return find_type(cached_catalog(task.catalog), task.table_key)
+    return in_task_order(table, label)
 
 
 def _refuse_repeated(frame: DataFrame, kind: Kind, name: str) -> None:

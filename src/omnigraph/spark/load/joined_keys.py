@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +53,7 @@ KEY_BYTES = 1 << 30
 _MOST = 1_000_000
 _ROWS_IN_SPLIT = 500_000
 _FIRST_ROWS = f"ORDER BY row LIMIT {_MOST}"
+_ADDRESSES = "id string, fragment long, address long, rowid long"
 _CHECKING, _REPLACING = "checking", "finding replaced rows"
 
 
@@ -102,7 +103,7 @@ class JoinedKeys:
         """Delete the replaced rows of a table, fragment by fragment."""
         pairs = self.sql(
             "SELECT c.fragment, c.address, c.rowid, d.row FROM {c} c JOIN {d} d ON c.id = d.id",
-            c=address_frame(self._engine.session, _splits(locator, table)),
+            c=_frame(self._engine.session, _addresses, _splits(locator, table), _ADDRESSES),
             d=self.waiting(rows),
         )
         delete = _deleting(locator)
@@ -116,12 +117,14 @@ class JoinedKeys:
         """New rows."""
         if not isinstance(rows, FragmentRows):
             raise InternalError("Spark joins only rows in fragments")
-        return waiting_frame(self._engine.session, rows.splits(_ROWS_IN_SPLIT), columns)
+        read, schema = partial(_new_rows, columns), f"row long, id string{_key_types(columns)}"
+        return _frame(self._engine.session, read, rows.splits(_ROWS_IN_SPLIT), schema)
 
     def table(self, table: Table, *columns: str) -> DataFrame:
         """Committed rows."""
+        read, schema = partial(_table_rows, columns), f"seq long, id string{_key_types(columns)}"
         splits = _splits(locate_table(self._datasets, table), table)
-        return table_frame(self._engine.session, splits, columns)
+        return _frame(self._engine.session, read, splits, schema)
 
     def sql(self, text: str, **frames: DataFrame) -> DataFrame:
         session: Any = self._engine.session
@@ -135,7 +138,7 @@ class JoinedKeys:
 
 def _splits(locator: TableLocator, table: Table) -> list[TableSplit]:
     groups = fragment_groups(table, _ROWS_IN_SPLIT)
-    return [TableSplit(locator, tuple(group), number) for number, group in enumerate(groups)]
+    return [TableSplit(locator, group, number) for number, group in enumerate(groups)]
 
 
 def _deleting(locator: TableLocator) -> Callable[[pa.Table], pa.Table]:
@@ -322,9 +325,6 @@ def _tuples(rows: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(rows[column].to_pylist() for column in columns), strict=True)
 
 
-_LABEL = "checking"
-
-
 @dataclass(frozen=True, slots=True)
 class TableSplit:
     """Some fragments of a table, and the number of the split."""
@@ -334,35 +334,12 @@ class TableSplit:
     number: int
 
 
-def waiting_frame(
-    session: SparkSession, splits: Sequence[RowsSplit], columns: Sequence[str]
-) -> DataFrame:
-    """``row``, ``id`` and the keys ``k0``, ``k1``, … of rows without null keys."""
-    return _frame(session, _ReadNew(tuple(columns)), splits, f"row long, id string{_keys(columns)}")
+def _frame(session: SparkSession, read: Any, splits: Sequence[Any], schema: str) -> DataFrame:
+    """The rows that ``read`` gives for each split; both travel inside the function, which no plan
+    and no log shows."""
+    packed = pickle.dumps((read, list(splits)))
 
-
-def table_frame(
-    session: SparkSession, splits: Sequence[TableSplit], columns: Sequence[str]
-) -> DataFrame:
-    """``seq``, which is the order of the rows, ``id`` and the keys of a table."""
-    return _frame(
-        session, _ReadTable(tuple(columns)), splits, f"seq long, id string{_keys(columns)}"
-    )
-
-
-def address_frame(session: SparkSession, splits: Sequence[TableSplit]) -> DataFrame:
-    """The row addresses of a table by id."""
-    return _frame(session, _addresses, splits, "id string, fragment long, address long, rowid long")
-
-
-def _keys(columns: Sequence[str]) -> str:
-    return "".join(f", k{number} string" for number in range(len(columns)))
-
-
-def _frame(session: SparkSession, work: Any, splits: Sequence[Any], schema: str) -> DataFrame:
-    packed = pickle.dumps((work, list(splits)))
-
-    def read(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_all(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read_split, splits_here = pickle.loads(packed)
         for batch in positions:
             for position in batch.column(0).to_pylist():
@@ -370,30 +347,29 @@ def _frame(session: SparkSession, work: Any, splits: Sequence[Any], schema: str)
 
     count = len(splits)
     tasks = session.range(0, count, 1, max(count, 1))
-    return tasks.mapInArrow(carrying(read, _LABEL), schema)
+    return tasks.mapInArrow(carrying(read_all, _CHECKING), schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadNew:
-    columns: tuple[str, ...]
-
-    def __call__(self, split: RowsSplit) -> Iterator[pa.RecordBatch]:
-        for positions, batch in read_rows(split, [KEY, *self.columns]):
-            yield from _keyed(pa.array(positions), batch, "row", self.columns)
+def _key_types(columns: Sequence[str]) -> str:
+    """The keys ``k0``, ``k1``, …: strings that are equal if the values are."""
+    return "".join(f", k{number} string" for number in range(len(columns)))
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadTable:
-    columns: tuple[str, ...]
+def _new_rows(columns: tuple[str, ...], split: RowsSplit) -> Iterator[pa.RecordBatch]:
+    """``row``, ``id`` and the keys of rows without null keys."""
+    for positions, batch in read_rows(split, [KEY, *columns]):
+        yield from _keyed(pa.array(positions), batch, "row", columns)
 
-    def __call__(self, split: TableSplit) -> Iterator[pa.RecordBatch]:
-        table = open_version(split.locator)
-        count = split.number << 40
-        names = list(dict.fromkeys((KEY, *self.columns)))
-        for batch in table.scan(names, fragments=split.fragments):
-            order = np.arange(count, count + batch.num_rows)
-            count += batch.num_rows
-            yield from _keyed(pa.array(order), batch, "seq", self.columns)
+
+def _table_rows(columns: tuple[str, ...], split: TableSplit) -> Iterator[pa.RecordBatch]:
+    """``seq``, which is the order of the rows, ``id`` and the keys of a table."""
+    table = open_version(split.locator)
+    count = split.number << 40
+    names = list(dict.fromkeys((KEY, *columns)))
+    for batch in table.scan(names, fragments=split.fragments):
+        order = np.arange(count, count + batch.num_rows)
+        count += batch.num_rows
+        yield from _keyed(pa.array(order), batch, "seq", columns)
 
 
 def _keyed(

@@ -6,7 +6,6 @@ the split; the driver adds the offset of the split in its file.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.write.delta import Kind
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake, Sink
-from omnigraph.write.load.ndjson import read_records
+from omnigraph.write.load.ndjson import Extent, read_records
 from omnigraph.write.load.rejects import (
     CollectedRejects,
     Reject,
@@ -39,7 +38,7 @@ from omnigraph.write.load.rejects import (
 )
 from omnigraph.write.load.sources import LoadFile
 from omnigraph.write.load.spool import SOURCE_LINE
-from omnigraph.write.load.streams import opened, uncompressed
+from omnigraph.write.load.streams import as_bytes, opened, uncompressed
 from omnigraph.write.load.tables import read_parquet
 from omnigraph.write.validate import key_columns
 
@@ -208,7 +207,7 @@ def _read_split(task: ReadTask, sinks: dict[str, FragmentSink]) -> SplitResult:
 
     rejects = CollectedRejects(settings.allowed)
     intake = settings.intake(open_sink, rejects)
-    position = _read(intake, split)
+    extent = _read(intake, split)
     tables = {
         key: TableFragments(tuple(sink.close()), key in intake.given_ids, sink.key_bytes)
         for key, sink in sinks.items()
@@ -217,12 +216,12 @@ def _read_split(task: ReadTask, sinks: dict[str, FragmentSink]) -> SplitResult:
         split,
         tables,
         intake.records,
-        position.records,
-        position.lines,
+        extent.records,
+        extent.lines,
         intake.ignored,
         tuple(rejects.collected),
         rejects.fatal,
-        position.is_open,
+        extent.is_open,
     )
 
 
@@ -259,28 +258,18 @@ def cached_catalog(text: str) -> Catalog:
     return catalog_of(text)
 
 
-@dataclass(slots=True)
-class _Position:
-    """How far a split was read."""
-
-    lines: int = 0
-    records: int = 0
-    is_open: bool = False
-
-
-def _read(intake: Intake, split: Split) -> _Position:
-    source, position = split.source, _Position()
+def _read(intake: Intake, split: Split) -> Extent:
+    source, extent = split.source, Extent(0, 0)
     try:
         if source.type_name is None:
             with _lines_of(split) as stream:
-                end = read_records(
+                extent = read_records(
                     stream,
                     intake,
                     source.path,
                     is_first=not split.start,
                     is_last=split.end is None,
                 )
-            position = _Position(end.lines, end.records, end.is_open)
         elif source.format == "csv":
             with opened(source.path) as stream:
                 read_csv(stream, intake.find(source.type_name), intake, source.path)
@@ -291,7 +280,7 @@ def _read(intake: Intake, split: Split) -> _Position:
         intake.flush()
     except TooManyRejects:
         pass
-    return position
+    return extent
 
 
 @contextmanager
@@ -307,7 +296,7 @@ def _lines_of(split: Split) -> Iterator[BinaryIO]:
             # A line that begins before the split belongs to the previous one.
             file.seek(start - 1)
             start += _line_length(file) - 1
-        yield io.BufferedReader(_Range(file, start, split.end), _READ_BYTES)
+        yield as_bytes(_Range(file, start, split.end).read, split.source.path)
 
 
 def _line_length(file: BinaryIO) -> int:
@@ -320,7 +309,7 @@ def _line_length(file: BinaryIO) -> int:
     return length
 
 
-class _Range(io.RawIOBase):
+class _Range:
     """A file from one offset to the end of the line at another."""
 
     def __init__(self, file: BinaryIO, start: int, end: int | None) -> None:
@@ -328,19 +317,8 @@ class _Range(io.RawIOBase):
         self._left = None if end is None else max(end - start, 0)
         self._is_done = self._left == 0
         self._is_last_line = False
-        self._rest = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._rest or self._next(len(buffer))
-        count = min(len(data), len(buffer))
-        buffer[:count] = data[:count]
-        self._rest = data[count:]
-        return count
-
-    def _next(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         if self._is_done:
             return b""
         if self._left is None:

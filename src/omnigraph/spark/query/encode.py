@@ -41,7 +41,8 @@ def encoded(values: pa.Array) -> pa.Array:
         plain = _with_numbers(values).to_pylist()
         return pa.array([None if v is None else json.dumps(v) for v in plain], pa.string())
     if pa.types.is_floating(type_):
-        return _one_zero(values.cast(pa.float64()))
+        # The two zeros are equal.
+        return pc.add(values.cast(pa.float64()), pa.scalar(0.0))
     if pa.types.is_uint64(type_):
         missing = values.is_null().to_numpy(zero_copy_only=False)
         numbers = values.fill_null(0).to_numpy() ^ _SIGN
@@ -71,10 +72,6 @@ def decoded(values: pa.Array, type_: pa.DataType) -> pa.Array:
 def as_double(values: pa.Array) -> pa.Array:
     """Numbers as sums take them."""
     return values.cast(pa.float64(), safe=False)
-
-
-def _one_zero(values: pa.Array) -> pa.Array:
-    return pc.add(values, pa.scalar(0.0))
 
 
 def _with_numbers(values: pa.Array) -> pa.Array:

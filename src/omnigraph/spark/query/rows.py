@@ -20,7 +20,7 @@ from omnigraph.lang.query import typed
 from omnigraph.read.frame import Frame, Mask
 from omnigraph.read.search.vector import Metric, distances
 from omnigraph.read.searches import match_rows, nullable, spread
-from omnigraph.read.values import EvalContext, keeps, values_of
+from omnigraph.read.values import EvalContext, keeps
 from omnigraph.spark.query.tables import WorkerTable, worker_table
 from omnigraph.storage.tables.fragments import TableLocator
 
@@ -99,10 +99,6 @@ class WorkerRun(EvalContext):
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> None:
         """No codes: values are compared as they are."""
         return
-
-    def values(self, frame: Frame, expr: typed.TypedExpr) -> pa.Array:
-        """The exact values of an expression, one for each row."""
-        return values_of(self, frame, expr)
 
     def keeps(self, frame: Frame, condition: typed.TypedExpr) -> Mask:
         """For which rows a condition is true."""

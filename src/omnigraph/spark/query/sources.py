@@ -18,8 +18,9 @@ from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
 from omnigraph.read.engine import named_ids
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
 from omnigraph.spark.query.tables import ID, Splits, row_ids_of, worker_table
-from omnigraph.storage.tables.fragments import TableLocator, fragment_sizes, locate_table
+from omnigraph.storage.tables.fragments import TableLocator, locate_table
 from omnigraph.topology.cache import one_array
+from omnigraph.write.fragments import fragment_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -172,21 +173,7 @@ class SparkTables:
     def _locate(self, source: NodeSource | EdgeSource) -> tuple[TableLocator, Splits]:
         table = source.table()
         locator = locate_table(self._run.context.store.datasets, table, source.rows)
-        return locator, tuple(_splits(fragment_sizes(table)))
-
-
-def _splits(fragments: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-    """Fragments in groups of about as many rows as one task should read."""
-    split: list[int] = []
-    rows = 0
-    for number, count in fragments:
-        split.append(number)
-        rows += count
-        if rows >= _SPLIT_ROWS:
-            yield tuple(split)
-            split, rows = [], 0
-    if split:
-        yield tuple(split)
+        return locator, tuple(fragment_groups(table, _SPLIT_ROWS))
 
 
 def _hops(steps: Sequence[PlanStep]) -> Counter[str]:

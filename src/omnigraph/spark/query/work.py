@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.frame import Frame, repeat_indices
-from omnigraph.read.values import columns_read
+from omnigraph.read.values import columns_read, values_of
 from omnigraph.spark.query.encode import ARROW, LONG, as_double, decoded, encoded
 from omnigraph.spark.query.rows import WorkerQuery, WorkerRun, row_ids_in
 from omnigraph.spark.query.tables import ID, Splits, row_ids_of
@@ -122,7 +122,7 @@ class EncodedColumn:
         if self.is_rank:
             assert isinstance(self.expr, typed.Rrf)
             return run.searches.ranks(frame, self.expr)
-        values = run.values(frame, self.expr)
+        values = values_of(run, frame, self.expr)
         return as_double(values) if as_sum else encoded(values)
 
 
@@ -174,7 +174,7 @@ class ResultOutput:
     def batches(self, run: WorkerRun, frame: Frame) -> Iterator[pa.RecordBatch]:
         schema = pa.ipc.read_schema(pa.py_buffer(self.types))
         run.fetch(frame, self.returned)
-        columns = [run.values(frame, expr) for expr in self.returned]
+        columns = [values_of(run, frame, expr) for expr in self.returned]
         whole = pa.RecordBatch.from_arrays(columns, schema=schema)
         if frame.weights is None:
             yield packed(whole)

@@ -25,7 +25,7 @@ from omnigraph.spark.session.failures import spark_call
 from omnigraph.spark.session.interrupts import deferred_interrupts
 from omnigraph.spark.session.jobs import Report, run_watched
 from omnigraph.spark.session.launch import Jvm
-from omnigraph.spark.session.tasks import results_of, task_frame
+from omnigraph.spark.session.tasks import in_task_order, task_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,7 +172,7 @@ class SparkEngine:
             return task_frame(self.session, function, tasks, label).toArrow()
 
         table = self.run(ask, label, cancel=cancel, check=check, report=report and progress)
-        results = results_of(table, count, label)
+        results = [answer.result() for answer in in_task_order(table, label, count)]
         if report is not None:
             report(count, count)
         return results

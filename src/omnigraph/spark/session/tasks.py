@@ -10,6 +10,8 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -26,11 +28,48 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 
-_COLUMNS = "position long, failed boolean, answer binary"
+ANSWER = "position long, failed boolean, answer binary"
 _SCHEMA = pa.schema([("position", pa.int64()), ("failed", pa.bool_()), ("answer", pa.binary())])
 
 _last: tuple[str, Any] = ("", None)
 """The work that this process unpacked last: a worker does many tasks of one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAnswer:
+    """The pickled result of a task, or its error."""
+
+    failed: bool
+    packed: bytes
+
+    def result(self) -> Any:
+        """The result; an error is raised."""
+        if self.failed:
+            raise unpack(self.packed)
+        return pickle.loads(self.packed)
+
+    def row(self, position: int) -> pa.RecordBatch:
+        return pa.record_batch([[position], [self.failed], [self.packed]], schema=_SCHEMA)
+
+
+def answer_for(work: Callable[[], object], label: str) -> TaskAnswer:
+    """Run the work; only retryable errors are raised, for Spark to try again."""
+    try:
+        return TaskAnswer(False, pickle.dumps(work()))
+    except Exception as error:
+        failure = typed(error, label)
+        if failure is not error or failure.retryable:
+            raise Carried(failure) from None
+        return TaskAnswer(True, pack(failure))
+
+
+def in_task_order(table: pa.Table, label: str, count: int | None = None) -> list[TaskAnswer]:
+    """One answer for each task; of ``count`` tasks, if their number is known."""
+    rows = table.sort_by("position")
+    if rows["position"].to_pylist() != list(range(rows.num_rows if count is None else count)):
+        raise InternalError(f"{label}: {rows.num_rows} answers are not one for each task")
+    columns = (rows["failed"].to_pylist(), rows["answer"].to_pylist())
+    return [TaskAnswer(failed, packed) for failed, packed in zip(*columns, strict=True)]
 
 
 class Tasks:
@@ -44,27 +83,14 @@ class Tasks:
     def __call__(self, positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in positions:
             for position in batch.column(0).to_pylist():
-                yield self._answer(position)
+                yield answer_for(partial(self._run, position), self.label).row(position)
 
-    def _answer(self, position: int) -> pa.RecordBatch:
-        failed = False
-        try:
-            work, tasks = self._unpacked()
-            answer = pickle.dumps(work(tasks[position]))
-        except Exception as error:
-            failure = typed(error, self.label)
-            if failure is not error or failure.retryable:
-                raise Carried(failure) from None
-            failed, answer = True, pack(failure)
-        return pa.record_batch([[position], [failed], [answer]], schema=_SCHEMA)
-
-    def _unpacked(self) -> Any:
+    def _run(self, position: int) -> object:
         global _last
-        job, work = _last
-        if job != self.job:
-            work = pickle.loads(self.packed)
-            _last = (self.job, work)
-        return work
+        if _last[0] != self.job:
+            _last = (self.job, pickle.loads(self.packed))
+        work, tasks = _last[1]
+        return work(tasks[position])
 
 
 def task_frame(
@@ -81,20 +107,7 @@ def task_frame(
         return shipped(positions)
 
     count = len(tasks)
-    return session.range(0, count, 1, count).mapInArrow(answer, _COLUMNS)
-
-
-def results_of(table: pa.Table, count: int, label: str) -> list[Any]:
-    """The results in the order of the tasks; the first error is raised."""
-    rows = table.sort_by("position")
-    if rows.column("position").to_pylist() != list(range(count)):
-        raise InternalError(f"{label}: {count} tasks gave {rows.num_rows} answers")
-    results = []
-    for failed, answer in zip(rows.column("failed"), rows.column("answer"), strict=True):
-        if failed.as_py():
-            raise unpack(answer.as_py())
-        results.append(pickle.loads(answer.as_py()))
-    return results
+    return session.range(0, count, 1, count).mapInArrow(answer, ANSWER)
 
 
 SEGMENT_ROWS = 1_000_000

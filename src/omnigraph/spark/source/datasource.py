@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from omnigraph.spark.load.frame_rows import FrameAnswer
+    from omnigraph.spark.session.tasks import TaskAnswer
 
 FORMAT = "omnigraph"
 READ_OPTIONS = (
@@ -71,7 +71,7 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
     class Message(datasource.WriterCommitMessage):
         """What a task says about its partition."""
 
-        def __init__(self, answer: FrameAnswer, query: str | None = None) -> None:
+        def __init__(self, answer: TaskAnswer, query: str | None = None) -> None:
             self.answer = answer
             self.query = query
 

@@ -31,6 +31,7 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
+from omnigraph.write.fragments import fragment_groups
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -119,33 +120,16 @@ def plan_scan(
     if pin is None:
         raise InputError(f"'{kind.name}' did not exist at that moment")
     table = graph.store.table(pin)
+    rows = ROWS_IN_PARTITION if partitions is None else -(-pin.row_count // partitions)
     struct = _struct(schema, names)
     scan = TypeScan(
         kind.name,
         locate_table(graph.store.datasets, table),
         to_arrow_schema(struct, timezone="UTC"),
         None if condition is None else condition_of(catalog, kind, condition),
-        tuple(groups_of(table, partitions)),
+        tuple(fragment_groups(table, rows)),
     )
     return scan, struct
-
-
-def groups_of(table: Table, partitions: int | None = None) -> Iterator[tuple[int, ...]]:
-    """The fragments of a table in groups of about as many rows, in their order."""
-    fragments = table.fragments()
-    rows = ROWS_IN_PARTITION
-    if partitions is not None:
-        rows = -(-sum(fragment.rows for fragment in fragments) // partitions)
-    group: list[int] = []
-    count = 0
-    for fragment in fragments:
-        if group and count + fragment.rows > rows:
-            yield tuple(group)
-            group, count = [], 0
-        group.append(fragment.number)
-        count += fragment.rows
-    if group:
-        yield tuple(group)
 
 
 def condition_of(catalog: Catalog, kind: Kind, text: str) -> typed.TypedExpr:

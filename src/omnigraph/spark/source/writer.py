@@ -20,10 +20,11 @@ from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import text_of
-from omnigraph.spark.load.frame_rows import FrameAnswer, FrameTask, answer_for, read_partition
+from omnigraph.spark.load.frame_rows import FrameTask, read_partition
 from omnigraph.spark.load.frames import frame_reader
 from omnigraph.spark.load.run import fragment_targets
 from omnigraph.spark.session.opening import opened
+from omnigraph.spark.session.tasks import TaskAnswer, answer_for
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.fragments import FragmentTarget, discard_fragments
 from omnigraph.write.conform import find_type
@@ -47,11 +48,11 @@ class TypeWrite:
     marker: str | None = None
     storage: Mapping[str, str] | None = field(default=None, repr=False)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> FrameAnswer:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskAnswer:
         """In a task: write the rows of a partition."""
         return answer_for(lambda: read_partition(self.task, batches), f"writing {self.name}")
 
-    def commit(self, outcomes: Sequence[FrameAnswer], key: str | None = None) -> None:
+    def commit(self, outcomes: Sequence[TaskAnswer], key: str | None = None) -> None:
         """Validate and commit the rows of all tasks; with a key only once."""
         here = opened(self.uri, self.storage, writable=True)
         destination = self.destination
@@ -62,7 +63,7 @@ class TypeWrite:
                     self._discard(here.store, outcomes)
                     return
 
-            def evaluate(_: object, current: FrameTask) -> Sequence[FrameAnswer]:
+            def evaluate(_: object, current: FrameTask) -> Sequence[TaskAnswer]:
                 self._check_unchanged(current)
                 return outcomes
 
@@ -86,7 +87,7 @@ class TypeWrite:
                 f"{self.name} was changed while its rows were written", hint="write them again"
             )
 
-    def _discard(self, store: GraphStore, outcomes: Sequence[FrameAnswer]) -> None:
+    def _discard(self, store: GraphStore, outcomes: Sequence[TaskAnswer]) -> None:
         with suppress(OmniGraphError):
             for answer in outcomes:
                 for table in () if answer.failed else answer.result().split.tables.values():
