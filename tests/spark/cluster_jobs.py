@@ -74,6 +74,7 @@ def small_shares() -> Iterator[None]:
         for target, value in (
             ("omnigraph.spark.load.run.split_reader", partial(shared, split_bytes=SPLIT_BYTES)),
             ("omnigraph.spark.source.reader.ROWS_IN_PARTITION", ROWS),
+            ("omnigraph.spark.export._FILE_ROWS", ROWS),
             ("omnigraph.spark.query.sources._SPLIT_ROWS", ROWS),
         ):
             stack.enter_context(patch(target, value))
@@ -238,10 +239,7 @@ def ask_held(gate: Gate, place: Any, text: str, number: int) -> Any:
             return carrying(_Waiting(work, gate), label)
         return carrying(work, label)
 
-    with (
-        patch("omnigraph.spark.query.work.carrying", counted),
-        patch("omnigraph.spark.query.sources.carrying", counted),
-    ):
+    with patch("omnigraph.spark.query.tables.carrying", counted):
         return ask(place, text), made
 
 

@@ -75,10 +75,7 @@ Check = Callable[[], None]
 """Raises when a query has to end; called regularly during long work."""
 
 T = TypeVar("T")
-
-
-def _now() -> float:
-    return time.monotonic()
+_now = time.monotonic
 
 
 def unlimited() -> None:

@@ -6,7 +6,7 @@ rewritten only if some of its rows were rejected, or if it has both new rows and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -207,36 +207,37 @@ class FragmentRows:
         self._ledger.stage(fragments)
 
     def _rewrite(
-        self, tasks: Sequence[_RewriteTask], label: str
-    ) -> list[list[list[StagedFragment]]]:
+        self,
+        locator: TableLocator,
+        fragments: Sequence[StagedFragment],
+        rows: Mapping[int, tuple[np.ndarray, ...]],
+        label: str,
+    ) -> dict[int, list[list[StagedFragment]]]:
+        """Rewrite fragments by number: new ones for each array of row numbers."""
+        schema = bytes(self.kind.arrow_schema().serialize())
+        tasks = [
+            _RewriteTask(schema, locator, self._target, fragments[number], arrays)
+            for number, arrays in rows.items()
+        ]
         done = self._executor.run(rewrite, tasks, label)
-        self._ledger.write(
-            self._target, (fragment for sides in done for side in sides for fragment in side)
-        )
-        return done
+        self._ledger.write(self._target, (new for sides in done for side in sides for new in side))
+        return dict(zip(rows, done, strict=True))
 
     def _kept(self, locator: TableLocator) -> tuple[StagedFragment, ...]:
         """The fragments without the dropped rows."""
         if self._final is None:
-            tasks, unchanged = [], {}
+            by_number: dict[int, list[StagedFragment]] = {}
+            rows: dict[int, tuple[np.ndarray, ...]] = {}
             for number, (start, end) in enumerate(_bounds(self._fragments)):
                 low, high = np.searchsorted(self._dropped, [start, end])
                 kept = np.delete(np.arange(end - start), self._dropped[low:high] - start)
                 if len(kept) == end - start:
-                    unchanged[number] = (self._fragments[number],)
+                    by_number[number] = [self._fragments[number]]
                 elif len(kept):
-                    fragment = self._fragments[number]
-                    tasks.append(
-                        _RewriteTask(
-                            number, self._schema(), locator, self._target, fragment, (kept,)
-                        )
-                    )
-            done = self._rewrite(tasks, "removing rejected rows")
-            rewritten = {task.number: new for task, (new,) in zip(tasks, done, strict=True)}
-            by_number = {**unchanged, **rewritten}
-            self._final = tuple(
-                fragment for number in sorted(by_number) for fragment in by_number[number]
-            )
+                    rows[number] = (kept,)
+            done = self._rewrite(locator, self._fragments, rows, "removing rejected rows")
+            by_number |= {number: new for number, (new,) in done.items()}
+            self._final = tuple(new for number in sorted(by_number) for new in by_number[number])
         return self._final
 
     def _stage_upsert(
@@ -253,25 +254,19 @@ class FragmentRows:
             deletions.append(deleted)
         replaced: list[tuple[StagedFragment, np.ndarray]] = []
         added: list[StagedFragment] = []
-        mixed: list[_RewriteTask] = []
-        for number, (start, end) in enumerate(_bounds(fragments)):
+        mixed: dict[int, tuple[np.ndarray, ...]] = {}
+        bounds = _bounds(fragments)
+        for number, (start, end) in enumerate(bounds):
             existing = row_ids[start:end] != NEW
             if existing.all():
                 replaced.append((fragments[number], row_ids[start:end]))
             elif not existing.any():
                 added.append(fragments[number])
             else:
-                sides = (np.flatnonzero(existing), np.flatnonzero(~existing))
-                mixed.append(
-                    _RewriteTask(
-                        number, self._schema(), locator, self._target, fragments[number], sides
-                    )
-                )
-        bounds = _bounds(fragments)
-        for task, (old, new) in zip(
-            mixed, self._rewrite(mixed, "separating new rows"), strict=True
-        ):
-            old_ids = row_ids[slice(*bounds[task.number])][task.rows[0]]
+                mixed[number] = (np.flatnonzero(existing), np.flatnonzero(~existing))
+        rewritten = self._rewrite(locator, fragments, mixed, "separating new rows")
+        for number, (old, new) in rewritten.items():
+            old_ids = row_ids[slice(*bounds[number])][mixed[number][0]]
             start = 0
             for fragment in old:
                 replaced.append((fragment, old_ids[start : start + fragment.rows]))
@@ -290,9 +285,6 @@ class FragmentRows:
             for numbers in fragment_groups(table, _ROWS_IN_SPLIT)
         ]
         return self._executor.run(replace, tasks, "finding replaced rows")
-
-    def _schema(self) -> bytes:
-        return bytes(self.kind.arrow_schema().serialize())
 
 
 _ROWS_IN_SPLIT = 500_000
@@ -364,7 +356,6 @@ def read_rows(
 class _RewriteTask:
     """A fragment to be rewritten: one new fragment for each array of ``rows``."""
 
-    number: int
     schema: bytes
     locator: TableLocator
     target: FragmentTarget

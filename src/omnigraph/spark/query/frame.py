@@ -74,12 +74,7 @@ class Driver:
         self._checkpoints.append(rows)
         return rows
 
-    def tasks(
-        self,
-        count: int,
-        work: BatchWork,
-        schema: str,
-    ) -> DataFrame:
+    def tasks(self, count: int, work: BatchWork, schema: str) -> DataFrame:
         """The output of tasks, each of which is given its number."""
         numbers = self.engine.session.range(0, count, 1, max(count, 1))
         return numbers.mapInArrow(task_function(work), schema)

@@ -105,12 +105,9 @@ class Finish:
         """The sort keys, and whether each is descending."""
         plan = self._plan
         first = plan.order[0].expr
-        keys: list[tuple[typed.TypedExpr, bool]] = []
-        for key in plan.order:
-            if key.expr is first and isinstance(first, typed.Score):
-                keys.append((first, not isinstance(first, typed.Nearest)))
-            else:
-                keys.append((plan.meaning(key.expr), key.descending))
+        keys = [(plan.meaning(key.expr), key.descending) for key in plan.order]
+        if isinstance(first, typed.Score):
+            keys[0] = (first, not isinstance(first, typed.Nearest))
         items = [
             EncodedColumn(f"k{number}", expr, spark_type(arrow_type(expr.type)))
             for number, (expr, _) in enumerate(keys)

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import Cancelled
 from omnigraph.spark.session.failures import spark_call
@@ -31,22 +31,6 @@ _POLL_SECONDS = 0.05
 _END_SECONDS = 30.0
 
 
-class Job(Protocol):
-    """What can be asked of an action that runs."""
-
-    def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
-        """What the thread of the action has to do."""
-
-    def cancel(self) -> None:
-        """End what runs of it now."""
-
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks are done, and how many there are."""
-
-    def close(self) -> None:
-        """It is over."""
-
-
 def run_watched(
     session: SparkSession,
     is_connect: bool,
@@ -62,7 +46,8 @@ def run_watched(
     What ``check`` raises ends it, as does ``cancel``, with ``Cancelled``.
     """
     with spark_call(label):
-        job: Job = ConnectJob(session) if is_connect else ClassicJob(session, label)
+        job: ClassicJob | ConnectJob
+        job = ConnectJob(session) if is_connect else ClassicJob(session, label)
     outcome: list[T] = []
     failure: list[BaseException] = []
     done = threading.Event()
@@ -100,7 +85,7 @@ def run_watched(
     return outcome[0]
 
 
-def _end(job: Job, done: threading.Event) -> None:
+def _end(job: ClassicJob | ConnectJob, done: threading.Event) -> None:
     """Cancel until it is over: the next job of the action may just be on its way."""
     until = time.monotonic() + _END_SECONDS
     while not done.is_set() and time.monotonic() < until:
@@ -110,7 +95,7 @@ def _end(job: Job, done: threading.Event) -> None:
 
 
 class ClassicJob:
-    """A group of jobs of a driver in our own Java."""
+    """An action of a driver in our own Java, as a group of jobs."""
 
     def __init__(self, session: SparkSession, label: str) -> None:
         self._session = session
@@ -119,6 +104,7 @@ class ClassicJob:
         self._group = f"omnigraph-{uuid.uuid4().hex}"
 
     def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
+        """What the thread of the action runs."""
         from pyspark import inheritable_thread_target
 
         def grouped() -> T:
@@ -130,9 +116,11 @@ class ClassicJob:
         return inherited
 
     def cancel(self) -> None:
+        """End what runs of it now."""
         self._context.cancelJobGroup(self._group)
 
     def tasks(self) -> tuple[int, int]:
+        """How many tasks are done, and how many there are."""
         tracker = self._context.statusTracker()
         done = total = 0
         for number in tracker.getJobIdsForGroup(self._group):
@@ -149,7 +137,7 @@ class ClassicJob:
 
 
 class ConnectJob:
-    """The operations of one thread on a Spark Connect server."""
+    """An action on a Spark Connect server, as the operations of one thread."""
 
     def __init__(self, session: Any) -> None:
         self._session = session

@@ -30,16 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.spark.session.tasks import TaskAnswer
 
 FORMAT = "omnigraph"
-READ_OPTIONS = (
-    "type",
-    "branch",
-    "snapshot",
-    "tag",
-    "version",
-    "columns",
-    "filter",
-    "partitions",
-)
+READ_OPTIONS = ("type", "branch", "snapshot", "tag", "version", "columns", "filter", "partitions")
 FEED_OPTIONS = ("branch", "start", "kinds", "types", "ops", "max_commits")
 STREAM_OPTIONS = (
     "type",

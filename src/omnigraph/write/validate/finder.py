@@ -1,7 +1,10 @@
 """How rules about sets of rows find violations.
 
-A rule words a violation; a finder finds it. One finder keeps keys in memory, another joins them by
-Spark. Both return the same results in the same order.
+A rule words a violation; a finder finds it. The finder here keeps keys in memory, that of
+``spark.load.joined_keys`` joins them by Spark; both return the same results in the same order.
+Committed rows are looked up by an index if there are few keys, and found in one scan of the needed
+columns if there are many. The tables that were read are recorded: the publish asserts their
+versions.
 """
 
 from __future__ import annotations
@@ -52,19 +55,12 @@ class Committed:
         """The rows with one of the values that the write neither deletes nor overwrites."""
         table = self.staying(table_key)
         if table is None:
-            return _nothing(columns)
+            return pa.schema([(name, pa.string()) for name in columns]).empty_table()
         rows = _lookup(table, column, values, columns)
         delta = self._deltas.get(table_key)
         if delta is None or not len(delta.deleted):
             return rows
         return rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=delta.deleted)))
-
-    def raw_matching(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
-    ) -> pa.Table | None:
-        """The rows with one of the values before the write."""
-        table = self.before(table_key)
-        return None if table is None else _lookup(table, column, values, columns)
 
     def everything(self, table_key: str, columns: Sequence[str]) -> pa.Table | None:
         """All rows of a table before the write."""
@@ -105,23 +101,16 @@ def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str])
     names = list(dict.fromkeys((*columns, column)))
     if not len(wanted):
         return table.read(columns, limit=0)
-    if _is_lookup(table, len(wanted)):
+    keys = len(wanted)
+    if keys <= _FEW or (keys <= _MANY and table.count() > keys * _ROWS_PER_KEY):
         return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
     matches = [
         rows.filter(pc.is_in(rows[column], value_set=wanted))
-        for rows in coalesce_batches(table.scan(names), len(wanted))
+        for rows in coalesce_batches(table.scan(names), keys)
     ]
     if not matches:
         return table.read(columns, limit=0)
     return pa.concat_tables(matches).select(list(columns))
-
-
-def _is_lookup(table: Table, keys: int) -> bool:
-    return keys <= _FEW or (keys <= _MANY and table.count() > keys * _ROWS_PER_KEY)
-
-
-def _nothing(columns: Sequence[str]) -> pa.Table:
-    return pa.schema([(name, pa.string()) for name in columns]).empty_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,10 +364,10 @@ class InMemoryFinder:
         return pc.unique(pa.concat_arrays([part.cast(pa.string()) for part in parts]))
 
     def _before(self, delta: TableDelta, ids: pa.Array) -> pa.Array:
-        if not len(ids):
-            return NO_IDS
-        edges = self._committed.raw_matching(delta.table_key, KEY, ids, ["src"])
-        return edges["src"].combine_chunks() if edges is not None else NO_IDS
+        table = self._committed.before(delta.table_key) if len(ids) else None
+        return (
+            NO_IDS if table is None else _lookup(table, KEY, ids, ["src"])["src"].combine_chunks()
+        )
 
     def _alive(self, kind: EdgeType, sources: pa.Array) -> pa.Array:
         node = self._deltas.get(f"node:{kind.from_type}")

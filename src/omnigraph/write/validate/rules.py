@@ -1,4 +1,8 @@
-"""Ids and the values of unique properties are unique."""
+"""The rules of the schema, and the wording of their violations.
+
+Rules about a row alone (ranges, patterns, enums) look at its columns; rules about sets of rows
+(uniqueness, endpoints, cardinality) word what a finder finds.
+"""
 
 from __future__ import annotations
 
@@ -112,17 +116,16 @@ def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Viol
     if column is None or pa.types.is_list(column.type):
         return
     where = f"{kind.name}.{rule.property}"
+    outside = []
     if pa.types.is_floating(column.type):
-        for position, value in _hits(column, pc.is_nan(column)):
-            text = f"@range violation on {where}: value {value}"
-            yield _violation(kind, table, position, text, rule.property, value)
+        outside.append((pc.is_nan(column), ""))
     if rule.min is not None:
-        for position, value in _hits(column, _outside(column, rule.min, pc.less)):
-            text = f"@range violation on {where}: value {value} < min {rule.min}"
-            yield _violation(kind, table, position, text, rule.property, value)
+        outside.append((_outside(column, rule.min, pc.less), f" < min {rule.min}"))
     if rule.max is not None:
-        for position, value in _hits(column, _outside(column, rule.max, pc.greater)):
-            text = f"@range violation on {where}: value {value} > max {rule.max}"
+        outside.append((_outside(column, rule.max, pc.greater), f" > max {rule.max}"))
+    for mask, bound in outside:
+        for position, value in _hits(column, mask):
+            text = f"@range violation on {where}: value {value}{bound}"
             yield _violation(kind, table, position, text, rule.property, value)
 
 
@@ -203,15 +206,20 @@ def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
     """Repeated ids first; if there are any, other uniqueness rules are not checked."""
     if delta.rows is None or delta.effect is Effect.DELETE:
         return
+    key = delta.kind.key if isinstance(delta.kind, NodeType) and delta.kind.key else (KEY,)
     repeated = False
     for row, value in () if delta.made_ids else finder.repeated_ids(delta):
         repeated = True
-        yield _repeated(delta, row, value)
+        duplicate = DuplicateValue(row, (value,), value, value)
+        yield _duplicate(delta, key, duplicate, "the rows of one write name each id once")
     if repeated:
         return
     if delta.effect is Effect.APPEND and not delta.new_ids:
         for row, value in finder.existing_ids(delta):
-            yield _existing(delta, row, value)
+            text = f"{delta.table_key}: there is a row with id '{value}' already"
+            hint = "append adds new rows only; use merge to replace"
+            details = {"property": ", ".join(key), "value": value}
+            yield Violation(KeyConflict, delta.table_key, value, text, row, hint, details)
     for columns in delta.kind.unique:
         if set(columns) <= set(delta.rows.names):
             yield from _values(delta, columns, finder)
@@ -228,25 +236,9 @@ def _values(delta: TableDelta, columns: tuple[str, ...], finder: Finder) -> Iter
             yield _duplicate(delta, columns, duplicate)
 
 
-def _repeated(delta: TableDelta, row: int, value: str) -> Violation:
-    key = _key_columns(delta.kind)
-    text = (
-        f"@unique violation on {delta.kind.name}.{named(key)}: value '{value}' "
-        f"held by '{value}' and '{value}'"
-    )
-    hint = "the rows of one write name each id once"
-    details = {"property": ", ".join(key), "value": value}
-    return Violation(UniqueViolation, delta.table_key, value, text, row, hint, details)
-
-
-def _existing(delta: TableDelta, row: int, value: str) -> Violation:
-    text = f"{delta.table_key}: there is a row with id '{value}' already"
-    hint = "append adds new rows only; use merge to replace"
-    details = {"property": ", ".join(_key_columns(delta.kind)), "value": value}
-    return Violation(KeyConflict, delta.table_key, value, text, row, hint, details)
-
-
-def _duplicate(delta: TableDelta, columns: tuple[str, ...], duplicate: DuplicateValue) -> Violation:
+def _duplicate(
+    delta: TableDelta, columns: tuple[str, ...], duplicate: DuplicateValue, hint: str | None = None
+) -> Violation:
     values = [shown(value) for value in duplicate.values]
     value = values[0] if len(values) == 1 else f"({', '.join(values)})"
     text = (
@@ -255,18 +247,8 @@ def _duplicate(delta: TableDelta, columns: tuple[str, ...], duplicate: Duplicate
     )
     details = {"property": ", ".join(columns), "value": value}
     return Violation(
-        UniqueViolation,
-        delta.table_key,
-        duplicate.second,
-        text,
-        duplicate.row,
-        None,
-        details,
+        UniqueViolation, delta.table_key, duplicate.second, text, duplicate.row, hint, details
     )
-
-
-def _key_columns(kind: Kind) -> tuple[str, ...]:
-    return kind.key if isinstance(kind, NodeType) and kind.key else (KEY,)
 
 
 def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
@@ -289,13 +271,7 @@ def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violat
         )
         details = {"source": breach.source, "count": breach.count}
         yield Violation(
-            CardinalityViolation,
-            delta.table_key,
-            breach.source,
-            text,
-            breach.row,
-            None,
-            details,
+            CardinalityViolation, delta.table_key, breach.source, text, breach.row, None, details
         )
 
 
