@@ -239,7 +239,7 @@ def ask_held(gate: Gate, place: Any, text: str, number: int) -> Any:
             return carrying(_Waiting(work, gate), label)
         return carrying(work, label)
 
-    with patch("omnigraph.spark.query.tables.carrying", counted):
+    with patch("omnigraph.spark.query.rows.carrying", counted):
         return ask(place, text), made
 
 

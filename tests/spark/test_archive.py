@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.spark import SparkConfig
-from omnigraph.spark.session.archive import NO_ARCHIVE, ArchivePlan, plan_archive
-from omnigraph.spark.session.java import Java
+from omnigraph.spark.session.java import NO_ARCHIVE, ArchivePlan, Java, plan_archive
 from tests.spark.children import Child, ended
 
 JAVA = Java(Path("/opt/java"), "17.0.15")

@@ -97,7 +97,7 @@ def test_an_error_with_a_detail_that_cannot_travel_travels_without_it():
         ("Python worker exited unexpectedly (crashed)", SparkError, "a worker process died"),
         ("ExecutorLostFailure (executor 1 exited", SparkError, "executors of the cluster"),
         ("All masters are unresponsive! Giving up.", SparkUnavailable, "does not answer"),
-        ("Could not parse Master URL: 'locl'", InputError, "no master that Spark knows"),
+        ("Could not parse Master URL: 'locl'", InputError, "invalid master"),
         ("status = StatusCode.UNAUTHENTICATED", SparkUnavailable, "refuses the credentials"),
         ("Py4JNetworkError: Answer from Java side is empty", SparkError, "Spark has ended"),
         ("Cannot call methods on a stopped SparkContext.", SparkError, "Spark has ended"),

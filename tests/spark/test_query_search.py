@@ -9,7 +9,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import LimitExceeded, ValueConversionError
 from omnigraph.spark import SparkEngine
-from omnigraph.spark.query import searches
+from omnigraph.spark.query import run
 from tests.read.test_search_queries import NEAR, SCHEMA, fill
 from tests.spark.query_session import all_same, quick_session, same
 
@@ -82,7 +82,7 @@ def test_searches_over_connect(graph: Graph, connect: SparkEngine):
 def test_more_scores_than_can_be_sent_are_refused(
     graph: Graph, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(searches, "MOST_HITS", 2)
+    monkeypatch.setattr(run, "MOST_HITS", 2)
     query = f"query q() {{ match {{ $d: Doc }} return {{ {WORDS} as s }} }}"
     with pytest.raises(LimitExceeded, match="a search matches 3 rows"):
         graph.query(query, engine="spark", spark=session)

@@ -215,7 +215,7 @@ def test_no_server_is_one_clear_line_without_the_token(monkeypatch):
 def test_a_wrong_address_is_an_error_of_the_input(remote):
     from omnigraph.spark.session.connect import connected
 
-    with pytest.raises(InputError, match="no address of a Spark Connect server"):
+    with pytest.raises(InputError, match="invalid address of a Spark Connect server"):
         connected(SparkConfig(remote=remote))
 
 

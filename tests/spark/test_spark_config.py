@@ -15,7 +15,7 @@ from omnigraph.spark.session.config import SparkConfig, cores
         ({"master": "local", "remote": "sc://host"}, "either a master or a Spark Connect server"),
         ({"remote": "local[2]"}, "starts with sc://"),
         ({"archive": "maybe"}, "auto, build, off, not 'maybe'"),
-        ({"settings": {"driver.memory": "1g"}}, "'driver.memory' is no setting of Spark"),
+        ({"settings": {"driver.memory": "1g"}}, "invalid setting 'driver.memory'"),
         ({"settings": {"spark.ui.enabled": False}}, "spark.ui.enabled must be text, not bool"),
         ({"settings": {"spark.master": "local"}}, "spark.master is given as master"),
         ({"settings": {"spark.remote": "sc://host"}}, "spark.remote is given as remote"),

@@ -216,7 +216,7 @@ SHAPES = {
         {"Doc": pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["slug", "slug"])},
         "'slug' is given twice",
     ),
-    "no Arrow": ({"Doc": [{"slug": "a"}]}, "rows of 'Doc' are no Arrow table"),
+    "no Arrow": ({"Doc": [{"slug": "a"}]}, "rows of 'Doc' are not an Arrow table"),
 }
 
 

@@ -59,7 +59,7 @@ def conform(
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if not isinstance(table, pa.Table):
         raise InputError(
-            f"the rows of '{name}' are no Arrow table",
+            f"the rows of '{name}' are not an Arrow table",
             hint="pass a pyarrow.Table or a pyarrow.RecordBatch",
             details={"table_key": kind.table_key},
         )

@@ -1,7 +1,9 @@
 """The task of a worker: read one split of a load, check each record, write the valid ones.
 
-The decoders and rules are those of a local load. Lines and records are counted from the start of
-the split; the driver adds the offset of the split in its file.
+A split of an NDJSON file has the lines that begin between two offsets; a compressed file, or CSV
+(whose quotes may contain line ends), is one split. A Parquet file is split between row groups. The
+decoders and rules are those of a local load. Lines and records are counted from the start of the
+split; the driver adds the offset of the split in its file.
 """
 
 from __future__ import annotations
@@ -146,10 +148,6 @@ class TableFragments:
     has_given_ids: bool
     key_bytes: int = 0
     """Bytes of the columns that rules about sets of rows need."""
-
-    @property
-    def rows(self) -> int:
-        return sum(fragment.rows for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)

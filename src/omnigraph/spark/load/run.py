@@ -271,8 +271,7 @@ def _fragments(result: SplitResult, key: str) -> Sequence[StagedFragment]:
 
 def rows_in(result: SplitResult, key: str) -> int:
     """How many rows of a table a split has."""
-    table = result.tables.get(key)
-    return 0 if table is None else table.rows
+    return sum(fragment.rows for fragment in _fragments(result, key))
 
 
 def fragment_targets(

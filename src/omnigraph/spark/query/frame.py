@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import LimitExceeded, SparkError
 from omnigraph.lang.query import typed
-from omnigraph.spark.query.rows import WorkerQuery
-from omnigraph.spark.query.tables import LABEL, BatchWork, task_function
+from omnigraph.spark.query.rows import LABEL, BatchWork, WorkerQuery, task_function
 from omnigraph.spark.query.work import (
     WEIGHT,
     Columns,
@@ -109,11 +108,6 @@ class SparkRows:
     @property
     def columns(self) -> Columns:
         return tuple(self.variables.items())
-
-    @property
-    def is_unit(self) -> bool:
-        """Whether no variable is bound yet: one empty row."""
-        return self.data is None and self.scan is None
 
     def where(self, conditions: Sequence[typed.TypedExpr]) -> SparkRows:
         return replace(self, filters=(*self.filters, *conditions)) if conditions else self

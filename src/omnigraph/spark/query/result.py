@@ -1,4 +1,8 @@
-"""From the rows of a pipeline to the rows of the result: order, limit, values, batch by batch."""
+"""From the rows of a pipeline to those of the result: groups, order, limit, values.
+
+A sum of floats depends on the order of addition, which Spark does not guarantee: the last digits of
+``sum`` and ``avg`` may differ from run to run. Everything else is exact.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,18 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.plan.live import is_row_count, named_variables
-from omnigraph.spark.query.encode import DOUBLE, LONG, TEXT, spark_type
 from omnigraph.spark.query.frame import Driver, SparkRows
-from omnigraph.spark.query.tables import task_function
+from omnigraph.spark.query.rows import task_function
 from omnigraph.spark.query.work import (
+    DOUBLE,
+    LONG,
+    TEXT,
     WEIGHT,
     Decode,
     EncodedColumn,
     EncodedOutput,
     ResultOutput,
+    spark_type,
     unpacked,
 )
 
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo
     from omnigraph.spark.query.frame import Driver, SparkRows
     from omnigraph.spark.query.rows import WorkerQuery
-    from omnigraph.spark.query.searches import DriverSearches
+    from omnigraph.spark.query.run import DriverSearches
 
 # Results that cannot have more rows come to the driver at once.
 _FEW = 50_000
@@ -57,15 +64,12 @@ class Finish:
         elif self._plan.order:
             data = self._sorted(query, rows)
         else:
-            data = self._few(rows).output(self._driver, query, self._pieces(), self._end)
+            if self._end is not None and rows.data is not None and not rows.filters:
+                # As many rows as the limit, whichever they are.
+                rows = replace(rows, data=rows.data.limit(self._end))
+            data = rows.output(self._driver, query, self._pieces(), self._end)
         for piece in self._collect(data):
             yield from unpacked(piece)
-
-    def _few(self, rows: SparkRows) -> SparkRows:
-        """As many rows as the limit, whichever they are."""
-        if self._end is None or rows.data is None or rows.filters:
-            return rows
-        return replace(rows, data=rows.data.limit(self._end))
 
     def _pieces(self) -> ResultOutput:
         return ResultOutput(tuple(column.expr for column in self._plan.columns), self._types)

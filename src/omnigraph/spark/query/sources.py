@@ -1,4 +1,9 @@
-"""The tables of the snapshot on the driver: their locators and splits for the workers."""
+"""The tables of the snapshot: locators and splits on the driver, scans of edges in the workers.
+
+Edge tables have the ids of their ends as texts. A worker looks up their row ids in the ids of the
+node table, if these fit into its memory; otherwise Spark joins. A missing end gets a negative
+number of its own: a traversal can pass it, but never ends there.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
-from omnigraph.read.engine import named_ids
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
-from omnigraph.spark.query.tables import ID, Splits, row_ids_of, worker_table
+from omnigraph.spark.query.rows import ID, Splits, row_ids_of, worker_table
 from omnigraph.storage.tables.fragments import TableLocator, locate_table
 from omnigraph.topology.cache import one_array
 from omnigraph.write.fragments import fragment_groups
@@ -120,11 +123,6 @@ class NodeTable:
 
     locator: TableLocator
     splits: Splits
-
-    def splits_for(self, pushed: Sequence[typed.TypedExpr]) -> Splits:
-        """The splits of a scan; a few ids are looked up by one task."""
-        is_keyed = any(named_ids(condition) is not None for condition in pushed)
-        return (None,) if is_keyed else self.splits
 
 
 class SparkTables:

@@ -1,4 +1,8 @@
-"""The steps of a pipeline as operations on Spark DataFrames; see ``read.run`` for their meaning."""
+"""The steps of a pipeline as operations on Spark DataFrames; see ``read.run`` for their meaning.
+
+In a traversal every start reaches each node once, at its shortest distance. Each hop is computed
+before the next, so that plans do not grow with the hops.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
+from omnigraph.read.engine import named_ids
 from omnigraph.spark.query.frame import Driver, SparkRows, broadcast_if_small
 from omnigraph.spark.query.rows import WorkerQuery
 from omnigraph.spark.query.sources import DST, EDGE, SRC, SparkTables
@@ -90,7 +95,9 @@ class Steps:
             return SparkRows(variables, self._nothing(variables))
         pushed = tuple(condition for condition in step.filters if pushable(condition))
         others = tuple(condition for condition in step.filters if not pushable(condition))
-        splits = source.splits_for(pushed)
+        # A few ids are looked up by one task.
+        is_keyed = any(named_ids(condition) is not None for condition in pushed)
+        splits = (None,) if is_keyed else source.splits
         scan = TableScan(step.variable, source.locator, splits, pushed)
         return SparkRows(variables, scan=scan, filters=others)
 
@@ -105,7 +112,8 @@ class Steps:
         return SparkRows(variables, self._nothing(variables))
 
     def _product(self, rows: SparkRows, scanned: SparkRows) -> SparkRows:
-        if rows.is_unit and not rows.filters:
+        if rows.data is None and rows.scan is None and not rows.filters:
+            # No variable is bound yet: one empty row.
             return scanned
         size = 0 if scanned.scan is None else scanned.scan.locator.rows
         other = self.numbers(scanned).withColumnRenamed(WEIGHT, "w2")

@@ -1,4 +1,4 @@
-"""A classic driver: Java beside this process, and what PySpark keeps about it in this one."""
+"""A classic driver: a Java process, and the state that PySpark keeps about it in this one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Classic:
         self._path = path
 
     def end(self) -> None:
-        """Stop Spark, and its Java when we started that too; the second interrupt kills that."""
+        """Stop Spark, and its Java if we started it; the second interrupt kills Java."""
         with deferred_interrupts(_second(self.jvm.kill)):
             try:
                 _stop(self.session.stop, self.session.sparkContext.stop)
@@ -43,9 +43,9 @@ class Classic:
 
 
 def start_classic(config: SparkConfig) -> Classic:
-    """Start Spark for a configuration, in a Java of its own unless there is one that waits.
+    """Start Spark for a configuration, in a new Java unless PySpark has one.
 
-    An interrupt ends that Java at once, and is raised when it is gone.
+    An interrupt kills that Java at once, and is raised when it is gone.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def start_classic(config: SparkConfig) -> Classic:
             with spark_call("starting Spark"):
                 conf = SparkConf(_jvm=jvm.gateway.jvm)
                 if not jvm.is_ours:
-                    # It was started for something, maybe a cluster; only what is asked for changes.
+                    # It may be for a cluster; only requested settings are changed.
                     conf.setIfMissing("spark.master", config.effective_master)
                     conf.setIfMissing("spark.app.name", "omnigraph")
                     conf.setAll(list(config.session_settings().items()))
@@ -83,18 +83,18 @@ def start_classic(config: SparkConfig) -> Classic:
             if context is not None:
                 _stop(context.stop)
             _forget(jvm, path)
-            # What fails in a Java that was killed for an interrupt is no failure of its own.
+            # The interrupt that killed Java is the error to raise, not its consequences.
             interrupts.check()
             raise
     return Classic(session, jvm, path)
 
 
 def _in_thread(work: Callable[[], T], jvm: Jvm, interrupts: Interrupts) -> T:
-    """Run something in another thread than the main one, and wait for it.
+    """Run something outside of the main thread, and wait for it.
 
     A context that starts in the main thread takes over Ctrl-C: PySpark's own handler would cancel
-    everybody's jobs, also after the end. For a Java that is not ours nobody waits after an
-    interrupt, since that does not end it.
+    all jobs, even after the end. An interrupt does not end a Java that is not ours, so it ends the
+    wait.
     """
     outcome: list[T] = []
     failure: list[BaseException] = []
@@ -117,10 +117,7 @@ def _in_thread(work: Callable[[], T], jvm: Jvm, interrupts: Interrupts) -> T:
 
 
 def _stop(*stops: Callable[[], None]) -> None:
-    """Let PySpark end what it started.
-
-    An end without Java is not clean; what PySpark then leaves open, a second call closes.
-    """
+    """Let PySpark end what it started; without Java, only a second call closes everything."""
     for stop in stops:
         with catch_warnings(), quiet_py4j(), suppress(Exception):
             simplefilter("ignore", RuntimeWarning)
@@ -128,7 +125,7 @@ def _stop(*stops: Callable[[], None]) -> None:
 
 
 def _second(react: Callable[[], None]) -> Callable[[], None]:
-    """React to every interrupt but the first: that waits for what is under way."""
+    """React to every interrupt but the first, which waits for running work."""
     calls = count()
 
     def called() -> None:
@@ -148,5 +145,5 @@ def _forget(jvm: Jvm, path: list[str]) -> None:
         if jvm.is_ours and SparkContext._gateway is jvm.gateway:
             SparkContext._gateway = None
             SparkContext._jvm = None
-        # PySpark lets Python look for modules in its scratch directory, which is gone.
+        # PySpark added its scratch directory, which is gone, to the module path.
         sys.path[:] = [entry for entry in sys.path if entry in path or os.path.exists(entry)]

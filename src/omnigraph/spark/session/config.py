@@ -68,7 +68,7 @@ class SparkConfig:
             )
         for name, value in self.settings.items():
             if not isinstance(name, str) or not name.startswith("spark."):
-                raise InputError(f"'{name}' is no setting of Spark: their names start with spark.")
+                raise InputError(f"invalid setting '{name}'", hint="settings start with 'spark.'")
             if not isinstance(value, str):
                 raise InputError(f"the value of {name} must be text, not {type(value).__name__}")
             if name in _OWN_FIELDS:

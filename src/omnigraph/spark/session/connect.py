@@ -85,6 +85,6 @@ def _server(remote: str) -> str:
 
 def _no_address(server: str) -> InputError:
     return InputError(
-        f"this is no address of a Spark Connect server: {server}",
+        f"invalid address of a Spark Connect server: {server}",
         hint="such as sc://host:15002/;token=…;use_ssl=true",
     )

@@ -1,8 +1,8 @@
 """The Spark of this process: started on first use, shared, and ended with its last user.
 
-A driver is either Java beside this process (classic, on this machine or for a cluster) or on a
-Spark Connect server. A session that the user made is used as it is found: ours is one beside it
-with settings of its own, and ending ours does not end theirs.
+A driver is either a Java process of this one (classic, on this machine or for a cluster) or on a
+Spark Connect server. Beside a session of the user we open one with our own settings; ending ours
+does not end theirs.
 """
 
 from __future__ import annotations
@@ -179,10 +179,7 @@ class SparkEngine:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give the handle back; the last one ends what we started.
-
-        An end that fails is logged: what was done with Spark has its own answer.
-        """
+        """Release the handle; the last one ends what we started. A failure to end is logged."""
         with _guard, deferred_interrupts():
             driver, self._driver = self._driver, None
             if driver is None:
@@ -250,7 +247,7 @@ def _refuse_without_pyspark() -> None:
 
 
 def _refuse_another(running: _Driver, requested: SparkConfig) -> None:
-    """Spark allows one driver in a process; who asks for nothing in particular shares it."""
+    """Spark allows one driver in a process; a request without settings shares it."""
     plain = SparkConfig()
     wanted = (requested.master, requested.remote, requested.settings)
     has = (running.config.master, running.config.remote, running.config.settings)
@@ -281,30 +278,22 @@ def _beside(given: SparkSession, requested: SparkConfig) -> _Driver:
             ours = beside(given)
             driver = _Driver(ours, requested, lambda: disconnect(ours), owned=False)
         else:
-            _refuse_another_master(given, requested)
+            runs = given.sparkContext.master
+            if requested.remote or (requested.master and requested.master != runs):
+                raise SparkError(
+                    f"Spark runs in this process already, with master '{runs}'",
+                    hint="stop that session first, or ask for no other master",
+                )
             ours = given.newSession()
-            _copy_settings(given, ours)
+            # A new session has the settings of the start of Spark, not those made since.
+            has = ours.conf.getAll
+            for name, value in given.conf.getAll.items():
+                if has.get(name) != value and given.conf.isModifiable(name):
+                    ours.conf.set(name, value)
             driver = _Driver(ours, requested, lambda: None, owned=False)
         for name, value in requested.session_settings().items():
             ours.conf.set(name, value)
     return driver
-
-
-def _refuse_another_master(given: SparkSession, requested: SparkConfig) -> None:
-    runs = given.sparkContext.master
-    if requested.remote or (requested.master and requested.master != runs):
-        raise SparkError(
-            f"Spark runs in this process already, with master '{runs}'",
-            hint="stop that session first, or ask for no other master",
-        )
-
-
-def _copy_settings(given: SparkSession, ours: SparkSession) -> None:
-    """A new session knows only what Spark was started with, not what was set since."""
-    has = ours.conf.getAll
-    for name, value in given.conf.getAll.items():
-        if has.get(name) != value and given.conf.isModifiable(name):
-            ours.conf.set(name, value)
 
 
 def _connect(config: SparkConfig) -> _Driver:
@@ -344,7 +333,7 @@ def _end(driver: _Driver) -> None:
 
 
 def resolve_spark(spark: SparkLike, usual: Mapping[str, str]) -> SparkEngine:
-    """A handle of what was handed over; if that is nothing, by the usual options."""
+    """A handle of the given session or configuration, or of one by the usual options."""
     if spark is None:
         return open_spark(SparkConfig.from_options(usual))
     if isinstance(spark, SparkConfig):
@@ -353,5 +342,5 @@ def resolve_spark(spark: SparkLike, usual: Mapping[str, str]) -> SparkEngine:
 
 
 def is_installed() -> bool:
-    """Whether there is a PySpark at all."""
+    """Whether PySpark is installed."""
     return importlib.util.find_spec("pyspark") is not None

@@ -1,8 +1,8 @@
-"""What fails in Spark, as our errors; and our errors on their way out of the workers.
+"""Failures of Spark as typed errors, and typed errors on their way out of the workers.
 
 A typed error that a worker raises arrives at the driver as the same class with the same fields. It
-travels packed, as data or inside the text of an exception, because Spark carries nothing but text.
-Everything else is trace apart by the words of Spark; the patterns stand here and nowhere else.
+is pickled, as data or inside the text of an exception, because Spark carries nothing but text. All
+other failures are recognised by the messages of Spark, whose patterns are here only.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ _BEGIN, _END = "<omnigraph-error:", ">"
 _PACKED = re.compile(rf"{_BEGIN}([A-Za-z0-9+/=]+){_END}")
 _JAVA_LINE = re.compile(r"^\s+(at |\.\.\. \d+ more)|^Caused by: |^JVM stacktrace:")
 _NAMED = re.compile(r"^omnigraph\.errors\.(\w+): (.*?)(?=^ SQLSTATE|^\s*at |\Z)", re.M | re.S)
-_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 ROWS_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-"""How Spark says that rows which an executor kept are gone with it."""
+"""The message of Spark if rows were lost with their executor."""
 
 _MORE_MEMORY = "raise the memory (OMNIGRAPH_SPARK_MEMORY), or let fewer tasks run at once"
 _SAME_PYTHON = "give the workers the same version of Python, with omnigraph and its extra spark"
 
 
 class Remote(Exception):
-    """What was said where an error happened; kept as its cause, for whoever debugs."""
+    """The text of an error in another process; kept as a cause, for debugging."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -72,7 +71,7 @@ def pack(error: OmniGraphError) -> bytes:
     try:
         return pickle.dumps((type(error), error.args, fields, trace))
     except Exception:
-        # Some detail cannot travel; the words can.
+        # Some detail cannot be pickled; the message can.
         words: dict[str, object] = {"message": error.message, "hint": error.hint, "details": {}}
         return pickle.dumps((type(error), error.args, words, trace))
 
@@ -94,7 +93,7 @@ def typed(error: Exception, label: str) -> OmniGraphError:
 
 
 def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable[..., Iterator[B]]:
-    """The same function for ``mapInArrow`` and its like; its typed errors reach the driver."""
+    """A function for ``mapInArrow`` and its like, whose typed errors reach the driver."""
 
     @wraps(work)
     def carried(parts: Iterable[A]) -> Iterator[B]:
@@ -110,7 +109,7 @@ def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable
 
 
 def unpack(packed: bytes) -> OmniGraphError:
-    """The error that was packed; what was said there is its cause."""
+    """The error that was packed, with its traceback as cause."""
     kind, args, fields, trace = pickle.loads(packed)
     error: OmniGraphError = kind.__new__(kind, *args)
     error.args = args
@@ -121,7 +120,7 @@ def unpack(packed: bytes) -> OmniGraphError:
 
 @contextmanager
 def spark_call(label: str) -> Iterator[None]:
-    """Turn what a call of PySpark raises into our errors."""
+    """Translate errors of PySpark."""
     try:
         yield
     except Exception as error:
@@ -177,10 +176,10 @@ def _without_java(text: str) -> str:
 
 
 def _recognised(text: str, label: str) -> OmniGraphError:
-    for pattern, make in _PATTERNS:
-        match = pattern.search(text)
+    for pattern, error_class, message, hint in _PATTERNS:
+        match = re.search(pattern, text)
         if match is not None:
-            return make(match, label)
+            return error_class(f"{label}: {message.format(**match.groupdict())}", hint=hint)
     named = _NAMED.search(text)
     if named is not None:
         kind = _error_class(named.group(1))
@@ -201,76 +200,69 @@ def _error_class(name: str) -> type[OmniGraphError] | None:
     return None if issubclass(kind, errors.LanguageError) else kind
 
 
-def _missing(match: re.Match[str], label: str) -> OmniGraphError:
-    name = match.group(1).split(".")[0]
-    return SparkUnavailable(
-        f"{label}: the Python of the Spark workers cannot import {name}", hint=_SAME_PYTHON
-    )
-
-
-def _pattern(
-    pattern: str, kind: type[OmniGraphError], message: str, hint: str | None = None
-) -> tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]]:
-    return re.compile(pattern), lambda _, label: kind(f"{label}: {message}", hint=hint)
-
-
-_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], OmniGraphError]], ...] = (
-    _pattern(
+_PATTERNS: tuple[tuple[str, type[OmniGraphError], str, str | None], ...] = (
+    (
         "OPERATION_CANCELED|SPARK_JOB_CANCELLED|cancelled part of|was cancelled|canceled the job",
         Cancelled,
         "the Spark job was cancelled",
+        None,
     ),
-    (_MISSING_MODULE, _missing),
-    _pattern(
+    (
+        r"ModuleNotFoundError: No module named '(?P<name>\w+)[\w.]*'",
+        SparkUnavailable,
+        "the Python of the Spark workers cannot import {name}",
+        _SAME_PYTHON,
+    ),
+    (
         "PYTHON_VERSION_MISMATCH|Cannot run program",
         SparkUnavailable,
         "the Python of the Spark workers does not fit this one",
         _SAME_PYTHON,
     ),
-    _pattern("No space left on device", StorageFull, "no space is left", "free space and repeat"),
-    _pattern(
+    ("No space left on device", StorageFull, "no space is left", "free space and repeat"),
+    (
         "maxResultSize",
         SparkError,
         "the results are larger than Spark hands over",
         "raise spark.driver.maxResultSize",
     ),
-    _pattern(
+    (
         "OutOfMemoryError|Java heap space|GC overhead limit",
         MemoryExceeded,
         "Spark ran out of memory",
         _MORE_MEMORY,
     ),
-    _pattern(
+    (
         "Python worker exited unexpectedly|Python worker process terminated|worker.*crashed",
         SparkError,
         "a worker process died again and again",
         f"it may have run out of memory: {_MORE_MEMORY}",
     ),
-    _pattern(
+    (
         f"ExecutorLostFailure|Executor heartbeat timed out|ExecutorDeadException|{ROWS_LOST}",
         SparkError,
         "executors of the cluster were lost",
         "see the logs of the cluster; the work can be repeated",
     ),
-    _pattern(
+    (
         "(?i)all masters are unresponsive|master .* (was )?removed our application",
         SparkUnavailable,
         "the master of the cluster does not answer",
         "check its address and that it runs",
     ),
-    _pattern(
+    (
         "Could not parse Master URL|ClassNotFoundException: Unable to load.*master",
         InputError,
-        "this is no master that Spark knows",
-        "such as local[4,4] or spark://host:7077",
+        "invalid master",
+        "use a master such as local[4,4] or spark://host:7077",
     ),
-    _pattern(
+    (
         "UNAUTHENTICATED|PERMISSION_DENIED",
         SparkUnavailable,
         "the Spark Connect server refuses the credentials",
         "check the token in SPARK_REMOTE",
     ),
-    _pattern(
+    (
         "Py4JNetworkError|Answer from Java side is empty|ConnectionRefusedError|Connection refused"
         "|ConnectionResetError|SparkContext was shut down|stopped SparkContext"
         "|StatusCode.UNAVAILABLE|SESSION_CLOSED|RETRIES_EXCEEDED"

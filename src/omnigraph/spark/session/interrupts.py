@@ -1,11 +1,11 @@
 """Sections of code in which no signal handler raises, so that what they start is never lost.
 
 A handler such as that of Ctrl-C raises between any two instructions: also between the start of a
-process and the assignment that names it, or inside the clean-up. Blocking the signal does not
-prevent that, since another thread may receive it and the handler still runs in the main thread.
-Inside a section the handlers of the program run as ever, but what they raise is raised where the
-section checks for it, or at its end. ``react`` is called at once, to end what the section waits
-for: it runs inside the handler, and must neither block nor wait for a process.
+process and its assignment to a variable, or during clean-up. Blocking the signal does not prevent
+that, since another thread may receive it and the handler still runs in the main thread. Inside a
+section the handlers run as usual, but what they raise is deferred until the section checks for it,
+or to its end. ``react`` is called at once, to end what the section waits for: it runs inside the
+handler, and must neither block nor wait for a process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Interrupts:
 
     @contextmanager
     def reacting(self, react: React) -> Iterator[None]:
-        """Call this for every interrupt of some work, at once when there was one before."""
+        """Call ``react`` at every interrupt of a block, and at once if there was one before."""
         self._reactions.append(react)
         try:
             if self.raised is not None:
@@ -45,14 +45,14 @@ class Interrupts:
             self._reactions.remove(react)
 
     def install(self) -> None:
-        for number in _in_order():
+        for number in sorted(signal.valid_signals(), key=lambda number: number != signal.SIGINT):
             handler = signal.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler
                 signal.signal(number, self._run)
 
     def uninstall(self) -> None:
-        """The handler of Ctrl-C comes last: as soon as it is back, it may raise."""
+        """Restore the handlers, that of Ctrl-C last: from then on it may raise."""
         for number in reversed(self._handlers):
             if signal.getsignal(number) == self._run:
                 signal.signal(number, self._handlers[number])
@@ -73,7 +73,7 @@ _current: Interrupts | None = None
 
 @contextmanager
 def deferred_interrupts(react: React | None = None) -> Iterator[Interrupts]:
-    """A section in which no handler raises; one inside another is part of that.
+    """A section in which no handler raises; a nested one is part of the outer.
 
     >>> try:
     ...     with deferred_interrupts() as interrupts:
@@ -95,18 +95,10 @@ def deferred_interrupts(react: React | None = None) -> Iterator[Interrupts]:
         if outer is None:
             interrupts.install()
             _current = interrupts
-        with interrupts.reacting(react or _ignore):
+        with interrupts.reacting(react or (lambda: None)):
             yield interrupts
     finally:
         if outer is None:
             _current = None
             interrupts.uninstall()
             interrupts.check()
-
-
-def _ignore() -> None:
-    return None
-
-
-def _in_order() -> list[int]:
-    return sorted(signal.valid_signals(), key=lambda number: number != signal.SIGINT)

@@ -1,12 +1,12 @@
-"""The Java process in which the driver of Spark runs: how it starts, and that it ends.
+"""The Java process of the driver of Spark: how it starts, and that it ends.
 
-A small script stands between this process and Java. It gives Java its environment, so that ours
-stays as it is, and tidies up once Java has ended, also when this process is dead by then: Java ends
-by itself when the pipe from its parent closes. What Java and the workers print goes to a file.
+A small script between this process and Java gives Java its environment, so that ours stays as it
+is, and cleans up once Java has ended, even if this process is dead by then: Java ends by itself
+when the pipe from its parent closes. Java and the workers print to a file.
 
-From the start of the process until it is named or gone no interrupt is raised. An interrupted start
-is ended by a protocol of two files: the script writes its number and then looks whether it is still
-wanted; we write that it is not, and then end the number that we read.
+No interrupt is raised from the start of the process until it is named or gone. An interrupted start
+is ended by a protocol of two files: the script writes its process id and then looks whether it is
+still wanted; we write that it is not, and then kill the process id that we read.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from typing import IO, Any
 from warnings import catch_warnings, simplefilter
 
 from omnigraph.errors import SparkUnavailable
-from omnigraph.spark.session.archive import NO_ARCHIVE, ArchivePlan, plan_archive
 from omnigraph.spark.session.config import SparkConfig
 from omnigraph.spark.session.failures import launch_failure
 from omnigraph.spark.session.interrupts import deferred_interrupts
-from omnigraph.spark.session.java import Java, find_java
+from omnigraph.spark.session.java import NO_ARCHIVE, ArchivePlan, Java, find_java, plan_archive
 
 _LOG_SETTINGS = """\
 status = off
@@ -51,7 +50,7 @@ _UNWANTED = "unwanted"
 
 
 class Jvm:
-    """The Java process of a driver; one that we did not start is left alone."""
+    """The Java process of a driver; one that we did not start is not ended."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ def start_jvm(config: SparkConfig) -> Jvm:
             archive.release()
             if not archive.is_used:
                 raise
-            # It may have been the archive; it is made again later.
+            # The archive may be the reason; it is built again later.
             archive.discard()
             return _start(config, java, home, NO_ARCHIVE)
         except BaseException:
@@ -138,7 +137,7 @@ def _start(config: SparkConfig, java: Java, home: str, archive: ArchivePlan) -> 
     script.write_text(_script(home, scratch, environment, archive), "utf-8")
     script.chmod(0o700)
     (scratch / "log4j2.properties").write_text(_LOG_SETTINGS, "utf-8")
-    # In a file that only we can read: arguments of a program are for everybody to see.
+    # In a file that only we can read, unlike the arguments of a program.
     (scratch / "spark.properties").write_text(_properties(settings), "utf-8")
     return _launch(script, archive)
 
@@ -152,7 +151,7 @@ def _launch(script: Path, archive: ArchivePlan) -> Jvm:
         open(scratch / "spark.log", "w+b") as log,
         deferred_interrupts(lambda: _cancel_launch(scratch)) as interrupts,
     ):
-        # A group of its own: what a terminal tells ours is not for Java, and all can be ended.
+        # In its own process group: Java gets no signals of our terminal, and all can be killed.
         process = {
             "executable": str(script),
             "stdout": log,
@@ -192,9 +191,9 @@ def _cancel_launch(scratch: Path) -> None:
 
 
 def _abandon(error: BaseException) -> None:
-    """End a Java that was not reached: nobody would, and it would not end by itself.
+    """Kill a Java that was not reached, which would not end by itself.
 
-    PySpark forgets the process; only the frames of the failed call still name it.
+    PySpark drops the process; only the frames of the failed call still refer to it.
     """
     for frame, _ in walk_tb(error.__traceback__):
         for value in frame.f_locals.values():
@@ -213,7 +212,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def quiet_py4j() -> Iterator[None]:
-    """Let Py4J not log that Java is gone: it was ended on purpose, or the caller gets an error."""
+    """Suppress logs of Py4J about a Java that has ended; the caller gets an error."""
     root = logging.getLogger()
     root.addFilter(_is_not_from_py4j)
     try:
@@ -235,7 +234,7 @@ def _remove_unfinished(archive: ArchivePlan) -> None:
 def _java_options(scratch: Path, archive: ArchivePlan) -> str:
     options = [
         f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties",
-        # Nothing lies about in the directory where the user happens to be, or for others to see.
+        # No files in the working directory, or readable for others.
         f"-XX:ErrorFile={scratch}/crash.log",
         "-XX:-CreateCoredumpOnCrash",
         "-XX:-UsePerfData",
@@ -253,7 +252,7 @@ def _script(home: str, scratch: Path, environment: Mapping[str, str], archive: A
         "#!/bin/sh",
         f"echo $$ > {pid}",
         f"[ ! -e {unwanted} ] || exit 1",
-        # Told to end, it waits for Java, which was told too; the children get no such trap.
+        # On a signal it waits for Java, which gets it too; the children get no such trap.
         "trap : TERM HUP",
         # A classic session is meant, whatever other programs use.
         "unset SPARK_REMOTE SPARK_CONNECT_MODE_ENABLED",
@@ -265,8 +264,7 @@ def _script(home: str, scratch: Path, environment: Mapping[str, str], archive: A
     if archive.building is not None:
         new, final = shlex.quote(str(archive.building)), shlex.quote(str(archive.archive))
         lines += [f"[ $status = 0 ] && mv -f {new} {final}", f"rm -f {new}"]
-    # Java that ended before it was reached has failed, whatever its status: PySpark would wait for
-    # one that says 0.
+    # Java that ended before it was reached has failed; with status 0 PySpark would wait for it.
     return "\n".join([*lines, f"rm -rf {shlex.quote(str(scratch))}", "exit 1", ""])
 
 
@@ -277,11 +275,8 @@ def _properties(settings: Mapping[str, str]) -> str:
     spark.a=x\\y
     spark.b=two\nlines
     """
-    lines = []
-    for name, value in settings.items():
-        text = value.replace("\\", r"\\").replace("\n", r"\n").replace("\r", r"\r")
-        lines.append(f"{name}={text}\n")
-    return "".join(lines)
+    escapes = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
+    return "".join(f"{name}={value.translate(escapes)}\n" for name, value in settings.items())
 
 
 def _spark_home() -> str:

@@ -57,11 +57,8 @@ class TypeScan:
             table = open_version(self.locator)
             for batch in rows_of(table, self.wanted.names, self.condition, fragments):
                 if batch.num_rows:
-                    yield self._for_spark(batch)
-
-    def _for_spark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [self._column(batch[field.name], field) for field in self.wanted]
-        return pa.RecordBatch.from_arrays(columns, schema=self.wanted)
+                    columns = [self._column(batch[field.name], field) for field in self.wanted]
+                    yield pa.RecordBatch.from_arrays(columns, schema=self.wanted)
 
     def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:

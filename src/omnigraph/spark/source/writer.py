@@ -64,7 +64,9 @@ class TypeWrite:
                     return
 
             def evaluate(_: object, current: FrameTask) -> Sequence[TaskAnswer]:
-                self._check_unchanged(current)
+                if _layout(current.target) != _layout(self.task.target):
+                    text = f"{self.name} was changed while its rows were written"
+                    raise Conflict(text, hint="write them again")
                 return outcomes
 
             reader = frame_reader(evaluate, ThreadExecutor(1), self.max_rows)
@@ -80,12 +82,6 @@ class TypeWrite:
     def end(self, store: GraphStore) -> None:
         if self.marker is not None:
             unmark(store, self.marker)
-
-    def _check_unchanged(self, current: FrameTask) -> None:
-        if _layout(current.target) != _layout(self.task.target):
-            raise Conflict(
-                f"{self.name} was changed while its rows were written", hint="write them again"
-            )
 
     def _discard(self, store: GraphStore, outcomes: Sequence[TaskAnswer]) -> None:
         with suppress(OmniGraphError):

@@ -26,7 +26,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
-from omnigraph.lang.schema.keys import key_text
+from omnigraph.lang.values.spelling import key_text
 from omnigraph.lang.schema.patterns import BadPattern, matches
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
