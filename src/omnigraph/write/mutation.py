@@ -185,7 +185,9 @@ class _Run:
         for prop in kind.properties.values():
             if not prop.type.nullable and prop.name not in values:
                 raise _required(kind, prop.name)
-        row_id = _key(kind, values) if _is_keyed(kind) else new_ulid()
+        row_id = new_ulid()
+        if _is_keyed(kind):
+            row_id = key_id([to_timestamp(values[name])[0].as_py() for name in kind.key])
         self._inserted.add(kind.table_key)
         self._table(kind).insert(row_id, values)
         self._count(kind, 1)
@@ -208,8 +210,11 @@ class _Run:
             return
         self._updated.add(kind.table_key)
         for name, value in values:
-            column = pa.repeat(value[0], matched.num_rows)
-            matched = _with_column(matched, pending.schema.field(name), column)
+            column, field = pa.repeat(value[0], matched.num_rows), pending.schema.field(name)
+            if name in matched.column_names:
+                matched = matched.set_column(matched.column_names.index(name), field, column)
+            else:
+                matched = matched.append_column(field, column)
         pending.put(matched)
 
     def _delete(self, step: CheckedStatement, kind: Kind) -> None:
@@ -333,19 +338,6 @@ def _blob(kind: Kind, name: str, value: Any, files: LocalFiles) -> bytes | None:
         raise ValueConversionError(
             f"{kind.name}.{name}: {error.message}", hint=error.hint, details={"property": name}
         ) from None
-
-
-def _key(kind: NodeType, values: Mapping[str, pa.Array]) -> str:
-    """The id of a new row, from its stored values."""
-    stored = [values[name] for name in kind.key]
-    return key_id([to_timestamp(value)[0].as_py() for value in stored])
-
-
-def _with_column(rows: pa.Table, field: pa.Field, column: Any) -> pa.Table:
-    position = rows.schema.get_field_index(field.name)
-    if position < 0:
-        return rows.append_column(field, column)
-    return rows.set_column(position, field, column)
 
 
 def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:

@@ -10,7 +10,7 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable
 from omnigraph.storage.tables.upserts import NEW, Replacement, row_ids_of
-from omnigraph.write.delta import NO_IDS, Deltas, Effect, RowSource, TableDelta
+from omnigraph.write.delta import Deltas, Effect, RowSource, TableDelta
 from omnigraph.write.fragments import FragmentRows
 
 
@@ -39,21 +39,15 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
         case Effect.APPEND:
             return view.stage.stage_append(table, delta.rows.data())
         case Effect.UPSERT:
-            if len(delta.deleted):
+            if delta.rows.is_large or len(delta.deleted):
                 return _stage_changes(view, table, delta.rows, delta.deleted)
-            return _stage_upsert(view, table, delta.rows)
+            return view.stage.stage_upsert(table, delta.rows.data())
         case Effect.UPDATE:
             return view.stage.stage_update(table, delta.rows.data())
         case Effect.OVERWRITE:
             return view.stage.stage_overwrite(table, delta.rows.data())
         case Effect.DELETE:
             return view.stage.stage_delete_keys(table, delta.deleted)
-
-
-def _stage_upsert(view: WriteView, table: Table, rows: RowSource) -> StagedTable:
-    if not rows.is_large:
-        return view.stage.stage_upsert(table, rows.data())
-    return _stage_changes(view, table, rows, NO_IDS)
 
 
 def _stage_changes(

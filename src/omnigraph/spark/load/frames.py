@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -83,33 +82,25 @@ class FramesDigest:
         return f"{FRAMES}{total}"
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """Frames by type name, and how they are evaluated."""
-
-    data: Mapping[str, Any]
-    evaluate: FrameEvaluator
-    max_rows: int | None = None
-    """More than this are refused."""
-
-
 class FrameIntake(SplitIntake):
     """The combined intake of the partitions of frames."""
 
     def __init__(
         self,
         catalog: Catalog,
-        frames: Frames,
+        evaluate: FrameEvaluator,
         rejects: Rejects,
         executor: Executor,
         targets: Mapping[str, FragmentTarget],
         job: LoadJob,
         joins: KeyJoins | None = None,
         *,
+        max_rows: int | None = None,
         is_keyed: bool = False,
     ) -> None:
         super().__init__(catalog, [], rejects, executor, targets, joins=joins)
-        self._frames = frames
+        self._evaluate = evaluate
+        self._max_rows = max_rows
         self._job = job
         self._text = text_of(catalog)
         self._numbers: list[np.ndarray | None] = []
@@ -117,7 +108,7 @@ class FrameIntake(SplitIntake):
 
     def read(self) -> None:
         """Evaluate every frame once, and reject invalid rows in their order."""
-        for name, value in self._frames.data.items():
+        for name, value in self._job.data.items():
             kind = find_type(self._catalog, str(name))
             task = FrameTask(
                 self._text,
@@ -130,7 +121,7 @@ class FrameIntake(SplitIntake):
                 self.digest is not None,
             )
             self.files.append(task.name)
-            self._add_partitions(kind, self._frames.evaluate(value, task))
+            self._add_partitions(kind, self._evaluate(value, task))
 
     def _add_partitions(self, kind: Kind, outcomes: Sequence[TaskAnswer]) -> None:
         partitions: list[FrameResult] = [
@@ -151,10 +142,10 @@ class FrameIntake(SplitIntake):
                 self.digest.add(kind.table_key, partition.digest)
             self._add(result, offset)
             lines += result.lines
-        limit = self._frames.max_rows
-        if limit is not None and self.records > limit:
+        if self._max_rows is not None and self.records > self._max_rows:
             raise RowLimitExceeded(
-                f"{self.records} rows exceed the limit of {limit} for a check without Spark",
+                f"{self.records} rows exceed the limit of {self._max_rows} for a check without "
+                "Spark",
                 hint="write them with omnigraph.spark.SparkGraph, or raise the option max_rows",
             )
 
@@ -191,12 +182,13 @@ def frame_reader(
         with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
             intake = FrameIntake(
                 catalog,
-                Frames(job.data, evaluate, max_rows),
+                evaluate,
                 Rejects(job.max_rejects, None if rejects is None else rejects.keep),
                 executor,
                 fragment_targets(store, catalog, base, branch),
                 job,
                 joins,
+                max_rows=max_rows,
                 is_keyed=destination.idempotency_key is not None,
             )
             with intake.discard_if_unused(store):

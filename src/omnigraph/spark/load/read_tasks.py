@@ -262,11 +262,7 @@ def _read(intake: Intake, split: Split) -> Extent:
         if source.type_name is None:
             with _lines_of(split) as stream:
                 extent = read_records(
-                    stream,
-                    intake,
-                    source.path,
-                    is_first=not split.start,
-                    is_last=split.end is None,
+                    stream, intake, source.path, is_first=not split.start, is_last=split.end is None
                 )
         elif source.format == "csv":
             with opened(source.path) as stream:

@@ -43,28 +43,14 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.intake import count_ignored
-from omnigraph.write.load.job import (
-    LoadData,
-    LoadDestination,
-    LoadJob,
-    LoadMode,
-)
+from omnigraph.write.load.job import LoadData, LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.rejects import (
     Rejects,
-    file_and_line,
     open_rejects,
     source_line,
-    violation_reject,
 )
-from omnigraph.write.load.run import (
-    Fingerprint,
-    Load,
-    LoadReader,
-    first_was_by_files,
-    read_locally,
-)
+from omnigraph.write.load.run import Fingerprint, Load, LoadReader, first_was_by_files, read_locally
 from omnigraph.write.load.sources import LoadFile, Sources
-from omnigraph.write.validate.rules import Violation
 
 _KEY_BYTES = 40
 """The approximate size of the id of a row."""
@@ -240,16 +226,10 @@ class SplitIntake:
         lines = {number: iter(of_split) for number, of_split in zip(wanted, located, strict=True)}
         return [
             source_line(
-                self._results[number].split.file,
-                next(lines[number]) + self._offsets[number].lines,
+                self._results[number].split.file, next(lines[number]) + self._offsets[number].lines
             )
             for number in numbers
         ]
-
-    def refuse(self, violation: Violation, where: int) -> None:
-        """A valid record that breaks a rule about sets of rows."""
-        file, line = file_and_line(where)
-        self.rejects.add(violation_reject(self.files[file], line, violation))
 
 
 def _offsets(results: Sequence[SplitResult]) -> list[Offset]:

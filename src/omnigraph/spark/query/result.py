@@ -7,7 +7,7 @@ A sum of floats depends on the order of addition, which Spark does not guarantee
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -136,7 +136,7 @@ class Finish:
 
     def _groups(self, query: WorkerQuery, rows: SparkRows) -> DataFrame:
         plan = self._plan
-        groups = grouped(self._driver, query, plan, rows)
+        data, columns = _grouped(self._driver, query, plan, rows)
         if plan.order:
             keys = [(f"g{number}", descending) for number, descending in plan.output_order()]
             plain = [
@@ -144,10 +144,11 @@ class Finish:
                 for number, column in enumerate(plan.columns)
                 if not pa.types.is_nested(arrow_type(column.expr.type))
             ]
-            groups = replace(groups, data=self._ordered(groups.data, [*keys, *plain]))
+            data = self._ordered(data, [*keys, *plain])
         elif self._end is not None:
-            groups = replace(groups, data=groups.data.limit(self._end))
-        return groups.decode(query, self._types)
+            data = data.limit(self._end)
+        work = Decode(query, tuple(columns), self._types)
+        return data.mapInArrow(task_function(work.run), "piece binary")
 
     # -- to the driver -------------------------------------------------------------------
 
@@ -164,22 +165,11 @@ class Finish:
             yield bytes(piece[0])
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedRows:
-    """The groups of a plan; a column of Spark for each column of the result."""
-
-    data: DataFrame
-    columns: tuple[tuple[str, str | None], ...]
-    """Their names, each with the variable whose row id it holds."""
-
-    def decode(self, query: WorkerQuery, types: bytes) -> DataFrame:
-        """The rows of the result, in the order of the groups."""
-        work = Decode(query, self.columns, types)
-        return self.data.mapInArrow(task_function(work.run), "piece binary")
-
-
-def grouped(driver: Driver, query: WorkerQuery, plan: ReadPlan, rows: SparkRows) -> GroupedRows:
-    """The groups of rows, in no particular order."""
+def _grouped(
+    driver: Driver, query: WorkerQuery, plan: ReadPlan, rows: SparkRows
+) -> tuple[DataFrame, list[tuple[str, str | None]]]:
+    """The groups of rows, in no particular order; and a column of Spark for each column of the
+    result, with the variable whose row id it holds."""
     keys: list[EncodedColumn] = []
     arguments: list[EncodedColumn] = []
     sums: set[str] = set()
@@ -209,7 +199,7 @@ def grouped(driver: Driver, query: WorkerQuery, plan: ReadPlan, rows: SparkRows)
         data = data.groupBy(*names).agg(*map(driver.expr, totals))
     else:
         data = data.select(*names).distinct()
-    return GroupedRows(data.select(*(name for name, _ in columns)), tuple(columns))
+    return data.select(*(name for name, _ in columns)), columns
 
 
 def _type(expr: typed.TypedExpr) -> str:

@@ -133,10 +133,9 @@ class SparkConfig:
         return {**SQL_SETTINGS, **self.settings}
 
     def launch_environment(self, executable: str) -> dict[str, str]:
-        """What the environment of the driver's Java must say."""
-        if not self.is_local:
-            return {"PYSPARK_PYTHON": self.worker_python(executable)}
-        return {"PYSPARK_PYTHON": executable, "SPARK_LOCAL_IP": _LOOPBACK}
+        """The environment of the driver's Java."""
+        local = {"SPARK_LOCAL_IP": _LOOPBACK} if self.is_local else {}
+        return {"PYSPARK_PYTHON": self.worker_python(executable), **local}
 
     def worker_python(self, executable: str) -> str:
         """Which Python the workers run; on this machine always ours, which has the package."""

@@ -73,10 +73,7 @@ class TypeScan:
 
 
 def rows_of(
-    table: Table,
-    names: Sequence[str],
-    condition: typed.TypedExpr | None,
-    fragments: Sequence[int],
+    table: Table, names: Sequence[str], condition: typed.TypedExpr | None, fragments: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Columns of the rows that a condition keeps; what storage cannot judge is judged here."""
     if condition is None or pushable(condition):

@@ -42,6 +42,7 @@ class _CsvReader:
 
     def __init__(self, kind: Kind, intake: Intake, name: str) -> None:
         self._kind = kind
+        self._is_edge = isinstance(kind, EdgeType)
         self._intake = intake
         self._name = name
         self._file = intake.open_file(name)
@@ -55,7 +56,6 @@ class _CsvReader:
         if first is None:
             return
         header = [column.strip() for column in first[1]]
-        self._check_commas(header)
         self._check_header(header)
         ends = [header.index(c) for c in _ENDS if c in header] if self._is_edge else []
         source, target = ends or (0, 0)
@@ -135,18 +135,11 @@ class _CsvReader:
                 reason = f"the record has more than {limits.MOST_FIELDS} fields"
                 self._intake.end(self._file, self._start, reason)
 
-    @property
-    def _is_edge(self) -> bool:
-        return isinstance(self._kind, EdgeType)
-
-    def _check_commas(self, header: list[str]) -> None:
-        """Refuse a single column whose name contains another separator."""
+    def _check_header(self, header: list[str]) -> None:
         separator = next((mark for mark in _MARKS if mark in header[0]), None)
         if len(header) == 1 and separator is not None:
             text = f"the columns are separated by {_MARKS[separator]}"
             raise self._error(1, text, hint="separate them by commas")
-
-    def _check_header(self, header: list[str]) -> None:
         repeated = first_repeated(header)
         if repeated is not None:
             raise self._error(1, f"the column '{show(repeated)}' appears twice", repeated)

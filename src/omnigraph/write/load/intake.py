@@ -25,11 +25,8 @@ from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.rejects import (
     Reject,
     Rejects,
-    file_and_line,
     source_line,
-    violation_reject,
 )
-from omnigraph.write.validate.rules import Violation
 
 # At most so many bytes of text are gathered before they are converted.
 _MAX_GATHERED = 24 << 20
@@ -177,11 +174,6 @@ class Intake:
                 "not closed also makes one record of all that follows"
             )
             self.end(file, line, "the record is too long", hint)
-
-    def refuse(self, violation: Violation, source_line: int) -> None:
-        """Reject a valid record that breaks a rule about sets of rows."""
-        file, line = file_and_line(source_line)
-        self.rejects.add(violation_reject(self.files[file], line, violation))
 
     @property
     def given_ids(self) -> set[str]:

@@ -37,7 +37,7 @@ from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
-from omnigraph.write.load.rejects import Rejects, open_rejects
+from omnigraph.write.load.rejects import Rejects, file_and_line, open_rejects, violation_reject
 from omnigraph.write.load.sources import Sources, read_data
 from omnigraph.write.load.spool import Spools, temporary_files
 from omnigraph.write.stage import stage_deltas
@@ -90,8 +90,9 @@ class LoadIntake(Protocol):
     def given_ids(self) -> set[str]:
         """The tables for which some record has its own id."""
 
-    def refuse(self, violation: Violation, source_line: int) -> None:
-        """Reject a valid record that breaks a rule about sets of rows."""
+    @property
+    def files(self) -> Sequence[str]:
+        """The names of the files by their numbers."""
 
 
 class Load:
@@ -195,9 +196,11 @@ class Load:
             rows.setdefault(violation.table_key, {}).setdefault(violation.row, violation)
         for key, by_row in rows.items():
             spool = self._spools[key]
-            lines = spool.source_lines(sorted(by_row))
-            for row, line in zip(sorted(by_row), lines, strict=True):
-                self._intake.refuse(by_row[row], line)
+            numbers = spool.source_lines(sorted(by_row))
+            for row, number in zip(sorted(by_row), numbers, strict=True):
+                file, line = file_and_line(number)
+                reject = violation_reject(self._intake.files[file], line, by_row[row])
+                self._intake.rejects.add(reject)
             spool.drop(list(by_row))
 
     def _report(self, phase: str) -> None:
@@ -245,11 +248,7 @@ class LoadReader(Protocol):
 
 @contextmanager
 def read_locally(
-    store: GraphStore,
-    catalog: Catalog,
-    job: LoadJob,
-    destination: LoadDestination,
-    base: Snapshot,
+    store: GraphStore, catalog: Catalog, job: LoadJob, destination: LoadDestination, base: Snapshot
 ) -> Iterator[Load]:
     """Read everything in this process; the spooled rows are deleted at the end of the block."""
     with _spool_folder() as folder, open_rejects(job.rejects, job.data) as rejects_file:
@@ -344,12 +343,7 @@ def load_into(
 
 
 def _commit(
-    store: GraphStore,
-    load: Load,
-    origin: str | None,
-    destination: LoadDestination,
-    *,
-    is_new: bool,
+    store: GraphStore, load: Load, origin: str | None, destination: LoadDestination, *, is_new: bool
 ) -> LoadReceipt:
     branch = normal_branch(destination.branch)
     if is_new or destination.dry_run:

@@ -20,7 +20,7 @@ from omnigraph.write.load.ndjson import read_records
 from omnigraph.write.load.records import take_records
 from omnigraph.write.load.rejects import RejectsFile, file_number
 from omnigraph.write.load.streams import as_bytes, opened, uncompressed
-from omnigraph.write.load.tables import read_frame, read_parquet
+from omnigraph.write.load.tables import frame_batches, read_batches, read_parquet
 
 FORMATS = ("ndjson", "csv", "parquet")
 STREAM = "-"
@@ -174,11 +174,14 @@ def read_data(data: LoadData, intake: Intake, sources: Sources) -> None:
 def _read(data: LoadData, intake: Intake, sources: Sources) -> None:
     if isinstance(data, Mapping):
         for name, value in data.items():
-            if not read_frame(value, intake.find(str(name)), intake, f"<{name}>"):
+            kind = intake.find(str(name))
+            batches = frame_batches(value, kind, f"<{name}>")
+            if batches is None:
                 raise InputError(
                     f"the rows of '{name}' are {type(value).__name__}",
                     hint="pass an Arrow table or a frame of pandas or polars",
                 )
+            read_batches(batches, kind, intake, f"<{name}>")
     elif isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if not isinstance(path, str):

@@ -28,15 +28,6 @@ _ENDS = {"from": "src", "to": "dst"}
 _SHOWN_ENDS = {"src": "from", "dst": "to"}
 
 
-def read_frame(value: Any, kind: Kind, intake: Intake, name: str) -> bool:
-    """Read a table or frame; false if the value is neither."""
-    batches = frame_batches(value, kind, name)
-    if batches is None:
-        return False
-    read_batches(batches, kind, intake, name)
-    return True
-
-
 def frame_batches(value: Any, kind: Kind, name: str) -> Iterator[pa.RecordBatch] | None:
     """The rows of a table or frame; none if the value is neither."""
     problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)

@@ -42,11 +42,7 @@ class Validator:
     """Validates the deltas of one write against a snapshot."""
 
     def __init__(
-        self,
-        store: GraphStore,
-        catalog: Catalog,
-        deltas: Deltas,
-        keys: Keys | None = None,
+        self, store: GraphStore, catalog: Catalog, deltas: Deltas, keys: Keys | None = None
     ) -> None:
         self._store = store
         self._catalog = catalog
