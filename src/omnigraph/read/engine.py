@@ -1,4 +1,4 @@
-"""From a bound plan to the rows of its result."""
+"""From a bound plan to the rows of its result, and the scans that it begins with."""
 
 from __future__ import annotations
 
@@ -196,6 +196,9 @@ def _nearest_frame(run: Run, plan: ReadPlan) -> Frame | None:
     source = run.nodes(step.type_name)
     assert source is not None
     return Frame(len(row_ids), {step.variable: source.index().numbers_of_rows(row_ids)})
+
+
+# -- scans ------------------------------------------------------------------------------------
 
 
 def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
