@@ -33,8 +33,8 @@ from omnigraph.lang.values.columns import convert_column
 from omnigraph.lang.values.spelling import key_id
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
-from omnigraph.plan.nodes import MutationPlan
 from omnigraph.plan.explain import show
+from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes

@@ -26,8 +26,8 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
-from omnigraph.lang.values.spelling import key_text
 from omnigraph.lang.schema.patterns import BadPattern, matches
+from omnigraph.lang.values.spelling import key_text
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, Kind, TableDelta
 from omnigraph.write.validate.finder import Dangling, DuplicateValue, Finder
