@@ -120,7 +120,7 @@ _NAMES = {
     "lang.schema.migrate": "MigrationPlan",
     "lang.schema.steps": "UnsupportedChange",
     "evolve.apply": "SchemaApplied",
-    "write.validate.violations": "Violation",
+    "write.validate.rules": "Violation",
     "maintain.optimize.indexes": "IndexReport IndexState",
     "maintain.optimize.run": "OptimizeReport TableStats",
     "maintain.cleanup.report": "CleanupReport TableCleanup",
