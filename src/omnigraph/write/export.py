@@ -27,7 +27,7 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import Kind, kinds_of
 from omnigraph.write.destinations import new_folder, replaced_file
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -90,7 +90,7 @@ class Export:
         self._store = store
         self._snapshot = snapshot
         self._lease = SnapshotLease(store.root.uri, snapshot)
-        every: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
+        every = kinds_of(catalog)
         if types is not None:
             wanted = {_named(catalog, name).table_key for name in types}
             every = [kind for kind in every if kind.table_key in wanted]

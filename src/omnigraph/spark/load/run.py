@@ -39,7 +39,7 @@ from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
+from omnigraph.write.delta import kinds_of
 from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.intake import count_ignored
@@ -259,8 +259,7 @@ def fragment_targets(
 ) -> dict[str, FragmentTarget]:
     """Where new rows of each type are written, for a branch that may not exist yet."""
     targets = {}
-    kinds: list[Kind] = [*catalog.node_types.values(), *catalog.edge_types.values()]
-    for kind in kinds:
+    for kind in kinds_of(catalog):
         pin = base.pin(kind.table_key)
         if pin is not None:
             clear_orphan(store, pin, branch)
