@@ -13,6 +13,12 @@ from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout
 # Longest wait for the gate; after it a query runs without, so the gate never acts as a limit.
 _PATIENCE = 0.05
 _LONG = 0.002
+MEMORY = 1 << 30
+"""The default limit for the intermediate rows of one query, in bytes."""
+Check = Callable[[], None]
+"""Raises when a query has to end; called regularly during long work."""
+T = TypeVar("T")
+_now = time.monotonic
 
 
 class _Thread(threading.local):
@@ -66,16 +72,6 @@ class QueryGate:
 
 GATE = QueryGate()
 """The gate of this process."""
-
-
-MEMORY = 1 << 30
-"""The default limit for the intermediate rows of one query, in bytes."""
-
-Check = Callable[[], None]
-"""Raises when a query has to end; called regularly during long work."""
-
-T = TypeVar("T")
-_now = time.monotonic
 
 
 def unlimited() -> None:

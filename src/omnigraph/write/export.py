@@ -31,6 +31,10 @@ from omnigraph.write.delta import Kind, kinds_of
 from omnigraph.write.destinations import new_folder, replaced_file
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_ROWS = 4_096
+_BYTES = 4 << 20
+_GROUP_ROWS = 65_536
+_GROUP_BYTES = 16 << 20
 
 
 class Encoder:
@@ -69,12 +73,6 @@ class Encoder:
                 hint="export as Parquet",
                 details={"property": name},
             ) from None
-
-
-_ROWS = 4_096
-_BYTES = 4 << 20
-_GROUP_ROWS = 65_536
-_GROUP_BYTES = 16 << 20
 
 
 class Export:

@@ -14,6 +14,13 @@ from omnigraph.commit.ulid import ALPHABET, encode_ulid, reserve_ulids
 # JSON escapes these characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 _SPELLED_ALIKE = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
+_LENGTH = 26
+# So many characters at the end are made for all rows together, in numbers of 64 bits.
+_VARIED = 8
+_BITS = 5 * _VARIED
+_SHIFTS = np.arange(_BITS - 5, -1, -5, dtype=np.uint64)
+_PIECE = 1 << 20
+_LETTERS = np.frombuffer(ALPHABET.encode(), dtype=np.uint8)
 
 
 def spelled_keys(columns: Sequence[Any]) -> Any | None:
@@ -34,15 +41,6 @@ def spelled_keys(columns: Sequence[Any]) -> Any | None:
             return None
     parts = [part for text in texts for part in ('","', text)][1:]
     return pc.binary_join_element_wise('["', *parts, '"]', "")
-
-
-_LENGTH = 26
-# So many characters at the end are made for all rows together, in numbers of 64 bits.
-_VARIED = 8
-_BITS = 5 * _VARIED
-_SHIFTS = np.arange(_BITS - 5, -1, -5, dtype=np.uint64)
-_PIECE = 1 << 20
-_LETTERS = np.frombuffer(ALPHABET.encode(), dtype=np.uint8)
 
 
 def new_ids(count: int) -> pa.Array:

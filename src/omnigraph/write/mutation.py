@@ -8,8 +8,9 @@ and the deltas are valid.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,11 +116,11 @@ class Mutation:
             run.execute(step, _kind(self._catalog, step))
         deltas = run.deltas()
         if not deltas:
-            return PreparedWrite({}, met=run.affected)
+            return PreparedWrite({}, met=dict(run.affected))
         validator = Validator(self._store, self._catalog, deltas)
         consulted = validator.check(view.snapshot)
         staged = stage_deltas(view, deltas)
-        return PreparedWrite(staged, consulted, validator.check, met=run.affected)
+        return PreparedWrite(staged, consulted, validator.check, met=dict(run.affected))
 
 
 class _Run:
@@ -137,7 +138,7 @@ class _Run:
         self._kinds: dict[str, Kind] = {}
         self._inserted: set[str] = set()
         self._updated: set[str] = set()
-        self.affected: dict[str, int] = {}
+        self.affected: Counter[str] = Counter()
 
     def execute(self, step: CheckedStatement, kind: Kind) -> None:
         self._kinds[kind.table_key] = kind
@@ -152,14 +153,11 @@ class _Run:
     def deltas(self) -> dict[str, TableDelta]:
         deltas: dict[str, TableDelta] = {}
         for key, pending in self._pending.items():
-            if len(pending):
+            rows = pending.image()
+            if rows.num_rows:
                 effect = self._effect(key, pending)
-                deltas[key] = TableDelta(
-                    pending.kind,
-                    effect,
-                    TableRows(pending.image()),
-                    new_ids=effect is Effect.APPEND,
-                )
+                is_new = effect is Effect.APPEND
+                deltas[key] = TableDelta(pending.kind, effect, TableRows(rows), new_ids=is_new)
         for key, ids in self._deleted.items():
             if len(ids):
                 deltas[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
@@ -171,7 +169,8 @@ class _Run:
             return Effect.UPDATE
         if key in self._updated:
             return Effect.UPSERT
-        table = self._committed(pending.kind) if _is_keyed(pending.kind) else None
+        kind = pending.kind
+        table = self._committed(kind) if isinstance(kind, NodeType) and kind.key else None
         meets = table is not None and any_present(table, pending.ids())
         return Effect.UPSERT if meets else Effect.APPEND
 
@@ -186,11 +185,11 @@ class _Run:
             if not prop.type.nullable and prop.name not in values:
                 raise _required(kind, prop.name)
         row_id = new_ulid()
-        if _is_keyed(kind):
+        if isinstance(kind, NodeType) and kind.key:
             row_id = key_id([to_timestamp(values[name])[0].as_py() for name in kind.key])
         self._inserted.add(kind.table_key)
         self._table(kind).insert(row_id, values)
-        self._count(kind, 1)
+        self.affected[kind.table_key] += 1
 
     def _update(self, step: CheckedStatement, kind: Kind) -> None:
         columns = None
@@ -202,7 +201,7 @@ class _Run:
         pending = self._table(kind, columns)
         names = [name for name in pending.schema.names if name not in blobs]
         matched = self._matching(kind, names, step.where, pending)
-        self._count(kind, matched.num_rows)
+        self.affected[kind.table_key] += matched.num_rows
         values = [
             (name, _assigned(kind, name, expr, self._files)) for name, expr in step.assignments
         ]
@@ -231,7 +230,7 @@ class _Run:
         deleted = self._deleted.get(kind.table_key, NO_IDS)
         new = ids.filter(pc.invert(pc.is_in(ids, value_set=deleted)))
         self._deleted[kind.table_key] = pa.concat_arrays([deleted, new])
-        self._count(kind, len(new))
+        self.affected[kind.table_key] += len(new)
         return new
 
     def _edges_of(self, edge: EdgeType, node: NodeType, ids: pa.Array) -> pa.Array:
@@ -274,9 +273,6 @@ class _Run:
             pending = self._pending[kind.table_key] = PendingTable(kind, columns)
         return pending
 
-    def _count(self, kind: Kind, rows: int) -> None:
-        self.affected[kind.table_key] = self.affected.get(kind.table_key, 0) + rows
-
 
 def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:
     return [
@@ -297,10 +293,6 @@ def _scan(table: Table, names: list[str], condition: typed.TypedExpr | None) -> 
 
 def _filtered(rows: pa.Table, condition: typed.TypedExpr | None) -> pa.Table:
     return rows if condition is None else rows.filter(filter_expression(condition))
-
-
-def _is_keyed(kind: Kind) -> TypeGuard[NodeType]:
-    return isinstance(kind, NodeType) and bool(kind.key)
 
 
 def _assigned(kind: Kind, name: str, expr: typed.TypedExpr, files: LocalFiles) -> pa.Array:
@@ -408,9 +400,6 @@ class PendingTable:
     def ids(self) -> pa.Array:
         """The ids that the pending rows shadow."""
         return self.image()[KEY].combine_chunks()
-
-    def __len__(self) -> int:
-        return int(self.image().num_rows)
 
 
 def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:

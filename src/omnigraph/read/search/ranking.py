@@ -37,6 +37,7 @@ from omnigraph.storage.tables.table import Table
 K1 = 1.2
 B = 0.75
 _SAMPLE = 2_000
+DEFAULT_K = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,6 @@ def _joined(hits: list[Hits]) -> Hits:
         np.concatenate([piece.row_ids for piece in hits]),
         np.concatenate([piece.scores for piece in hits]),
     )
-
-
-DEFAULT_K = 60
 
 
 def fuse(

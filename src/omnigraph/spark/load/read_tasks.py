@@ -45,6 +45,8 @@ from omnigraph.write.load.tables import read_parquet
 from omnigraph.write.validate import key_columns
 
 SPLIT_BYTES = 32 << 20
+_BUFFER_BYTES = 64 << 20
+_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,6 @@ def _row_groups(number: int, file: LoadFile, size: int) -> Iterator[Split]:
         if size_so_far >= size or group == metadata.num_row_groups - 1:
             yield Split(number, file, start, group + 1, before)
             start, size_so_far, before = group + 1, 0, rows
-
-
-_BUFFER_BYTES = 64 << 20
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

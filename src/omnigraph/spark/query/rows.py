@@ -42,6 +42,7 @@ _SMALL = 20_000
 _FRACTION = 8
 _WIDEST = 64 << 20
 _SAMPLE = 64
+Floats = npt.NDArray[np.float64]
 
 
 class WorkerTable:
@@ -126,9 +127,6 @@ def task_function(run: BatchWork) -> BatchWork:
         return run(batches)
 
     return carrying(work, LABEL)
-
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _LIBRARIES = ("pyspark", "py4j", "grpc")
+MOST_HITS = 4_000_000
+"""So many scores are sent to the workers at most."""
+RowIds = npt.NDArray[np.int64]
 
 
 def execute_on_spark(
@@ -130,12 +133,6 @@ def _nearest(driver: Driver, plan: ReadPlan, searches: DriverSearches) -> SparkR
     table = pa.table({"c0": row_ids, WEIGHT: ones})
     data = driver.run(lambda: driver.engine.session.createDataFrame(table))
     return SparkRows({step.variable: "c0"}, data)
-
-
-MOST_HITS = 4_000_000
-"""So many scores are sent to the workers at most."""
-
-RowIds = npt.NDArray[np.int64]
 
 
 class DriverSearches:

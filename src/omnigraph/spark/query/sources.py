@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 SRC, DST, EDGE = "s", "d", "e"
 MOST_IDS = 2_000_000
 """The most ids of nodes that a worker caches; beyond, Spark joins ids and ends."""
+# About so many rows are read by one task.
+_SPLIT_ROWS = 250_000
+# The number of a missing end of an edge: below zero, the same for the same id.
+_MISSING = "-1 - (xxhash64({id}) & 9223372036854775807)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +113,6 @@ def number_of_missing(text: str) -> int:
     """
     digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
     return -1 - (int.from_bytes(digest, "little") >> 1)
-
-
-# About so many rows are read by one task.
-_SPLIT_ROWS = 250_000
-# The number of a missing end of an edge: below zero, the same for the same id.
-_MISSING = "-1 - (xxhash64({id}) & 9223372036854775807)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from omnigraph.spark.query.sources import EdgeTable
 
+_START, _AT = "o", "t"
+
 
 class Steps:
     """Runs the pipeline of one query."""
@@ -204,9 +206,6 @@ class Steps:
         left = self.pipeline(step.inner, live, SparkRows(outer, starts), weighted=False)
         matched = self.numbers(left).select(*names)
         return SparkRows(rows.variables, data.join(matched, names, "left_anti"))
-
-
-_START, _AT = "o", "t"
 
 
 class SparkTraversal:

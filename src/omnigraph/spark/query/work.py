@@ -28,6 +28,11 @@ from omnigraph.storage.tables.fragments import TableLocator
 LONG, DOUBLE, TEXT = "bigint", "double", "string"
 ARROW = {LONG: pa.int64(), DOUBLE: pa.float64(), TEXT: pa.string()}
 _SIGN = np.uint64(1 << 63)
+WEIGHT = "w"
+PIECE = "piece"
+_PIECE_ROWS = 65_536
+Columns = tuple[tuple[str, str], ...]
+"""Variables, each with the column of Spark that holds its row ids."""
 
 
 def spark_type(type_: pa.DataType) -> str:
@@ -100,14 +105,6 @@ def _lists(values: pa.Array, type_: pa.DataType) -> pa.Array:
     flat = pa.array([item for items in plain for item in items or ()], date_width(item)).view(item)
     missing = pa.array([items is None for items in plain])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=missing)
-
-
-WEIGHT = "w"
-PIECE = "piece"
-_PIECE_ROWS = 65_536
-
-Columns = tuple[tuple[str, str], ...]
-"""Variables, each with the column of Spark that holds its row ids."""
 
 
 # -- input -------------------------------------------------------------------------

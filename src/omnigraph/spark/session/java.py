@@ -41,6 +41,9 @@ _USUAL = (
 _RELEASE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _SAID = re.compile(r'version "([^"]+)"')
 _PATIENCE_SECONDS = 30.0
+_STARTS_BEFORE = 2
+_STALE_SECONDS = 3600.0
+_SUFFIX, _UNFINISHED = ".jsa", ".building"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,6 @@ def _version_output(program: str) -> str:
             process.kill()
         interrupts.check()
     return output.decode("utf-8", "replace")
-
-
-_STARTS_BEFORE = 2
-_STALE_SECONDS = 3600.0
-_SUFFIX, _UNFINISHED = ".jsa", ".building"
 
 
 @dataclass(frozen=True, slots=True)

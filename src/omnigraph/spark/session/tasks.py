@@ -33,6 +33,8 @@ _SCHEMA = pa.schema([("position", pa.int64()), ("failed", pa.bool_()), ("answer"
 
 _last: tuple[str, Any] = ("", None)
 """The work that this process unpacked last: a worker does many tasks of one job."""
+SEGMENT_ROWS = 1_000_000
+"""A task of an optimize indexes about so many rows; the driver joins the segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,6 @@ def task_frame(
 
     count = len(tasks)
     return session.range(0, count, 1, count).mapInArrow(answer, ANSWER)
-
-
-SEGMENT_ROWS = 1_000_000
-"""A task of an optimize indexes about so many rows; the driver joins the segments."""
 
 
 class SparkExecutor:

@@ -31,6 +31,10 @@ _LARGEST = 16 << 20
 # Lines per unusual line below which decoding whole blocks does not pay.
 _LINES_PER_UNUSUAL = 64
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LINE_END, _RETURN = ord("\n"), ord("\r")
+_QUOTE, _COLON = ord('"'), ord(":")
+_OPEN, _CLOSE = ord("{"), ord("}")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"([ \t\r\n]*+:)?', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +285,6 @@ _ENVELOPE = _struct(
     },
     names=("type", "edge", "src", "dst", "data", KEY),
 )
-
-
-_LINE_END, _RETURN = ord("\n"), ord("\r")
-_QUOTE, _COLON = ord('"'), ord(":")
-_OPEN, _CLOSE = ord("{"), ord("}")
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"([ \t\r\n]*+:)?', re.DOTALL)
 
 
 def records_by_look(block: bytes) -> int | None:

@@ -19,6 +19,10 @@ from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.intake import Intake
 
+_EMPTY: dict[str, Any] = {}
+_NODE = frozenset({"type", "data", KEY})
+_EDGE = frozenset({"edge", "from", "to", "data", KEY})
+
 
 def exact_float(text: str) -> float | str:
     """The float that a text spells, or the text itself if rounding made it an integer.
@@ -46,11 +50,6 @@ def _has_float(data: dict[str, Any], names: tuple[str, ...]) -> bool:
 
 
 _EXACT = json.JSONDecoder(parse_float=exact_float)
-
-
-_EMPTY: dict[str, Any] = {}
-_NODE = frozenset({"type", "data", KEY})
-_EDGE = frozenset({"edge", "from", "to", "data", KEY})
 
 
 def take_records(records: Iterable[Any], intake: Intake, name: str) -> None:

@@ -27,6 +27,8 @@ _LINE_BITS = 40
 _LINES = (1 << _LINE_BITS) - 1
 # At most so many are deferred at a time.
 _MAX_DEFERRED = 10_000
+_ENDS = {"src": "from", "dst": "to"}
+_IN_MEMORY = 1 << 20
 
 
 def source_line(file: int, line: int) -> int:
@@ -96,9 +98,6 @@ class Reject:
             "value": self.value,
             "reason": self.reason,
         }
-
-
-_ENDS = {"src": "from", "dst": "to"}
 
 
 def violation_reject(file: str, line: int, violation: Violation) -> Reject:
@@ -193,9 +192,6 @@ class CollectedRejects(Rejects):
     def end(self, reject: Reject) -> NoReturn:
         self.fatal = reject
         raise TooManyRejects
-
-
-_IN_MEMORY = 1 << 20
 
 
 class RejectsFile:

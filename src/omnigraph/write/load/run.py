@@ -48,6 +48,7 @@ _EFFECTS = {
     LoadMode.APPEND: Effect.APPEND,
     LoadMode.OVERWRITE: Effect.OVERWRITE,
 }
+_LOG = logger(__name__)
 
 
 class SpooledRows(RowSource, Protocol):
@@ -304,9 +305,6 @@ def _spool_folder() -> Iterator[str]:
         ) from None
     with folder as path:
         yield path
-
-
-_LOG = logger(__name__)
 
 
 def load_into(

@@ -31,6 +31,7 @@ from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
 _FEW, _MANY = 100, 1_000
 _ROWS_PER_KEY = 200
 _SAMPLE = 16
+_ROW, _OTHER = "row~", "other~"
 
 
 class Committed:
@@ -188,9 +189,6 @@ class Keys(Protocol):
 
     def meets(self, table: Table, rows: RowSource) -> bool:
         """Whether some row has the id of a row of the table."""
-
-
-_ROW, _OTHER = "row~", "other~"
 
 
 class InMemoryKeys:
