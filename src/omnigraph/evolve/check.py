@@ -23,7 +23,6 @@ from omnigraph.lang.schema.ast import (
     Cardinality,
     CheckConstraint,
     Constraint,
-    IndexConstraint,
     KeyConstraint,
     RangeConstraint,
     UniqueConstraint,
@@ -151,7 +150,7 @@ def _rules(change: TypeChange) -> _Rules:
         rule
         for rule in _constraints(change.new)
         if rule in added
-        or not (change.filled | floats).isdisjoint(_columns(rule))
+        or not (change.filled | floats).isdisjoint(rule.columns)
         or (isinstance(rule, KeyConstraint) and _is_reordered(change))
     ]
     enums = {step.property_name for step in steps if isinstance(step, NarrowEnum)} | change.filled
@@ -203,14 +202,6 @@ def _constraints(kind: Kind) -> Iterable[Constraint]:
         yield from kind.checks
         if kind.key:
             yield KeyConstraint(kind.key)
-
-
-def _columns(rule: Constraint) -> tuple[str, ...]:
-    match rule:
-        case RangeConstraint() | CheckConstraint():
-            return (rule.property,)
-        case KeyConstraint() | UniqueConstraint() | IndexConstraint():
-            return rule.columns
 
 
 def _nulls(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:

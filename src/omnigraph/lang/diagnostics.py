@@ -29,6 +29,13 @@ class Span(NamedTuple):
 NOWHERE = Span(0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class SyntaxNode:
+    """A part of a syntax tree, with its place in the source."""
+
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
 class Severity(StrEnum):
     """The severity of a finding; only an error aborts."""
 

@@ -120,19 +120,19 @@ def edges(draw: st.DrawFn) -> EdgeDecl:
     body = draw(members()) if draw(st.booleans()) else None
     found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
     source, target = Ref(draw(type_names)), Ref(draw(type_names))
-    return EdgeDecl(draw(type_names), source, target, cardinality, body, found)
+    return EdgeDecl(draw(type_names), source, target, cardinality, members=body, annotations=found)
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> NodeDecl:
     implements = tuple(Ref(name) for name in draw(st.lists(type_names, max_size=2)))
     found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
-    return NodeDecl(draw(type_names), draw(members()), found, implements)
+    return NodeDecl(draw(type_names), implements, members=draw(members()), annotations=found)
 
 
 @st.composite
 def interfaces(draw: st.DrawFn) -> InterfaceDecl:
-    return InterfaceDecl(draw(type_names), tuple(draw(st.lists(properties(), max_size=3))))
+    return InterfaceDecl(draw(type_names), members=tuple(draw(st.lists(properties(), max_size=3))))
 
 
 @st.composite
@@ -176,9 +176,11 @@ def valid_files(draw: st.DrawFn) -> SchemaFile:
     """Trees that compile."""
     node_names = draw(st.lists(type_names, min_size=1, max_size=4, unique=True))
     edge_names = draw(st.lists(type_names, max_size=3, unique_by=str.lower))
-    found: list[Declaration] = [NodeDecl(n, draw(_valid_members(edge=False))) for n in node_names]
+    found: list[Declaration] = [
+        NodeDecl(n, members=draw(_valid_members(edge=False))) for n in node_names
+    ]
     ends = st.sampled_from(node_names)
     for name in edge_names:
         body = draw(st.none() | _valid_members(edge=True))
-        found.append(EdgeDecl(name, Ref(draw(ends)), Ref(draw(ends)), None, body))
+        found.append(EdgeDecl(name, Ref(draw(ends)), Ref(draw(ends)), members=body))
     return SchemaFile(tuple(draw(st.permutations(found))))

@@ -95,7 +95,7 @@ def test_the_hash_does_not_depend_on_the_order_of_declarations(
         members = list(declaration.members or ())
         rng.shuffle(members)
         if isinstance(declaration, NodeDecl):
-            shuffled.append(NodeDecl(declaration.name, tuple(members)))
+            shuffled.append(NodeDecl(declaration.name, members=tuple(members)))
         else:
             shuffled.append(declaration)
     other = compile_schema(print_schema(SchemaFile(tuple(shuffled))))

@@ -12,17 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from omnigraph.lang.diagnostics import NOWHERE, Span
+from omnigraph.lang.diagnostics import NOWHERE, Span, SyntaxNode
 from omnigraph.lang.types import PropType
 
 ANONYMOUS = "_"
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxNode:
-    """A part of a tree, with its place in the source."""
-
-    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 # -- expressions ------------------------------------------------------------------------------

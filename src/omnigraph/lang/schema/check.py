@@ -12,7 +12,6 @@ from omnigraph.lang.closest import did_you_mean
 from omnigraph.lang.diagnostics import Diagnostic, SchemaReport, Source, Span
 from omnigraph.lang.schema.annotations import check_property, check_type_annotations
 from omnigraph.lang.schema.ast import (
-    WORDS,
     CheckConstraint,
     Constraint,
     EdgeDecl,
@@ -25,7 +24,7 @@ from omnigraph.lang.schema.ast import (
     TypeKind,
 )
 from omnigraph.lang.schema.expand import (
-    ExpandedNode,
+    Expanded,
     desugared,
     expand_edge,
     expand_node,
@@ -71,7 +70,7 @@ def _check_interface(report: SchemaReport, interface: InterfaceDecl) -> None:
 def _check_node(
     report: SchemaReport,
     file: SchemaFile,
-    node: ExpandedNode,
+    node: Expanded[NodeDecl],
     interfaces: dict[str, InterfaceDecl],
 ) -> None:
     decl = node.decl
@@ -107,7 +106,7 @@ def _check_node(
 
 
 def _check_interface_types(
-    report: SchemaReport, node: ExpandedNode, interface: InterfaceDecl, implements: Span
+    report: SchemaReport, node: Expanded[NodeDecl], interface: InterfaceDecl, implements: Span
 ) -> None:
     """Every interface must agree with the node, and so with the interfaces before it."""
     brought = {prop.name for prop, _ in node.injected}
@@ -136,7 +135,7 @@ def _check_edge(report: SchemaReport, decl: EdgeDecl) -> None:
     _check_property_names(report, TypeKind.EDGE, decl.name, decl.properties)
     for constraint in decl.constraints:
         if isinstance(constraint, KeyConstraint | RangeConstraint | CheckConstraint):
-            word = WORDS[type(constraint)]
+            word = constraint.word
             report.parse(
                 "S045",
                 f"@{word} constraint is not supported on edges (edge {decl.name})",
@@ -178,7 +177,7 @@ def _check_property_names(
 # -- constraints --------------------------------------------------------------------------------
 
 
-def _check_key_count(report: SchemaReport, node: ExpandedNode) -> None:
+def _check_key_count(report: SchemaReport, node: Expanded[NodeDecl]) -> None:
     own = [*node.decl.constraints, *desugared(node.decl.properties)]
     spans = sorted(c.span for c in own if isinstance(c, KeyConstraint))
     body = sum(isinstance(c, KeyConstraint) for c in node.decl.constraints)
@@ -202,7 +201,7 @@ def _check_constraint(
     by_name: dict[str, PropertyDecl],
     complete: bool,
 ) -> None:
-    word = WORDS[type(constraint)]
+    word = constraint.word
     implicit = ENDPOINTS if kind is TypeKind.EDGE else ()
     seen: set[str] = set()
     for column, span in zip(constraint.columns, constraint.column_spans, strict=True):

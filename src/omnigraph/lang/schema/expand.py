@@ -1,14 +1,15 @@
 """Interfaces copied into nodes, annotations turned into constraints.
 
 Every property and constraint keeps its span, so that a finding about an injected property points
-at the right location. Nothing is reported here: unresolved
-names are left out, ``check`` reports them.
+at the right location. Nothing is reported here: unresolved names are left out, ``check`` reports
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from omnigraph.lang.schema.ast import (
     COLUMN_CONSTRAINTS,
@@ -20,26 +21,18 @@ from omnigraph.lang.schema.ast import (
     SchemaFile,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class ExpandedNode:
-    """A node with the properties of its interfaces and all its constraints."""
-
-    decl: NodeDecl
-    properties: tuple[PropertyDecl, ...]
-    constraints: tuple[Constraint, ...]
-    injected: tuple[tuple[PropertyDecl, InterfaceDecl], ...]
-    by_name: dict[str, PropertyDecl]
+D = TypeVar("D", NodeDecl, EdgeDecl)
 
 
 @dataclass(frozen=True, slots=True)
-class ExpandedEdge:
-    """An edge with all its constraints."""
+class Expanded(Generic[D]):
+    """A node or edge with the properties of its interfaces and all its constraints."""
 
-    decl: EdgeDecl
+    decl: D
     properties: tuple[PropertyDecl, ...]
     constraints: tuple[Constraint, ...]
     by_name: dict[str, PropertyDecl]
+    injected: tuple[tuple[PropertyDecl, InterfaceDecl], ...] = ()
 
 
 def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
@@ -50,7 +43,7 @@ def interfaces_by_name(file: SchemaFile) -> dict[str, InterfaceDecl]:
     return interfaces
 
 
-def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> ExpandedNode:
+def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> Expanded[NodeDecl]:
     """Copy the properties of its interfaces that the node does not declare itself.
 
     >>> from omnigraph.lang.diagnostics import Source
@@ -73,14 +66,14 @@ def expand_node(node: NodeDecl, interfaces: dict[str, InterfaceDecl]) -> Expande
                 injected.append((prop, interface))
     brought = tuple(prop for prop, _ in injected)
     constraints = (*node.constraints, *desugared(own), *desugared(brought))
-    return ExpandedNode(node, own + brought, constraints, tuple(injected), by_name)
+    return Expanded(node, own + brought, constraints, by_name, tuple(injected))
 
 
-def expand_edge(edge: EdgeDecl) -> ExpandedEdge:
+def expand_edge(edge: EdgeDecl) -> Expanded[EdgeDecl]:
     """The edge with its property annotations turned into constraints."""
     own = edge.properties
     constraints = (*edge.constraints, *desugared(own))
-    return ExpandedEdge(edge, own, constraints, _by_name(own))
+    return Expanded(edge, own, constraints, _by_name(own))
 
 
 def desugared(properties: Iterable[PropertyDecl]) -> list[Constraint]:
@@ -88,9 +81,9 @@ def desugared(properties: Iterable[PropertyDecl]) -> list[Constraint]:
     constraints: list[Constraint] = []
     for prop in properties:
         for annotation in prop.annotations:
-            make = COLUMN_CONSTRAINTS.get(annotation.name)
+            make, span = COLUMN_CONSTRAINTS.get(annotation.name), annotation.span
             if make is not None:
-                constraints.append(make((prop.name,), annotation.span, (annotation.span,)))
+                constraints.append(make((prop.name,), span=span, column_spans=(span,)))
     return constraints
 
 

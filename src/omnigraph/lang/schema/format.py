@@ -7,21 +7,19 @@ one property or constraint per line, long enums wrapped.
 from __future__ import annotations
 
 from omnigraph.errors import SchemaError
-from omnigraph.lang.diagnostics import Source, Span
+from omnigraph.lang.diagnostics import NOWHERE, Source
 from omnigraph.lang.lexer import lex
 from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 from omnigraph.lang.schema.ast import (
     Annotation,
     Declaration,
     EdgeDecl,
-    InterfaceDecl,
     Member,
     NodeDecl,
     PropertyDecl,
     SchemaFile,
 )
 from omnigraph.lang.schema.parser import parse_schema
-from omnigraph.lang.schema.render import render_annotation, render_cardinality, render_constraint
 from omnigraph.lang.types import PropType
 
 
@@ -51,35 +49,31 @@ def print_schema(file: SchemaFile) -> str:
 
 def _declaration(declaration: Declaration) -> PrintItem:
     head = _head(declaration)
-    members: tuple[Member, ...] | None = declaration.members
-    if members is None:
+    if declaration.members is None:
         return PrintItem(declaration.span, head)
-    items = tuple(_member(member) for member in members)
+    items = tuple(_member(member) for member in declaration.members)
     return PrintItem(declaration.span, f"{head} {{", PrintBlock(declaration.body, items))
 
 
 def _head(declaration: Declaration) -> str:
-    if isinstance(declaration, InterfaceDecl):
-        return f"interface {declaration.name}"
+    head = f"{declaration.kind} {declaration.name}"
     annotations = _annotations(declaration.annotations)
-    if isinstance(declaration, NodeDecl):
-        names = ", ".join(ref.name for ref in declaration.implements)
-        return f"node {declaration.name}{annotations}" + (f" implements {names}" if names else "")
-    return _edge_head(declaration, annotations)
-
-
-def _edge_head(edge: EdgeDecl, annotations: str) -> str:
-    card = f" {render_cardinality(edge.cardinality)}" if edge.cardinality else ""
-    return f"edge {edge.name}: {edge.from_type.name} -> {edge.to_type.name}{card}{annotations}"
+    if isinstance(declaration, EdgeDecl):
+        card = f" @card({declaration.cardinality})" if declaration.cardinality else ""
+        ends = f"{declaration.from_type.name} -> {declaration.to_type.name}"
+        return f"{head}: {ends}{card}{annotations}"
+    implements = declaration.implements if isinstance(declaration, NodeDecl) else ()
+    names = ", ".join(ref.name for ref in implements)
+    return f"{head}{annotations}" + (f" implements {names}" if names else "")
 
 
 def _annotations(annotations: tuple[Annotation, ...]) -> str:
-    return "".join(f" {render_annotation(annotation)}" for annotation in annotations)
+    return "".join(f" {annotation}" for annotation in annotations)
 
 
 def _member(member: Member) -> PrintItem:
     if not isinstance(member, PropertyDecl):
-        return PrintItem(member.span, render_constraint(member))
+        return PrintItem(member.span, str(member))
     annotations = _annotations(member.annotations)
     flat = f"{member.name}: {member.type}{annotations}"
     if member.type.enum_values is None:
@@ -94,5 +88,5 @@ def _enum(member: PropertyDecl, prop_type: PropType, annotations: str, flat: str
     texts = [f"{value}," for value in values[:-1]] + [values[-1]]
     items = tuple(PrintItem(span, text) for span, text in zip(spans, texts, strict=True))
     close = f"){'?' if prop_type.nullable else ''}{annotations}"
-    block = PrintBlock(written.span if written else Span(0, 0), items, close, fill=True)
+    block = PrintBlock(written.span if written else NOWHERE, items, close, fill=True)
     return PrintItem(member.span, f"{member.name}: enum(", block, flat)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.errors import InputError
+from omnigraph.lang.diagnostics import NOWHERE
 from omnigraph.lang.fnv import fnv1a_32
 from omnigraph.lang.schema.ast import (
-    WORDS,
     Annotation,
     Cardinality,
     CheckConstraint,
+    ColumnConstraint,
     Constraint,
     PropertyDecl,
     RangeConstraint,
@@ -89,7 +90,11 @@ class SchemaIR:
         return pretty_json(to_json(self))
 
     def hash(self) -> str:
-        """``sha256:`` and the hex digest of the compact text."""
+        """``sha256:`` and the hex digest of the compact text, as the graph's state file has it.
+
+        >>> SchemaIR(IR_VERSION, (), (), ()).hash()[:20]
+        'sha256:175cac5f031a9'
+        """
         return "sha256:" + hashlib.sha256(self.compact().encode("utf-8")).hexdigest()
 
     @staticmethod
@@ -107,15 +112,6 @@ class SchemaIR:
         if ir.ir_version != IR_VERSION:
             raise InputError(f"schema IR version {ir.ir_version} is not supported")
         return ir
-
-
-def schema_hash(ir: SchemaIR) -> str:
-    """The hash that the graph's state file records for a schema.
-
-    >>> schema_hash(SchemaIR(IR_VERSION, (), (), ()))[:20]
-    'sha256:175cac5f031a9'
-    """
-    return ir.hash()
 
 
 def type_id(kind: str, name: str) -> int:
@@ -212,12 +208,9 @@ def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint
     """Columns sorted, constraints sorted by their text; duplicates are kept."""
     bare: list[Constraint] = []
     for constraint in constraints:
-        if isinstance(constraint, RangeConstraint):
-            bare.append(RangeConstraint(constraint.property, constraint.min, constraint.max))
-        elif isinstance(constraint, CheckConstraint):
-            bare.append(CheckConstraint(constraint.property, constraint.pattern))
-        else:
-            bare.append(type(constraint)(tuple(sorted(constraint.columns))))
+        if isinstance(constraint, ColumnConstraint):
+            constraint = replace(constraint, columns=tuple(sorted(constraint.columns)))
+        bare.append(replace(constraint, span=NOWHERE, column_spans=()))
     return tuple(sorted(bare, key=constraint_key))
 
 
@@ -228,7 +221,7 @@ def constraint_key(constraint: Constraint) -> str:
         return f"range:{constraint.property}:{low}:{high}"
     if isinstance(constraint, CheckConstraint):
         return f"check:{constraint.property}:{constraint.pattern}"
-    return f"{WORDS[type(constraint)]}:{','.join(constraint.columns)}"
+    return f"{constraint.word}:{','.join(constraint.columns)}"
 
 
 def _debug_bound(bound: int | float | None) -> str:

@@ -16,7 +16,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omnigraph.lang.schema.ast import (
     COLUMN_CONSTRAINTS,
-    WORDS,
     Annotation,
     CheckConstraint,
     Constraint,
@@ -41,9 +40,10 @@ def to_json(value: Any) -> Any:
         case PropType():
             return value.to_json()
         case Annotation():
-            return annotation_to_json(value)
-    if type(value) in WORDS:
-        return constraint_to_json(value)
+            keywords = {"kwargs": dict(sorted(value.kwargs))} if value.kwargs else {}
+            return {"name": value.name, "value": value.value, **keywords}
+        case Constraint():
+            return _constraint_to_json(value)
     shape = {}
     for name, key, is_optional in _keys(value.__class__):
         item = getattr(value, name)
@@ -93,14 +93,6 @@ def _decoder(hint: Any) -> Decode:
     return enum if issubclass(enum, StrEnum) else lambda value: from_json(hint, value)
 
 
-def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
-    """Name and value; keywords only when present."""
-    shape: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
-    if annotation.kwargs:
-        shape["kwargs"] = dict(sorted(annotation.kwargs))
-    return shape
-
-
 def _annotation(value: dict[str, Any]) -> Annotation:
     kwargs = value.get("kwargs") or {}
     return Annotation(
@@ -110,7 +102,7 @@ def _annotation(value: dict[str, Any]) -> Annotation:
     )
 
 
-def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
+def _constraint_to_json(constraint: Constraint) -> dict[str, Any]:
     """Externally tagged: ``{"Key": ["name"]}``."""
     if isinstance(constraint, RangeConstraint):
         body = {
@@ -121,7 +113,7 @@ def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
         return {"Range": body}
     if isinstance(constraint, CheckConstraint):
         return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
-    return {WORDS[type(constraint)].capitalize(): list(constraint.columns)}
+    return {constraint.word.capitalize(): list(constraint.columns)}
 
 
 def _constraint(value: dict[str, Any]) -> Constraint:

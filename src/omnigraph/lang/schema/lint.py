@@ -8,39 +8,27 @@ from __future__ import annotations
 
 from omnigraph.lang.closest import closest
 from omnigraph.lang.diagnostics import Diagnostic, SchemaReport, Source, in_source_order
+from omnigraph.lang.schema.annotations import METADATA
 from omnigraph.lang.schema.ast import (
     Annotation,
     CheckConstraint,
+    Declaration,
     EdgeDecl,
-    InterfaceDecl,
     NodeDecl,
     PropertyDecl,
     RangeConstraint,
     SchemaFile,
 )
 from omnigraph.lang.schema.expand import (
-    ExpandedEdge,
-    ExpandedNode,
+    Expanded,
     expand_edge,
     expand_node,
     interfaces_by_name,
 )
 from omnigraph.lang.schema.ir import canonical_constraints
-from omnigraph.lang.schema.render import render_constraint
+from omnigraph.lang.schema.parser import CONSTRAINT_WORDS
 
-_ANNOTATIONS = (
-    "key",
-    "unique",
-    "index",
-    "embed",
-    "description",
-    "instruction",
-    "rename_from",
-    "range",
-    "check",
-    "card",
-    "vector",
-)
+_ANNOTATIONS = (*CONSTRAINT_WORDS, *METADATA, "embed", "rename_from", "card", "vector")
 
 
 def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
@@ -70,11 +58,14 @@ def lint_schema(file: SchemaFile, source: Source) -> list[Diagnostic]:
     return in_source_order(report.diagnostics)
 
 
-def _constraints(report: SchemaReport, node: ExpandedNode) -> None:
+def _constraints(report: SchemaReport, node: Expanded[NodeDecl]) -> None:
     for constraint in node.decl.constraints:
         where = f"{node.decl.name}.{constraint.columns[0]}"
         if isinstance(constraint, CheckConstraint):
-            if not _is_pattern(constraint.pattern):
+            # The engine that checks writes; loaded only for schemas with a pattern.
+            from omnigraph.lang.schema.patterns import is_pattern
+
+            if not is_pattern(constraint.pattern):
                 report.warn(
                     "OG-MF-201",
                     f"the pattern of @check on {where} is not a valid regular expression",
@@ -99,27 +90,20 @@ def _constraints(report: SchemaReport, node: ExpandedNode) -> None:
                 )
 
 
-def _is_pattern(text: str) -> bool:
-    """Tested by the engine that checks writes; loaded only for schemas with a pattern."""
-    from omnigraph.lang.schema.patterns import is_pattern
-
-    return is_pattern(text)
-
-
-def _repeated(report: SchemaReport, owner: ExpandedNode | ExpandedEdge) -> None:
+def _repeated(report: SchemaReport, owner: Expanded[NodeDecl] | Expanded[EdgeDecl]) -> None:
     seen = set()
     for constraint in owner.constraints:
         (canonical,) = canonical_constraints([constraint])
         if canonical in seen:
             report.warn(
                 "OG-NM-101",
-                f"{owner.decl.name} declares {render_constraint(canonical)} twice",
+                f"{owner.decl.name} declares {canonical} twice",
                 constraint.span,
             )
         seen.add(canonical)
 
 
-def _vectors(report: SchemaReport, node: ExpandedNode) -> None:
+def _vectors(report: SchemaReport, node: Expanded[NodeDecl]) -> None:
     indexed = {column for c in node.constraints for column in c.columns}
     for prop in node.decl.properties:
         embed = _annotation(prop.annotations, "embed")
@@ -132,11 +116,10 @@ def _vectors(report: SchemaReport, node: ExpandedNode) -> None:
             )
 
 
-def _misspelt(report: SchemaReport, decl: InterfaceDecl | NodeDecl | EdgeDecl) -> None:
+def _misspelt(report: SchemaReport, decl: Declaration) -> None:
     """Unknown annotations are legal; one similar to a known annotation is probably a typo."""
-    own = () if isinstance(decl, InterfaceDecl) else decl.annotations
     nested = (a for prop in decl.properties for a in prop.annotations)
-    for annotation in (*own, *nested):
+    for annotation in (*decl.annotations, *nested):
         close = closest(annotation.name, _ANNOTATIONS, 0.75)
         if annotation.name not in _ANNOTATIONS and close:
             report.warn(

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from omnigraph.lang.schema.ast import (
     Annotation,
-    CheckConstraint,
+    ColumnConstraint,
     Constraint,
     KeyConstraint,
-    RangeConstraint,
+    PropertyConstraint,
     TypeKind,
 )
 from omnigraph.lang.schema.catalog import Catalog
@@ -29,7 +29,6 @@ from omnigraph.lang.schema.ir import (
     canonical_constraints,
     constraint_key,
 )
-from omnigraph.lang.schema.render import human_type
 from omnigraph.lang.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -49,6 +48,7 @@ from omnigraph.lang.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
     WidenProperty,
+    human_type,
 )
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.representation import brief
@@ -419,10 +419,11 @@ def _key_of(of: InterfaceIR | NodeIR | EdgeIR) -> tuple[str, ...]:
 
 
 def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:
-    if isinstance(constraint, RangeConstraint | CheckConstraint):
-        name = renames.get(constraint.property, constraint.property)
-        return replace(constraint, property=name)
-    return replace(constraint, columns=tuple(renames.get(c, c) for c in constraint.columns))
+    columns = tuple(renames.get(c, c) for c in constraint.columns)
+    if isinstance(constraint, ColumnConstraint):
+        return replace(constraint, columns=columns)
+    assert isinstance(constraint, PropertyConstraint)
+    return replace(constraint, property=columns[0])
 
 
 def _followed(annotation: Annotation, renames: Mapping[str, str]) -> Annotation:

@@ -71,7 +71,8 @@ class _SchemaParser(Parser):
                 complete = complete and word.startswith("edge")
                 self._skip_to_declaration()
         complete = complete and not self.too_many
-        return SchemaFile(tuple(declarations), Span(0, len(self.source.text)), complete)
+        span = Span(0, len(self.source.text))
+        return SchemaFile(tuple(declarations), span=span, complete=complete)
 
     # -- declarations --------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class _SchemaParser(Parser):
         token = self.token
         if token.kind is Kind.TYPE:
             self.advance()
-            return Ref(token.text, token.span)
+            return Ref(token.text, span=token.span)
         hint = None
         if token.kind is Kind.IDENT:
             hint = f"type names start with an upper-case letter: `{_capitalised(token.text)}`"
@@ -108,9 +109,13 @@ class _SchemaParser(Parser):
             what = "annotations" if self.at("@") else "interfaces of their own"
             raise self.fail("S013", f"interfaces have no {what}", self.token.span)
         members, complete, body = self._body("interface")
-        properties = tuple(m for m in members if isinstance(m, PropertyDecl))
         return InterfaceDecl(
-            name.name, properties, self.since(start), name.span, body=body, complete=complete
+            name.name,
+            members=members,
+            span=self.since(start),
+            name_span=name.span,
+            body=body,
+            complete=complete,
         )
 
     def _node(self, start: int) -> NodeDecl:
@@ -125,11 +130,11 @@ class _SchemaParser(Parser):
         members, complete, body = self._body("node")
         return NodeDecl(
             name.name,
-            members,
-            annotations,
             tuple(implements),
-            self.since(start),
-            name.span,
+            members=members,
+            annotations=annotations,
+            span=self.since(start),
+            name_span=name.span,
             body=body,
             complete=complete,
         )
@@ -153,10 +158,10 @@ class _SchemaParser(Parser):
             from_type,
             to_type,
             cardinality,
-            members,
-            annotations,
-            self.since(start),
-            name.span,
+            members=members,
+            annotations=annotations,
+            span=self.since(start),
+            name_span=name.span,
             body=body,
             complete=complete,
         )
@@ -178,7 +183,7 @@ class _SchemaParser(Parser):
         span = self.since(start)
         if most is not None and least > most:
             self.report("S008", f"cardinality min ({least}) exceeds max ({most})", span)
-        return Cardinality(least, most, span)
+        return Cardinality(least, most, span=span)
 
     # -- bodies --------------------------------------------------------------------------
 
@@ -233,8 +238,15 @@ class _SchemaParser(Parser):
         prop_type, values = read_type(self)
         type_span = self.since(type_start)
         annotations = self._annotations()
-        span = self.since(name.start)
-        return PropertyDecl(name.text, prop_type, annotations, span, name.span, type_span, values)
+        return PropertyDecl(
+            name.text,
+            prop_type,
+            annotations,
+            span=self.since(name.start),
+            name_span=name.span,
+            type_span=type_span,
+            enum_values=values,
+        )
 
     def _constraint(self, owner: str) -> Constraint | None:
         start = self.advance().start
@@ -251,20 +263,17 @@ class _SchemaParser(Parser):
                 else "declare it on the nodes that implement the interface",
             )
             return None
+        spans = tuple(argument.span for argument in arguments)
         if word == "range":
             ranged = read_range(self, arguments, span)
-            return None if ranged is None else RangeConstraint(*ranged, span, (arguments[0].span,))
+            return ranged and RangeConstraint(*ranged, span=span, column_spans=spans[:1])
         if word == "check":
             checked = read_check(self, arguments, span)
-            return (
-                None if checked is None else CheckConstraint(*checked, span, (arguments[0].span,))
-            )
+            return checked and CheckConstraint(*checked, span=span, column_spans=spans[:1])
         columns = read_columns(self, word, arguments)
         if columns is None:
             return None
-        return COLUMN_CONSTRAINTS[word](
-            columns, span, tuple(argument.span for argument in arguments)
-        )
+        return COLUMN_CONSTRAINTS[word](columns, span=span, column_spans=spans)
 
     # -- annotations ---------------------------------------------------------------------
 
@@ -280,7 +289,6 @@ class _SchemaParser(Parser):
         if name == "card":
             raise self.fail("S001", "@card is not allowed here", self.since(start), _CARD_HINT)
         value: str | None = None
-        value_span = Span(start, start)
         kinds: list[ArgKind] = []
         pairs: dict[str, tuple[str, ArgKind]] = {}
         if self.accept("("):
@@ -291,9 +299,7 @@ class _SchemaParser(Parser):
                     self.token.span,
                     f"write `@{name}(value, {self.token.text}=…)`",
                 )
-            value_start = self.token.start
             value, kind = self._argument(f"as the argument of `@{name}`")
-            value_span = self.since(value_start)
             kinds.append(kind)
             while self.accept(","):
                 self._keyword(name, pairs)
@@ -301,7 +307,7 @@ class _SchemaParser(Parser):
         ordered = sorted(pairs)
         kinds.extend(pairs[key][1] for key in ordered)
         kwargs = tuple((key, pairs[key][0]) for key in ordered)
-        return Annotation(name, value, kwargs, tuple(kinds), self.since(start), value_span)
+        return Annotation(name, value, kwargs, tuple(kinds), span=self.since(start))
 
     def _keyword(self, annotation: str, pairs: dict[str, tuple[str, ArgKind]]) -> None:
         token = self.expect_kind(Kind.IDENT, "a keyword such as `model=`", "after `,`")

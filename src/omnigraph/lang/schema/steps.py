@@ -14,7 +14,6 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema.ast import Annotation, Cardinality, Constraint, TypeKind
 from omnigraph.lang.schema.json_form import MALFORMED, from_json, to_json
 from omnigraph.lang.schema.lint_codes import lint_code
-from omnigraph.lang.schema.render import human_type, render_annotation, render_constraint
 from omnigraph.lang.types import PropType
 
 
@@ -23,6 +22,19 @@ class DropMode(StrEnum):
 
     SOFT = "soft"
     HARD = "hard"
+
+
+def human_type(prop_type: PropType) -> str:
+    """A type as migration steps show it.
+
+    >>> from omnigraph.lang.types import Scalar
+    >>> human_type(PropType(Scalar.STRING, nullable=True, enum_values=("a", "b")))
+    'Enum(a|b)?'
+    """
+    if prop_type.enum_values is None:
+        return str(prop_type)
+    core = f"Enum({'|'.join(prop_type.enum_values)})"
+    return f"{core}?" if prop_type.nullable else core
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +185,7 @@ class AddConstraint(MemberStep):
     constraint: Constraint
 
     def describe(self) -> str:
-        return f"add constraint {render_constraint(self.constraint)} on {self.owner}"
+        return f"add constraint {self.constraint} on {self.owner}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +194,7 @@ class DropConstraint(MemberStep):
     constraint: Constraint
 
     def describe(self) -> str:
-        return f"drop constraint {render_constraint(self.constraint)} of {self.owner}"
+        return f"drop constraint {self.constraint} of {self.owner}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,4 +303,4 @@ def step_from_json(value: dict[str, Any]) -> Step:
 
 
 def _shown(annotations: tuple[Annotation, ...]) -> str:
-    return ", ".join(render_annotation(a) for a in annotations) or "removed"
+    return ", ".join(map(str, annotations)) or "removed"
