@@ -76,7 +76,7 @@ class _TableHistory:
     def pin_in(self, state: Snapshot) -> Pin | None:
         """The table in a state, whatever the name of the type then."""
         entry = self._schema(state).types.get(self._type_id)
-        pin = None if entry is None else state.pin(f"{entry.kind}:{entry.type.name}")
+        pin = None if entry is None else state.pin(f"{entry.type.kind}:{entry.type.name}")
         # Another program moves a table that it renames: its versions start again.
         return pin if pin is not None and pin.location == self._location else None
 

@@ -9,6 +9,7 @@ from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.describe import describe
 from omnigraph.lang.query.parser import read_queries
 from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.json_form import to_json
 
 CATALOG = compile_schema(
     """
@@ -24,7 +25,7 @@ CATALOG = compile_schema(
 def operation(text):
     source = Source("q.gq", text)
     (query,) = read_queries(source).queries
-    return describe(CATALOG, check_query(CATALOG, source, query)).to_json()
+    return to_json(describe(CATALOG, check_query(CATALOG, source, query)))
 
 
 def names(uses):

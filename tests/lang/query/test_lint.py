@@ -10,6 +10,7 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.codes import LINT
 from omnigraph.lang.query.lint import NO_PARAMS, lint_queries
 from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.json_form import to_json
 
 CATALOG = compile_schema(
     """
@@ -62,7 +63,7 @@ def test_k215_an_uncovered_property_is_named_with_the_update_queries():
         "query a($n: String) { update Person set { city: $n, status: null } where name = $n }",
     )
     (finding,) = report.findings
-    assert finding.to_json() == {
+    assert to_json(finding) == {
         "severity": "warning",
         "code": "L201",
         "message": "Person.bio exists in schema but no update query sets it",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from omnigraph.lang.query.checked import (
     CheckedMutation,
@@ -40,26 +39,22 @@ class TypeUse:
     kind: EntityKind
     type_name: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": str(self.kind), "type_name": self.type_name}
-
 
 @dataclass(frozen=True, slots=True)
 class ResultField:
     """One column of the result, with its actual name."""
 
     name: str
-    type: PropType
+    kind: str
+    item_kind: str | None = field(metadata={"optional": True})
+    vector_dim: int | None = field(metadata={"optional": True})
+    nullable: bool
 
-    def to_json(self) -> dict[str, Any]:
-        kind = _KINDS[self.type.scalar]
-        shape: dict[str, Any] = {"name": self.name, "kind": "list" if self.type.is_list else kind}
-        if self.type.is_list:
-            shape["item_kind"] = kind
-        if self.type.is_vector:
-            shape["vector_dim"] = self.type.dimension
-        shape["nullable"] = self.type.nullable
-        return shape
+    @staticmethod
+    def of(name: str, type_: PropType) -> ResultField:
+        kind = _KINDS[type_.scalar]
+        shape, item = ("list", kind) if type_.is_list else (kind, None)
+        return ResultField(name, shape, item, type_.dimension, type_.nullable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +64,6 @@ class Descriptor:
     result: tuple[ResultField, ...]
     reads: tuple[TypeUse, ...]
     writes: tuple[TypeUse, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "result": [field.to_json() for field in self.result],
-            "reads": [use.to_json() for use in self.reads],
-            "writes": [use.to_json() for use in self.writes],
-        }
 
 
 def describe(catalog: Catalog, checked: CheckedQuery) -> Descriptor:
@@ -96,7 +84,7 @@ def _edge(name: str) -> TypeUse:
 def _read(checked: CheckedRead) -> Descriptor:
     reads: set[TypeUse] = set()
     _pattern(checked.pattern, reads)
-    fields = tuple(ResultField(column.name, column.expr.type) for column in checked.columns)
+    fields = tuple(ResultField.of(column.name, column.expr.type) for column in checked.columns)
     return Descriptor(fields, tuple(sorted(reads)), ())
 
 

@@ -19,9 +19,11 @@ from omnigraph.lang.query.describe import Descriptor, describe
 from omnigraph.lang.query.parser import duplicate_names, parse_queries
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.json_form import to_json
 
 NO_PARAMS = "mutation declares no params; hardcoded mutations are easy to miss"
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+_OPTIONAL = {"optional": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +32,10 @@ class QueryResult:
 
     name: str
     kind: str
-    warnings: tuple[str, ...]
-    error: str | None
-    operation: Descriptor | None
-
-    @property
-    def status(self) -> str:
-        return "ok" if self.error is None else "error"
-
-    def to_json(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"name": self.name, "kind": self.kind, "status": self.status}
-        if self.warnings:
-            shape["warnings"] = list(self.warnings)
-        if self.error is not None:
-            shape["error"] = self.error
-        if self.operation is not None:
-            shape["operation"] = self.operation.to_json()
-        return shape
+    status: str
+    warnings: tuple[str, ...] = field(metadata=_OPTIONAL)
+    error: str | None = field(metadata=_OPTIONAL)
+    operation: Descriptor | None = field(metadata=_OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +45,14 @@ class Finding:
     severity: Severity
     code: str
     message: str
-    type_name: str | None = None
-    property_name: str | None = None
-    query_names: tuple[str, ...] = ()
+    type_name: str | None = field(default=None, metadata=_OPTIONAL)
+    property_name: str | None = field(default=None, metadata={"json": "property", **_OPTIONAL})
+    query_names: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)
 
     @property
     def rank(self) -> tuple[int, str, str, str]:
         severity = _SEVERITIES.index(self.severity)
         return severity, self.type_name or "", self.property_name or "", self.message
-
-    def to_json(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {
-            "severity": str(self.severity),
-            "code": self.code,
-            "message": self.message,
-        }
-        if self.type_name is not None:
-            shape["type_name"] = self.type_name
-        if self.property_name is not None:
-            shape["property"] = self.property_name
-        if self.query_names:
-            shape["query_names"] = list(self.query_names)
-        return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +92,8 @@ class LintReport:
             "errors": self.errors,
             "warnings": self.warnings,
             "infos": self.infos,
-            "results": [result.to_json() for result in self.results],
-            "findings": [finding.to_json() for finding in self.findings],
+            "results": to_json(self.results),
+            "findings": to_json(self.findings),
             "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
@@ -184,6 +159,7 @@ def _result(
     return QueryResult(
         query.name,
         "mutation" if query.is_mutation else "read",
+        "error" if errors else "ok",
         tuple(warnings),
         f"{errors[0].text}{more}" if errors else None,
         None if checked is None else describe(catalog, checked),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from omnigraph.lang.schema.ast import (
     Annotation,
@@ -19,6 +19,7 @@ from omnigraph.lang.schema.ast import (
     IndexConstraint,
     KeyConstraint,
     RangeConstraint,
+    TypeKind,
     UniqueConstraint,
 )
 from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
@@ -55,68 +56,61 @@ class Embed:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeType:
-    """A node type; ``properties`` are in alphabetical order, as the columns are."""
+class TableType:
+    """A type with a table; ``properties`` are in alphabetical order, as the columns are."""
 
+    kind: ClassVar[TypeKind]
+    hidden: ClassVar[tuple[str, ...]]
     name: str
     properties: Mapping[str, Property]
+    unique: tuple[tuple[str, ...], ...] = field(default=(), kw_only=True)
+    indexes: tuple[tuple[str, ...], ...] = field(default=(), kw_only=True)
+    annotations: tuple[Annotation, ...] = field(default=(), kw_only=True)
+    type_id: int = field(default=0, kw_only=True)
+    _arrow: list[ArrowSchema] = field(default_factory=list, repr=False, compare=False, init=False)
+
+    @property
+    def table_key(self) -> str:
+        """``node:Name`` or ``edge:Name``."""
+        return f"{self.kind}:{self.name}"
+
+    def arrow_schema(self) -> ArrowSchema:
+        """The columns of the table: ``id``, of edges ``src`` and ``dst``, then the properties."""
+        if not self._arrow:
+            from omnigraph.lang.values.arrow import table_schema
+
+            columns = {name: self.properties[name].type for name in sorted(self.properties)}
+            self._arrow.append(table_schema(self.hidden, columns))
+        return self._arrow[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType(TableType):
+    """A node type; ``properties`` are in alphabetical order, as the columns are."""
+
+    kind: ClassVar[TypeKind] = TypeKind.NODE
+    hidden: ClassVar[tuple[str, ...]] = ("id",)
     key: tuple[str, ...] = ()
-    unique: tuple[tuple[str, ...], ...] = ()
-    indexes: tuple[tuple[str, ...], ...] = ()
     ranges: tuple[RangeConstraint, ...] = ()
     checks: tuple[CheckConstraint, ...] = ()
     embeds: Mapping[str, Embed] = field(default_factory=dict)
     implements: tuple[str, ...] = ()
-    annotations: tuple[Annotation, ...] = ()
-    type_id: int = 0
-    _arrow: list[ArrowSchema] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def key_property(self) -> str | None:
         """The first key column, none when the type has no key."""
         return self.key[0] if self.key else None
 
-    @property
-    def table_key(self) -> str:
-        """``node:Name``"""
-        return f"node:{self.name}"
-
-    def arrow_schema(self) -> ArrowSchema:
-        """The columns of the table: ``id``, then the properties."""
-        if not self._arrow:
-            from omnigraph.lang.schema.arrow import node_schema
-
-            self._arrow.append(node_schema(self.properties.values()))
-        return self._arrow[0]
-
 
 @dataclass(frozen=True, slots=True)
-class EdgeType:
+class EdgeType(TableType):
     """An edge type; in ``unique`` and ``indexes`` the ends are called ``src`` and ``dst``."""
 
-    name: str
+    kind: ClassVar[TypeKind] = TypeKind.EDGE
+    hidden: ClassVar[tuple[str, ...]] = ("id", "src", "dst")
     from_type: str
     to_type: str
     cardinality: Cardinality
-    properties: Mapping[str, Property]
-    unique: tuple[tuple[str, ...], ...] = ()
-    indexes: tuple[tuple[str, ...], ...] = ()
-    annotations: tuple[Annotation, ...] = ()
-    type_id: int = 0
-    _arrow: list[ArrowSchema] = field(default_factory=list, repr=False, compare=False)
-
-    @property
-    def table_key(self) -> str:
-        """``edge:Name``"""
-        return f"edge:{self.name}"
-
-    def arrow_schema(self) -> ArrowSchema:
-        """The columns of the table: ``id``, ``src``, ``dst``, then the properties."""
-        if not self._arrow:
-            from omnigraph.lang.schema.arrow import edge_schema
-
-            self._arrow.append(edge_schema(self.properties.values()))
-        return self._arrow[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,32 +190,38 @@ def catalog_of(text: str) -> Catalog:
 def _node(node: NodeIR) -> NodeType:
     key = next((c.columns for c in node.constraints if isinstance(c, KeyConstraint)), ())
     indexes = ((key,) if key else ()) + _groups(node.constraints, IndexConstraint)
+    embeds = {
+        prop.name: Embed(annotation.value, dict(annotation.kwargs).get("model"))
+        for prop in node.properties
+        for annotation in prop.annotations
+        if annotation.name == "embed" and annotation.value is not None
+    }
     return NodeType(
         node.name,
         _props(node.properties),
         key,
-        _groups(node.constraints, UniqueConstraint),
-        tuple(dict.fromkeys(indexes)),
         tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, RangeConstraint))),
         tuple(dict.fromkeys(c for c in node.constraints if isinstance(c, CheckConstraint))),
-        _embeds(node.properties),
+        MappingProxyType(embeds),
         node.implements,
-        node.annotations,
-        node.type_id,
+        unique=_groups(node.constraints, UniqueConstraint),
+        indexes=tuple(dict.fromkeys(indexes)),
+        annotations=node.annotations,
+        type_id=node.type_id,
     )
 
 
 def _edge(edge: EdgeIR) -> EdgeType:
     return EdgeType(
         edge.name,
+        _props(edge.properties),
         edge.from_type,
         edge.to_type,
         edge.cardinality,
-        _props(edge.properties),
-        _groups(edge.constraints, UniqueConstraint),
-        _groups(edge.constraints, IndexConstraint),
-        edge.annotations,
-        edge.type_id,
+        unique=_groups(edge.constraints, UniqueConstraint),
+        indexes=_groups(edge.constraints, IndexConstraint),
+        annotations=edge.annotations,
+        type_id=edge.type_id,
     )
 
 
@@ -234,12 +234,3 @@ def _groups(
 def _props(properties: Iterable[PropertyIR]) -> Mapping[str, Property]:
     by_name = {p.name: Property(p.name, p.type, p.annotations, p.prop_id) for p in properties}
     return MappingProxyType(by_name)
-
-
-def _embeds(properties: Iterable[PropertyIR]) -> Mapping[str, Embed]:
-    embeds: dict[str, Embed] = {}
-    for prop in properties:
-        for annotation in prop.annotations:
-            if annotation.name == "embed" and annotation.value is not None:
-                embeds[prop.name] = Embed(annotation.value, dict(annotation.kwargs).get("model"))
-    return MappingProxyType(embeds)

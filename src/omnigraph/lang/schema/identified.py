@@ -7,12 +7,11 @@ before it, apart from renames: those of one difference happen at once, since nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from omnigraph.lang.schema.ast import TypeKind
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.identity import (
     Identity,
@@ -20,33 +19,24 @@ from omnigraph.lang.schema.identity import (
     continue_identity,
     initial_identity,
 )
-from omnigraph.lang.schema.ir import EdgeIR, InterfaceIR, NodeIR, PropertyIR
+from omnigraph.lang.schema.ir import EdgeIR, PropertyIR, TypeIR
 from omnigraph.lang.schema.migrate import (
+    cardinality_steps,
     constraint_steps,
-    enum_change,
-    is_wider,
     property_metadata_steps,
     type_metadata_steps,
+    value_steps,
 )
 from omnigraph.lang.schema.steps import (
     AddProperty,
     AddType,
-    ChangeCardinality,
-    ChangeNullability,
     DropMode,
     DropProperty,
     DropType,
-    ExtendEnum,
-    NarrowEnum,
-    NarrowProperty,
     RenameProperty,
     RenameType,
     Step,
-    WidenProperty,
 )
-from omnigraph.lang.types import PropType
-
-TypeIR = InterfaceIR | NodeIR | EdgeIR
 
 # Where a step comes among those of one change; all others come after these, as they are.
 _PHASES = tuple(
@@ -67,7 +57,6 @@ def phase(kind: str) -> int:
 class IdentifiedType:
     """One type with its ids."""
 
-    kind: TypeKind
     type: TypeIR
     identity: TypeIdentity
 
@@ -78,7 +67,7 @@ class IdentifiedType:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys in a fixed order."""
-        head: dict[str, Any] = {"type_kind": str(self.kind), "name": self.type.name}
+        head: dict[str, Any] = {"type_kind": str(self.type.kind), "name": self.type.name}
         return {**head, **self.shape_json(), "type_id": self.identity.id}
 
     def shape_json(self) -> dict[str, Any]:
@@ -115,17 +104,10 @@ class IdentifiedSchema:
     @cached_property
     def types(self) -> Mapping[int, IdentifiedType]:
         """Every type by its id: interfaces, nodes, edges, each in the order of their names."""
-        ir = self.catalog.ir
-        groups: tuple[tuple[TypeKind, Iterable[TypeIR]], ...] = (
-            (TypeKind.INTERFACE, ir.interfaces),
-            (TypeKind.NODE, ir.nodes),
-            (TypeKind.EDGE, ir.edges),
-        )
         by_id: dict[int, IdentifiedType] = {}
-        for kind, types in groups:
-            for entry in types:
-                identity = self.identity.types[f"{kind}:{entry.name}"]
-                by_id[identity.id] = IdentifiedType(kind, entry, identity)
+        for entry in self.catalog.ir.types:
+            identity = self.identity.types[f"{entry.kind}:{entry.name}"]
+            by_id[identity.id] = IdentifiedType(entry, identity)
         return by_id
 
     def to_json(self) -> dict[str, Any]:
@@ -159,19 +141,19 @@ def schema_difference(
     steps: list[IdentifiedStep] = []
     for number, entry in was.items():
         if number not in after.types:
-            step = DropType(entry.kind, entry.type.name, DropMode.SOFT)
+            step = DropType(entry.type.kind, entry.type.name, DropMode.SOFT)
             steps.append(IdentifiedStep(step, number))
     for number, entry in after.types.items():
         old = was.get(number)
         if old is None:
-            steps.append(IdentifiedStep(AddType(entry.kind, entry.type.name), number))
+            steps.append(IdentifiedStep(AddType(entry.type.kind, entry.type.name), number))
         else:
             steps += _type_steps(old, entry)
     return sorted(steps, key=lambda entry: phase(entry.step.kind))
 
 
 def _type_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[IdentifiedStep]:
-    kind, name, number = new.kind, new.type.name, new.identity.id
+    kind, name, number = new.type.kind, new.type.name, new.identity.id
     if old.type.name != name:
         yield IdentifiedStep(RenameType(kind, old.type.name, name), number)
     was, now = old.properties, new.properties
@@ -187,7 +169,7 @@ def _type_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[Identified
         if was[prop_id].name != prop.name:
             renamed = RenameProperty(kind, name, was[prop_id].name, prop.name)
             yield IdentifiedStep(renamed, number, prop_id)
-        for changed in _value_steps(kind, name, prop.name, was[prop_id].type, prop.type):
+        for changed in value_steps(kind, name, prop.name, was[prop_id].type, prop.type):
             yield IdentifiedStep(changed, number, prop_id)
         for changed in property_metadata_steps(kind, name, was[prop_id], prop):
             yield IdentifiedStep(changed, number, prop_id)
@@ -195,34 +177,11 @@ def _type_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[Identified
         yield IdentifiedStep(rule, number)
 
 
-def _value_steps(
-    kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
-) -> Iterator[Step]:
-    kept = new.as_nullable(old.nullable)
-    added, removed = enum_change(old, kept)
-    if added:
-        yield ExtendEnum(kind, owner, name, added)
-    if removed:
-        yield NarrowEnum(kind, owner, name, removed)
-    if kept != old and not (added or removed):
-        change = WidenProperty if is_wider(old, kept) else NarrowProperty
-        yield change(kind, owner, name, old, kept)
-    if new.nullable != old.nullable:
-        yield ChangeNullability(kind, owner, name, new.nullable)
-
-
 def _rule_steps(old: IdentifiedType, new: IdentifiedType) -> Iterator[Step]:
     one, other = old.type, new.type
-    if isinstance(one, InterfaceIR) or isinstance(other, InterfaceIR):
-        return
     if isinstance(one, EdgeIR) and isinstance(other, EdgeIR):
-        yield from _cardinality_steps(new.kind, one, other)
-    yield from type_metadata_steps(new.kind, one, other)
+        yield from cardinality_steps(one, other)
+    yield from type_metadata_steps(one, other)
     now = new.properties
     renames = {prop.name: now[key].name for key, prop in old.properties.items() if key in now}
-    yield from constraint_steps(new.kind, other.name, one.constraints, other.constraints, renames)
-
-
-def _cardinality_steps(kind: TypeKind, old: EdgeIR, new: EdgeIR) -> Iterator[Step]:
-    if old.cardinality != new.cardinality:
-        yield ChangeCardinality(kind, new.name, old.cardinality, new.cardinality)
+    yield from constraint_steps(other.kind, other.name, one.constraints, other.constraints, renames)

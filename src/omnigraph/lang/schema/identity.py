@@ -13,8 +13,9 @@ from typing import Any
 
 from omnigraph.errors import InputError, InternalError
 from omnigraph.lang.schema.ast import TypeKind
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, Interface, NodeType
-from omnigraph.lang.schema.ir import EdgeIR, InterfaceIR, NodeIR
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.ir import TypeIR
+from omnigraph.lang.schema.json_form import MALFORMED, from_json, to_json
 from omnigraph.lang.schema.migrate import enum_change, is_wider, match_names
 from omnigraph.lang.schema.steps import (
     AddProperty,
@@ -44,10 +45,10 @@ class Identity:
     ``lives`` counts for every name ever used how many types have carried it.
     """
 
-    types: Mapping[str, TypeIdentity]
-    lives: Mapping[str, int]
     next_type: int
     next_property: int
+    types: Mapping[str, TypeIdentity]
+    lives: Mapping[str, int]
 
     def type(self, kind: TypeKind | str, name: str) -> TypeIdentity | None:
         """The identity of a living type."""
@@ -55,36 +56,17 @@ class Identity:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        return {
-            "next_type": self.next_type,
-            "next_property": self.next_property,
-            "types": {
-                key: {
-                    "id": self.types[key].id,
-                    "incarnation": self.types[key].incarnation,
-                    "properties": dict(sorted(self.types[key].properties.items())),
-                }
-                for key in sorted(self.types)
-            },
-            "lives": dict(sorted(self.lives.items())),
-        }
+        shape: dict[str, Any] = to_json(self)
+        return shape
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Identity:
         """The inverse of ``to_json``; raises ``InputError`` when the data is not an identity."""
         try:
-            types = {
-                str(key): TypeIdentity(
-                    int(entry["id"]),
-                    int(entry["incarnation"]),
-                    {str(name): int(number) for name, number in entry["properties"].items()},
-                )
-                for key, entry in value["types"].items()
-            }
-            lives = {str(key): int(count) for key, count in value["lives"].items()}
-            return Identity(types, lives, int(value["next_type"]), int(value["next_property"]))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            identity: Identity = from_json(Identity, value)
+        except MALFORMED as error:
             raise InputError(f"invalid schema identity: {type(error).__name__}: {error}") from None
+        return identity
 
 
 def initial_identity(catalog: Catalog) -> Identity:
@@ -95,19 +77,19 @@ def initial_identity(catalog: Catalog) -> Identity:
     >>> identity.type("node", "A").id, identity.type("edge", "E").id
     (1, 2)
     """
-    allocator = _Allocator(Identity({}, {}, 1, 1))
-    for kind, name, properties in _declared(catalog):
-        allocator.add_type(kind, name, properties)
+    allocator = _Allocator(Identity(1, 1, {}, {}))
+    for entry in catalog.ir.types:
+        allocator.add_type(entry)
     return allocator.result()
 
 
 def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> Identity:
     """The identity after applying a supported plan that leads to the schema ``new``."""
     allocator = _Allocator(identity)
-    declared = {f"{kind}:{name}": (kind, name, props) for kind, name, props in _declared(new)}
+    declared = {f"{entry.kind}:{entry.name}": entry for entry in new.ir.types}
     for step in steps:
         if isinstance(step, AddType):
-            allocator.add_type(*declared[f"{step.type_kind}:{step.name}"])
+            allocator.add_type(declared[f"{step.type_kind}:{step.name}"])
         elif isinstance(step, DropType):
             allocator.drop_type(step.type_kind, step.name)
         elif isinstance(step, RenameType):
@@ -119,7 +101,7 @@ def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> 
         elif isinstance(step, RenameProperty):
             allocator.rename_property(step.type_kind, step.type_name, step.old, step.new)
     evolved = allocator.result()
-    expected = {key: set(properties) for key, (_, _, properties) in declared.items()}
+    expected = {key: {prop.name for prop in entry.properties} for key, entry in declared.items()}
     if {key: set(entry.properties) for key, entry in evolved.types.items()} != expected:
         raise InternalError("the migration steps do not lead to the new schema")
     return evolved
@@ -132,50 +114,30 @@ def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identit
     cannot hold the old values is another one.
     """
     allocator = _Allocator(identity)
-    kept = {interface.name for interface in new.ir.interfaces}
-    for interface in old.ir.interfaces:
-        if interface.name not in kept:
-            allocator.drop_type(TypeKind.INTERFACE, interface.name)
-    interfaces = {interface.name: interface for interface in old.ir.interfaces}
-    for interface in new.ir.interfaces:
-        before = interfaces.get(interface.name)
-        if before is None:
-            names = [prop.name for prop in interface.properties]
-            allocator.add_type(TypeKind.INTERFACE, interface.name, names)
-        else:
-            _continue_properties(allocator, TypeKind.INTERFACE, before, interface)
-    _continue_types(allocator, TypeKind.NODE, old.ir.nodes, new.ir.nodes)
-    _continue_types(allocator, TypeKind.EDGE, old.ir.edges, new.ir.edges)
+    _continue_types(allocator, old.ir.interfaces, new.ir.interfaces)
+    _continue_types(allocator, old.ir.nodes, new.ir.nodes)
+    _continue_types(allocator, old.ir.edges, new.ir.edges)
     return allocator.result()
 
 
-def _continue_types(
-    allocator: _Allocator,
-    kind: TypeKind,
-    old: Sequence[NodeIR] | Sequence[EdgeIR],
-    new: Sequence[NodeIR] | Sequence[EdgeIR],
-) -> None:
-    match = match_names([*old], [*new], "type")
-    by_name: dict[str, NodeIR | EdgeIR] = {entry.name: entry for entry in old}
+def _continue_types(allocator: _Allocator, old: Sequence[TypeIR], new: Sequence[TypeIR]) -> None:
+    match = match_names(old, new, "type")
+    by_name = {entry.name: entry for entry in old}
     for entry in old:
         if entry.name not in match.kept:
-            allocator.drop_type(kind, entry.name)
+            allocator.drop_type(entry.kind, entry.name)
     for entry in new:
         before = by_name.get(match.pairs.get(entry.name, ""))
         if before is None:
-            allocator.add_type(kind, entry.name, [prop.name for prop in entry.properties])
+            allocator.add_type(entry)
             continue
         if before.name != entry.name:
-            allocator.rename_type(kind, before.name, entry.name)
-        _continue_properties(allocator, kind, before, entry)
+            allocator.rename_type(entry.kind, before.name, entry.name)
+        _continue_properties(allocator, before, entry)
 
 
-def _continue_properties(
-    allocator: _Allocator,
-    kind: TypeKind,
-    old: InterfaceIR | NodeIR | EdgeIR,
-    new: InterfaceIR | NodeIR | EdgeIR,
-) -> None:
+def _continue_properties(allocator: _Allocator, old: TypeIR, new: TypeIR) -> None:
+    kind = new.kind
     match = match_names(old.properties, new.properties, "property")
     by_name = {prop.name: prop for prop in old.properties}
     for name in by_name:
@@ -183,7 +145,7 @@ def _continue_properties(
             allocator.drop_property(kind, new.name, name)
     for prop in new.properties:
         before = by_name.get(match.pairs.get(prop.name, ""))
-        if before is not None and _goes_on(before.type, prop.type):
+        if before is not None and _holds(prop.type, before.type):
             if before.name != prop.name:
                 allocator.rename_property(kind, new.name, before.name, prop.name)
             continue
@@ -192,18 +154,10 @@ def _continue_properties(
         allocator.add_property(kind, new.name, prop.name)
 
 
-def _goes_on(old: PropType, new: PropType) -> bool:
+def _holds(new: PropType, old: PropType) -> bool:
+    """Whether a type can hold the values of another."""
     kept = new.as_nullable(old.nullable)
     return kept == old or is_wider(old, kept) or any(enum_change(old, kept))
-
-
-def _declared(catalog: Catalog) -> list[tuple[TypeKind, str, list[str]]]:
-    groups: tuple[tuple[TypeKind, Iterable[Interface | NodeType | EdgeType]], ...] = (
-        (TypeKind.INTERFACE, catalog.interfaces.values()),
-        (TypeKind.NODE, catalog.node_types.values()),
-        (TypeKind.EDGE, catalog.edge_types.values()),
-    )
-    return [(kind, t.name, list(t.properties)) for kind, types in groups for t in types]
 
 
 class _Allocator:
@@ -219,15 +173,15 @@ class _Allocator:
     def result(self) -> Identity:
         types = {key: TypeIdentity(*self._types[key]) for key in sorted(self._types)}
         lives = dict(sorted(self._lives.items()))
-        return Identity(types, lives, self._next_type, self._next_property)
+        return Identity(self._next_type, self._next_property, types, lives)
 
-    def add_type(self, kind: TypeKind, name: str, properties: Iterable[str]) -> None:
-        key = f"{kind}:{name}"
+    def add_type(self, entry: TypeIR) -> None:
+        key = f"{entry.kind}:{entry.name}"
         self._lives[key] = self._lives.get(key, 0) + 1
         self._types[key] = (self._next_type, self._lives[key], {})
         self._next_type += 1
-        for prop in properties:
-            self.add_property(kind, name, prop)
+        for prop in entry.properties:
+            self.add_property(entry.kind, entry.name, prop.name)
 
     def drop_type(self, kind: TypeKind, name: str) -> None:
         self._types.pop(f"{kind}:{name}", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import NOWHERE
@@ -45,6 +45,9 @@ class PropertyIR:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceIR:
+    kind: ClassVar[TypeKind] = TypeKind.INTERFACE
+    annotations: ClassVar[tuple[Annotation, ...]] = ()
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
     name: str
     type_id: int
     properties: tuple[PropertyIR, ...]
@@ -52,6 +55,7 @@ class InterfaceIR:
 
 @dataclass(frozen=True, slots=True)
 class NodeIR:
+    kind: ClassVar[TypeKind] = TypeKind.NODE
     name: str
     type_id: int
     annotations: tuple[Annotation, ...]
@@ -62,6 +66,7 @@ class NodeIR:
 
 @dataclass(frozen=True, slots=True)
 class EdgeIR:
+    kind: ClassVar[TypeKind] = TypeKind.EDGE
     name: str
     type_id: int
     from_type: str
@@ -72,6 +77,9 @@ class EdgeIR:
     constraints: tuple[Constraint, ...]
 
 
+TypeIR = InterfaceIR | NodeIR | EdgeIR
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaIR:
     """A whole schema in canonical form."""
@@ -80,6 +88,11 @@ class SchemaIR:
     interfaces: tuple[InterfaceIR, ...]
     nodes: tuple[NodeIR, ...]
     edges: tuple[EdgeIR, ...]
+
+    @property
+    def types(self) -> tuple[TypeIR, ...]:
+        """Interfaces, nodes, edges, each in the order of their names."""
+        return (*self.interfaces, *self.nodes, *self.edges)
 
     def compact(self) -> str:
         """The text that is hashed."""
@@ -163,7 +176,7 @@ def build_ir(file: SchemaFile) -> SchemaIR:
                 type_id(TypeKind.EDGE, e.decl.name),
                 e.decl.from_type.name,
                 e.decl.to_type.name,
-                _bare(e.decl.cardinality),
+                replace(e.decl.cardinality or Cardinality(), span=NOWHERE),
                 canonical_annotations(e.decl.annotations),
                 _properties(TypeKind.EDGE, e.decl.name, e.properties),
                 canonical_constraints(e.constraints),
@@ -171,10 +184,6 @@ def build_ir(file: SchemaFile) -> SchemaIR:
             for e in sorted(edges, key=lambda e: e.decl.name)
         ),
     )
-
-
-def _bare(cardinality: Cardinality | None) -> Cardinality:
-    return Cardinality(cardinality.min, cardinality.max) if cardinality else Cardinality()
 
 
 def _properties(

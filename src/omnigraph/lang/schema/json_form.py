@@ -1,14 +1,15 @@
-"""The JSON form of schema objects, in both directions.
+"""The JSON form of schema objects and reports, in both directions.
 
 A dataclass is an object with its fields in order; fields left out of comparison (source spans) are
 left out here too. Metadata of a field: ``json`` renames its key, ``optional`` omits it when it is
-none. Annotations and constraints have forms of their own, which the reference program defines.
+none or empty. Annotations and constraints have forms of their own, which the reference program
+defines.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
 from functools import cache
@@ -37,6 +38,8 @@ def to_json(value: Any) -> Any:
             return str(value)
         case tuple():
             return [to_json(item) for item in value]
+        case Mapping():
+            return {key: to_json(value[key]) for key in sorted(value)}
         case PropType():
             return value.to_json()
         case Annotation():
@@ -47,7 +50,7 @@ def to_json(value: Any) -> Any:
     shape = {}
     for name, key, is_optional in _keys(value.__class__):
         item = getattr(value, name)
-        if item is not None or not is_optional:
+        if not is_optional or item not in (None, ()):
             shape[key] = to_json(item)
     return shape
 
@@ -85,7 +88,10 @@ def _decoder(hint: Any) -> Decode:
         return _DECODERS[hint]
     if get_origin(hint) is tuple:
         item = _decoder(get_args(hint)[0])
-        return lambda value: tuple(item(entry) for entry in _list(value))
+        return lambda value: tuple(map(item, _list(value)))
+    if get_origin(hint) is Mapping:
+        entry = _decoder(get_args(hint)[1])
+        return lambda value: {str(key): entry(item) for key, item in value.items()}
     if isinstance(hint, types.UnionType) and type(None) in get_args(hint):
         inner = _decoder(get_args(hint)[0])
         return lambda value: None if value is None else inner(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from omnigraph.lang.schema.ast import (
     Annotation,
@@ -22,10 +22,10 @@ from omnigraph.lang.schema.ast import (
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.ir import (
     EdgeIR,
-    InterfaceIR,
     NodeIR,
     PropertyIR,
     SchemaIR,
+    TypeIR,
     canonical_constraints,
     constraint_key,
 )
@@ -41,6 +41,7 @@ from omnigraph.lang.schema.steps import (
     DropType,
     ExtendEnum,
     NarrowEnum,
+    NarrowProperty,
     RenameProperty,
     RenameType,
     Step,
@@ -105,26 +106,16 @@ def plan_migration(
     ["add property 'A.age' (I32?) on node 'A'"]
     """
     mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
-    planner = _Planner(_ir(accepted), _ir(desired), mode, frozenset(given))
-    planner.run()
+    planner = _Planner(mode, given)
+    old, new = (s.ir if isinstance(s, Catalog) else s for s in (accepted, desired))
+    planner.types(old.interfaces, new.interfaces, "interface", {})
+    renames = planner.types(old.nodes, new.nodes, "node type", {})
+    planner.types(old.edges, new.edges, "edge type", renames)
     steps = tuple(planner.steps)
     return MigrationPlan(not any(isinstance(s, UnsupportedChange) for s in steps), steps)
 
 
-def _ir(schema: Catalog | SchemaIR) -> SchemaIR:
-    return schema.ir if isinstance(schema, Catalog) else schema
-
-
-class NamedDecl(Protocol):
-    """A type or a property: anything with a name and annotations."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def annotations(self) -> tuple[Annotation, ...]: ...
-
-
-_T = TypeVar("_T", bound=NamedDecl)
+_Named = PropertyIR | TypeIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +136,15 @@ class NameMatch:
         return frozenset(self.pairs.values())
 
 
-def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> NameMatch:
+def match_names(accepted: Sequence[_Named], desired: Sequence[_Named], what: str) -> NameMatch:
     """Pair types or properties of two schemas."""
     names = {thing.name for thing in accepted}
     pairs = {thing.name: thing.name for thing in desired if thing.name in names}
     taken = set(pairs)
     refused: dict[str, str] = {}
     for thing in desired:
-        old = _rename_from(thing)
+        renames = (a.value for a in thing.annotations if a.name == "rename_from" and a.value)
+        old = next(renames, None)
         if thing.name in pairs or old is None:
             continue
         if old not in names:
@@ -165,81 +157,54 @@ def match_names(accepted: Sequence[_T], desired: Sequence[_T], what: str) -> Nam
     return NameMatch(pairs, refused)
 
 
-def _rename_from(thing: NamedDecl) -> str | None:
-    return next((a.value for a in thing.annotations if a.name == "rename_from" and a.value), None)
-
-
 class _Planner:
-    def __init__(
-        self, accepted: SchemaIR, desired: SchemaIR, mode: DropMode, given: frozenset[str]
-    ) -> None:
+    def __init__(self, mode: DropMode, given: Collection[str]) -> None:
         self.steps: list[Step] = []
-        self._accepted = accepted
-        self._desired = desired
         self._mode = mode
         self._given = given
 
-    def run(self) -> None:
-        self._interfaces()
-        nodes = match_names(self._accepted.nodes, self._desired.nodes, "node type")
-        self._types(TypeKind.NODE, self._accepted.nodes, self._desired.nodes, nodes, {})
-        edges = match_names(self._accepted.edges, self._desired.edges, "edge type")
-        self._types(TypeKind.EDGE, self._accepted.edges, self._desired.edges, edges, nodes.renames)
-
     # -- types ---------------------------------------------------------------------------
 
-    def _interfaces(self) -> None:
-        accepted = {interface.name: interface for interface in self._accepted.interfaces}
-        wanted = {interface.name for interface in self._desired.interfaces}
-        for interface in self._desired.interfaces:
-            old = accepted.get(interface.name)
-            if old is None:
-                self.steps.append(AddType(TypeKind.INTERFACE, interface.name))
-            else:
-                self._properties(TypeKind.INTERFACE, old, interface)
-        for name in accepted:
-            if name not in wanted:
-                self._refuse(f"interface:{name}", f"removing interface '{name}' is not supported")
-
-    def _types(
+    def types(
         self,
-        kind: TypeKind,
-        accepted: Sequence[NodeIR] | Sequence[EdgeIR],
-        desired: Sequence[NodeIR] | Sequence[EdgeIR],
-        match: NameMatch,
+        accepted: Sequence[TypeIR],
+        desired: Sequence[TypeIR],
+        what: str,
         node_renames: Mapping[str, str],
-    ) -> None:
-        by_name: dict[str, NodeIR | EdgeIR] = {thing.name: thing for thing in accepted}
+    ) -> dict[str, str]:
+        """Plan the types of one kind; returns how they are renamed."""
+        match = match_names(accepted, desired, what)
+        by_name = {entry.name: entry for entry in accepted}
         for new in desired:
             if new.name in match.refused:
-                self._refuse(f"{kind}:{new.name}", match.refused[new.name])
+                self._refuse(f"{new.kind}:{new.name}", match.refused[new.name])
             elif new.name not in match.pairs:
-                self.steps.append(AddType(kind, new.name))
+                self.steps.append(AddType(new.kind, new.name))
             else:
-                self._type(kind, by_name[match.pairs[new.name]], new, node_renames)
+                self._type(by_name[match.pairs[new.name]], new, node_renames)
         for old in accepted:
-            if old.name not in match.kept:
-                self.steps.append(DropType(kind, old.name, self._mode))
+            if old.name in match.kept:
+                continue
+            if old.kind is TypeKind.INTERFACE:
+                reason = f"removing interface '{old.name}' is not supported"
+                self._refuse(f"interface:{old.name}", reason)
+            else:
+                self.steps.append(DropType(old.kind, old.name, self._mode))
+        return match.renames
 
-    def _type(
-        self,
-        kind: TypeKind,
-        old: NodeIR | EdgeIR,
-        new: NodeIR | EdgeIR,
-        node_renames: Mapping[str, str],
-    ) -> None:
+    def _type(self, old: TypeIR, new: TypeIR, node_renames: Mapping[str, str]) -> None:
+        kind, entity = new.kind, f"{new.kind}:{new.name}"
         if old.name != new.name:
             self.steps.append(RenameType(kind, old.name, new.name))
-        entity = f"{kind}:{new.name}"
         if isinstance(old, NodeIR) and isinstance(new, NodeIR):
             if old.implements != new.implements:
-                self._refuse(
-                    entity, f"changing the interfaces of node '{new.name}' is not supported"
-                )
+                reason = f"changing the interfaces of node '{new.name}' is not supported"
+                self._refuse(entity, reason)
         elif isinstance(old, EdgeIR) and isinstance(new, EdgeIR):
             self._edge_shape(entity, old, new, node_renames)
-        self._type_annotations(kind, old, new)
-        columns = self._properties(kind, old, new)
+        self._other_annotations(entity, old.annotations, new.annotations, _TYPE_METADATA, {})
+        self.steps += type_metadata_steps(old, new)
+        columns = self._properties(old, new)
         self.steps += constraint_steps(kind, new.name, old.constraints, new.constraints, columns)
 
     def _edge_shape(
@@ -252,24 +217,13 @@ class _Planner:
                 f"changing the endpoints of edge '{new.name}' from {ends[0]} -> {ends[1]} "
                 f"to {new.from_type} -> {new.to_type} is not supported",
             )
-        if old.cardinality != new.cardinality:
-            step = ChangeCardinality(TypeKind.EDGE, new.name, old.cardinality, new.cardinality)
-            self.steps.append(step)
-
-    def _type_annotations(self, kind: TypeKind, old: NamedDecl, new: NamedDecl) -> None:
-        entity = f"{kind}:{new.name}"
-        self._other_annotations(entity, old.annotations, new.annotations, _TYPE_METADATA, {})
-        self.steps += type_metadata_steps(kind, old, new)
+        self.steps += cardinality_steps(old, new)
 
     # -- properties ----------------------------------------------------------------------
 
-    def _properties(
-        self,
-        kind: TypeKind,
-        old: InterfaceIR | NodeIR | EdgeIR,
-        new: InterfaceIR | NodeIR | EdgeIR,
-    ) -> dict[str, str]:
+    def _properties(self, old: TypeIR, new: TypeIR) -> dict[str, str]:
         """Plan the properties of one type; returns how columns are renamed."""
+        kind = new.kind
         match = match_names(old.properties, new.properties, "property")
         by_name = {prop.name: prop for prop in old.properties}
         for prop in new.properties:
@@ -277,8 +231,7 @@ class _Planner:
             if prop.name in match.refused:
                 self._refuse(entity, match.refused[prop.name])
             elif prop.name in match.pairs:
-                before = by_name[match.pairs[prop.name]]
-                self._property(kind, new, before, prop, match.renames)
+                self._property(new, by_name[match.pairs[prop.name]], prop, match.renames)
             elif (
                 prop.type.nullable
                 or kind is TypeKind.INTERFACE
@@ -298,48 +251,26 @@ class _Planner:
         return match.renames
 
     def _property(
-        self,
-        kind: TypeKind,
-        of: InterfaceIR | NodeIR | EdgeIR,
-        old: PropertyIR,
-        new: PropertyIR,
-        renames: Mapping[str, str],
+        self, owner: TypeIR, old: PropertyIR, new: PropertyIR, renames: Mapping[str, str]
     ) -> None:
-        owner = of.name
+        kind, entity = owner.kind, f"{owner.kind}:{owner.name}.{new.name}"
         if old.name != new.name:
-            self.steps.append(RenameProperty(kind, owner, old.name, new.name))
-        if old.type != new.type:
-            self._property_type(kind, of, new.name, old.type, new.type)
-        entity = f"{kind}:{owner}.{new.name}"
+            self.steps.append(RenameProperty(kind, owner.name, old.name, new.name))
+        steps = list(value_steps(kind, owner.name, new.name, old.type, new.type))
+        key = next((c.columns for c in owner.constraints if isinstance(c, KeyConstraint)), ())
+        # The ids of rows are spelled from their key, and floats have another spelling.
+        widened = next((s.new for s in steps if isinstance(s, WidenProperty)), None)
+        is_respelled = widened is not None and widened.scalar.is_float and new.name in key
+        if is_respelled or any(isinstance(step, NarrowProperty) for step in steps):
+            change = f"from {human_type(old.type)} to {human_type(new.type)}"
+            reason = f"changing the type of '{owner.name}.{new.name}' {change} is not supported"
+            self._refuse(entity, reason, "OG-MF-106")
+        else:
+            self.steps += steps
         self._other_annotations(
             entity, old.annotations, new.annotations, _PROPERTY_METADATA, renames
         )
-        self.steps += property_metadata_steps(kind, owner, old, new)
-
-    def _property_type(
-        self,
-        kind: TypeKind,
-        of: InterfaceIR | NodeIR | EdgeIR,
-        name: str,
-        old: PropType,
-        new: PropType,
-    ) -> None:
-        owner = of.name
-        kept = new.as_nullable(old.nullable)
-        added, removed = enum_change(old, kept)
-        if added:
-            self.steps.append(ExtendEnum(kind, owner, name, added))
-        if removed:
-            self.steps.append(NarrowEnum(kind, owner, name, removed))
-        if kept != old and not (added or removed):
-            if not is_wider(old, kept) or (name in _key_of(of) and kept.scalar.is_float):
-                change = f"'{owner}.{name}' from {human_type(old)} to {human_type(new)}"
-                reason = f"changing the type of {change} is not supported"
-                self._refuse(f"{kind}:{owner}.{name}", reason, "OG-MF-106")
-                return
-            self.steps.append(WidenProperty(kind, owner, name, old, kept))
-        if new.nullable != old.nullable:
-            self.steps.append(ChangeNullability(kind, owner, name, new.nullable))
+        self.steps += property_metadata_steps(kind, owner.name, old, new)
 
     # -- annotations ---------------------------------------------------------------------
 
@@ -384,18 +315,40 @@ def constraint_steps(
             yield DropConstraint(kind, owner, constraint)
 
 
-def type_metadata_steps(kind: TypeKind, old: NamedDecl, new: NamedDecl) -> Iterator[Step]:
+def cardinality_steps(old: EdgeIR, new: EdgeIR) -> Iterator[Step]:
+    if old.cardinality != new.cardinality:
+        yield ChangeCardinality(new.kind, new.name, old.cardinality, new.cardinality)
+
+
+def type_metadata_steps(old: TypeIR, new: TypeIR) -> Iterator[Step]:
     metadata = _only(new.annotations, _TYPE_METADATA)
     if metadata != _only(old.annotations, _TYPE_METADATA):
-        yield UpdateTypeMetadata(kind, new.name, metadata)
+        yield UpdateTypeMetadata(new.kind, new.name, metadata)
 
 
 def property_metadata_steps(
-    kind: TypeKind, owner: str, old: NamedDecl, new: NamedDecl
+    kind: TypeKind, owner: str, old: PropertyIR, new: PropertyIR
 ) -> Iterator[Step]:
     metadata = _only(new.annotations, _PROPERTY_METADATA)
     if metadata != _only(old.annotations, _PROPERTY_METADATA):
         yield UpdatePropertyMetadata(kind, owner, new.name, metadata)
+
+
+def value_steps(
+    kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
+) -> Iterator[Step]:
+    """How the values of a property change."""
+    kept = new.as_nullable(old.nullable)
+    added, removed = enum_change(old, kept)
+    if added:
+        yield ExtendEnum(kind, owner, name, added)
+    if removed:
+        yield NarrowEnum(kind, owner, name, removed)
+    if kept != old and not (added or removed):
+        change = WidenProperty if is_wider(old, kept) else NarrowProperty
+        yield change(kind, owner, name, old, kept)
+    if new.nullable != old.nullable:
+        yield ChangeNullability(kind, owner, name, new.nullable)
 
 
 def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -409,13 +362,6 @@ def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[st
 def is_wider(old: PropType, new: PropType) -> bool:
     """Whether a type holds every value of another, and differs from it in nothing else."""
     return replace(old, scalar=new.scalar) == new and new.scalar in _WIDER.get(old.scalar, ())
-
-
-def _key_of(of: InterfaceIR | NodeIR | EdgeIR) -> tuple[str, ...]:
-    """The columns that the ids of rows are spelled from."""
-    if not isinstance(of, NodeIR):
-        return ()
-    return next((c.columns for c in of.constraints if isinstance(c, KeyConstraint)), ())
 
 
 def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:

@@ -10,7 +10,7 @@ truncate to the day, so the numbers are reinterpreted instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -59,6 +59,12 @@ def arrow_type(prop_type: PropType) -> pa.DataType:
 def arrow_field(name: str, prop_type: PropType) -> pa.Field:
     """The column of a property; required properties are not nullable."""
     return pa.field(name, arrow_type(prop_type), nullable=prop_type.nullable)
+
+
+def table_schema(hidden: Iterable[str], properties: Mapping[str, PropType]) -> pa.Schema:
+    """The columns of a table: hidden texts, then the properties in the order given."""
+    columns = [pa.field(name, pa.utf8(), nullable=False) for name in hidden]
+    return pa.schema([*columns, *(arrow_field(*entry) for entry in properties.items())])
 
 
 def item_type(given: pa.DataType) -> pa.DataType:
