@@ -1,18 +1,27 @@
 """The state of a check: catalog, parameters, bound variables and findings.
 
-A check never stops at the first error. An invalid part is reported once and has no value
-(``None``); code that uses it stays silent.
+A check never stops at the first error. An invalid part is reported once and has no value: a rule
+raises ``Invalid``, whoever checks several parts catches it, and code that uses the part stays
+silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Invalid(Exception):
+    """A part of a query is invalid; its diagnostic is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,18 @@ class Context:
         if self.error_count <= MAX_REPORTED:
             diagnostic = Diagnostic(Phase.TYPE, code, message, self.source, span, hint)
             self.diagnostics.append(diagnostic)
+
+    def refuse(self, code: str, message: str, span: Span, hint: str | None = None) -> Invalid:
+        """Report, and return the exception to raise."""
+        self.error(code, message, span, hint)
+        return Invalid()
+
+    def attempt(self, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The result of a check, or ``None`` when the part is invalid."""
+        try:
+            return check(*args, **kwargs)
+        except Invalid:
+            return None
 
     def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         """A finding that does not stop the query; only lint shows it."""

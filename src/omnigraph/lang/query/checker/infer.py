@@ -1,19 +1,20 @@
 """The type of every expression.
 
-``infer`` looks the node's class up in one table; a new kind of expression is a new function with
-its entry. A function reports what is wrong and gives ``None``, or gives the typed expression.
+``Inference.expr`` looks the node's class up in one table; a new kind of expression is a new
+function with its entry. A function gives the typed expression, or reports what is wrong and raises
+``Invalid``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.lang.closest import suggest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
-from omnigraph.lang.query.checker.context import Context, VariableScope, properties_of
+from omnigraph.lang.query.checker.context import Context, Invalid, VariableScope, properties_of
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant
 from omnigraph.lang.types import PropType, comparable
 
@@ -34,7 +35,11 @@ class Inference:
 
     def expr(self, node: ast.Expr) -> typed.TypedExpr | None:
         """The typed form of an expression, or ``None`` when it is invalid."""
-        return _RULES[type(node)](self, node)
+        return self.context.attempt(_RULES[type(node)], self, node)
+
+    def exprs(self, *nodes: ast.Expr) -> list[typed.TypedExpr]:
+        """The typed forms of expressions; all are checked before an invalid one raises."""
+        return _valid([self.expr(node) for node in nodes])
 
     def condition(self, node: ast.Expr) -> typed.TypedExpr | None:
         """An expression that must be a truth value."""
@@ -45,16 +50,24 @@ class Inference:
             return typed.Constant(None, typed.BOOL.as_nullable())
         if expr.type.scalar is typed.BOOL.scalar and not expr.type.is_list:
             return expr
-        self.context.error(
-            "T30",
-            f"a condition must be a truth value, got {describe(expr)}",
-            node.span,
-            "compare it with something, or test it with `is null`",
-        )
+        message = f"a condition must be a truth value, got {describe(expr)}"
+        hint = "compare it with something, or test it with `is null`"
+        self.context.error("T30", message, node.span, hint)
         return None
 
-    def error(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        self.context.error(code, message, span, hint)
+    def conditions(self, nodes: Iterable[ast.Expr]) -> tuple[typed.TypedExpr, ...]:
+        """Expressions that must be truth values; all are checked before an invalid one raises."""
+        return tuple(_valid([self.condition(node) for node in nodes]))
+
+    def refuse(self, code: str, message: str, span: Span, hint: str | None = None) -> Invalid:
+        return self.context.refuse(code, message, span, hint)
+
+
+def _valid(exprs: Sequence[typed.TypedExpr | None]) -> list[typed.TypedExpr]:
+    valid = [expr for expr in exprs if expr is not None]
+    if len(valid) < len(exprs):
+        raise Invalid
+    return valid
 
 
 def describe(expr: typed.TypedExpr) -> str:
@@ -64,7 +77,7 @@ def describe(expr: typed.TypedExpr) -> str:
     return "null" if is_null(expr) else str(expr.type)
 
 
-Rule = Callable[[Inference, Any], typed.TypedExpr | None]
+Rule = Callable[[Inference, Any], typed.TypedExpr]
 _RULES: dict[type[ast.Expr], Rule] = {}
 
 
@@ -82,29 +95,24 @@ def rule(node: type[ast.Expr]) -> Callable[[Rule], Rule]:
 
 
 @rule(ast.LiteralExpr)
-def _literal(at: Inference, node: ast.LiteralExpr) -> typed.TypedExpr | None:
+def _literal(at: Inference, node: ast.LiteralExpr) -> typed.TypedExpr:
     return constant(at.context, node)
 
 
 @rule(ast.ListExpr)
-def _list(at: Inference, node: ast.ListExpr) -> typed.TypedExpr | None:
+def _list(at: Inference, node: ast.ListExpr) -> typed.TypedExpr:
     items: list[typed.TypedExpr] = []
     for item in node.items:
-        if not isinstance(item, ast.LiteralExpr | ast.VariableExpr | ast.ListExpr):
-            at.error("T27", "a list holds literals and parameters", item.span)
-            return None
-        expr = at.expr(item)
-        if expr is None:
-            return None
-        if isinstance(expr, typed.Entity):
-            at.error("T27", "a list holds literals and parameters", item.span)
-            return None
+        is_value = isinstance(item, ast.LiteralExpr | ast.VariableExpr | ast.ListExpr)
+        expr = at.exprs(item)[0] if is_value else None
+        if expr is None or isinstance(expr, typed.Entity):
+            raise at.refuse("T27", "a list holds literals and parameters", item.span)
         items.append(expr)
     return list_constant(at.context, node, items)
 
 
 @rule(ast.VariableExpr)
-def _variable(at: Inference, node: ast.VariableExpr) -> typed.TypedExpr | None:
+def _variable(at: Inference, node: ast.VariableExpr) -> typed.TypedExpr:
     type_ = at.context.param(node.name)
     if type_ is not None:
         return typed.Parameter(node.name, type_)
@@ -112,72 +120,56 @@ def _variable(at: Inference, node: ast.VariableExpr) -> typed.TypedExpr | None:
     if bound is not None:
         return typed.Entity(node.name, bound.kind, bound.type_name)
     if at.scope.is_broken(node.name):
-        return None
+        raise Invalid
     if at.row is not None:
         message = f"mutation variable `${node.name}` must be a declared query parameter"
-        at.error("T14", message, node.span, suggest(node.name, at.context.params, "${}"))
-        return None
+        hint = suggest(node.name, at.context.params, "${}")
+        raise at.refuse("T14", message, node.span, hint)
     names = [*at.scope.names(), *at.context.params]
     message = f"variable `${node.name}` is not bound"
-    at.error("T25", message, node.span, suggest(node.name, names, "${}"))
-    return None
+    raise at.refuse("T25", message, node.span, suggest(node.name, names, "${}"))
 
 
 @rule(ast.PropertyExpr)
-def _property(at: Inference, node: ast.PropertyExpr) -> typed.TypedExpr | None:
+def _property(at: Inference, node: ast.PropertyExpr) -> typed.TypedExpr:
     return property_column(at, node, "T6")
 
 
-def property_column(at: Inference, node: ast.PropertyExpr, code: str) -> typed.Column | None:
+def property_column(at: Inference, node: ast.PropertyExpr, code: str) -> typed.Column:
     """``$v.p`` as a column; ``code`` is what the caller reports with."""
     if at.row is not None:
-        at.error(
-            "T11",
-            "a mutation predicate names properties without a variable",
-            node.span,
-            f"write `{node.name}`",
-        )
-        return None
+        message = "a mutation predicate names properties without a variable"
+        raise at.refuse("T11", message, node.span, f"write `{node.name}`")
     bound = at.scope.get(node.variable)
     if bound is None and at.scope.is_broken(node.variable):
-        return None
+        raise Invalid
     if bound is None:
         message = f"variable `${node.variable}` is not bound"
-        at.error(code, message, node.span, suggest(node.variable, at.scope.names(), "${}"))
-        return None
+        hint = suggest(node.variable, at.scope.names(), "${}")
+        raise at.refuse(code, message, node.span, hint)
     properties = properties_of(at.context.catalog, bound)
     prop = properties.get(node.name)
     if prop is None:
+        hint = suggest(node.name, properties)
+        if node.name == typed.ID_COLUMN:
+            hint = f"return `${node.variable}` to get its id"
         message = f"type `{bound.type_name}` has no property `{node.name}`"
-        at.error(code, message, node.span, _property_hint(node, properties))
-        return None
+        raise at.refuse(code, message, node.span, hint)
     return typed.Column(node.variable, node.name, prop.type)
 
 
-def _property_hint(node: ast.PropertyExpr, properties: Iterable[str]) -> str | None:
-    if node.name == typed.ID_COLUMN:
-        return f"return `${node.variable}` to get its id"
-    return suggest(node.name, properties)
-
-
 @rule(ast.NameExpr)
-def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr | None:
+def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr:
     if at.row is None:
-        at.error(
-            "T35",
-            f"`{node.name}` means nothing here",
-            node.span,
-            'variables start with `$`, texts are quoted: "…"',
-        )
-        return None
+        hint = 'variables start with `$`, texts are quoted: "…"'
+        raise at.refuse("T35", f"`{node.name}` means nothing here", node.span, hint)
     type_ = at.row.get(node.name)
     if type_ is None:
         message = f"type `{at.row_label}` has no property `{node.name}`"
-        at.error("T11", message, node.span, suggest(node.name, at.row))
-        return None
+        raise at.refuse("T11", message, node.span, suggest(node.name, at.row))
     if type_.is_blob:
-        at.error("T11", f"Blob property `{node.name}` cannot be used in `where`", node.span)
-        return None
+        message = f"Blob property `{node.name}` cannot be used in `where`"
+        raise at.refuse("T11", message, node.span)
     return typed.Column(at.row_variable, node.name, type_)
 
 
@@ -185,26 +177,22 @@ def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr | None:
 
 
 @rule(ast.CompareExpr)
-def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr | None:
-    left, right = at.expr(_named_like_a_literal(at, node.left)), at.expr(node.right)
-    if left is None or right is None:
-        return None
+def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr:
+    left, right = at.exprs(_named_like_a_literal(at, node.left), node.right)
     if isinstance(left, typed.Entity) or isinstance(right, typed.Entity):
         message = f"cannot compare {describe(left)} with {describe(right)}"
-        at.error("T7", message, node.span, "compare properties, as in `$a.name = $b.name`")
-        return None
+        hint = "compare properties, as in `$a.name = $b.name`"
+        raise at.refuse("T7", message, node.span, hint)
     if node.op is ast.CompareOp.CONTAINS:
         return _contains(at, node, left, right)
     if node.op is ast.CompareOp.STARTS_WITH:
-        if _texts(at, node, left, right):
-            return typed.StartsWith(left, right)
-        return None
-    if not _plain(at, node, left, right):
-        return None
+        _check_texts(at, node, left, right)
+        return typed.StartsWith(left, right)
+    _check_plain(at, node, left, right)
     if not (is_null(left) or is_null(right) or comparable(left.type, right.type)):
         message = f"cannot compare {describe(left)} with {describe(right)}"
-        at.error(_mismatch_code(at, left, right), message, node.span, _compare_hint(left, right))
-        return None
+        code = _mismatch_code(at, left, right)
+        raise at.refuse(code, message, node.span, _compare_hint(left, right))
     _warn_never(at, node, left, right)
     return typed.Compare(typed.Relation(node.op.value), left, right)
 
@@ -237,9 +225,9 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
     return None
 
 
-def _plain(
+def _check_plain(
     at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
-) -> bool:
+) -> None:
     for side in (left, right):
         if side.type.is_plain:
             continue
@@ -249,52 +237,43 @@ def _plain(
             message, hint = "vectors cannot be compared", "use `nearest` to rank by distance"
         else:
             message, hint = "Blobs cannot be compared", None
-        at.error("T7", message, node.span, hint)
-        return False
-    return True
+        raise at.refuse("T7", message, node.span, hint)
 
 
 def _contains(
     at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
-) -> typed.TypedExpr | None:
+) -> typed.TypedExpr:
     if not left.type.is_list:
-        return typed.Substring(left, right) if _texts(at, node, left, right) else None
+        _check_texts(at, node, left, right)
+        return typed.Substring(left, right)
     if not right.type.is_plain:
         message = f"`contains` needs a single value on the right, got {describe(right)}"
-        at.error("T7", message, node.span)
-        return None
+        raise at.refuse("T7", message, node.span)
     return _member(at, right, left, node.span)
 
 
-def _texts(
+def _check_texts(
     at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
-) -> bool:
+) -> None:
     for side in (left, right):
-        if not (is_null(side) or side.type.as_nullable(False) == typed.STRING or _enum(side)):
+        is_enum = side.type.enum_values is not None and not side.type.is_list
+        if not (is_null(side) or side.type.as_nullable(False) == typed.STRING or is_enum):
             wanted = "two Strings"
             if node.op is ast.CompareOp.CONTAINS:
                 wanted = "a list and a value, or two Strings"
             message = f"`{node.op}` needs {wanted}, got {describe(left)} and {describe(right)}"
-            at.error("T7", message, node.span)
-            return False
-    return True
-
-
-def _enum(expr: typed.TypedExpr) -> bool:
-    return expr.type.enum_values is not None and not expr.type.is_list
+            raise at.refuse("T7", message, node.span)
 
 
 def _member(
     at: Inference, item: typed.TypedExpr, options: typed.TypedExpr, span: Span
-) -> typed.TypedExpr | None:
+) -> typed.TypedExpr:
     if item.type.is_blob or options.type.is_blob:
-        at.error("T7", "Blobs cannot be compared", span)
-        return None
+        raise at.refuse("T7", "Blobs cannot be compared", span)
     options = _of_any_type(item, options)
     if not (is_null(item) or is_null(options) or comparable(item.type, options.type.element)):
         message = f"cannot look for {describe(item)} in {describe(options)}"
-        at.error(_mismatch_code(at, item, options), message, span)
-        return None
+        raise at.refuse(_mismatch_code(at, item, options), message, span)
     return typed.Membership(item, options)
 
 
@@ -309,36 +288,28 @@ def _of_any_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.Typed
 
 
 @rule(ast.InExpr)
-def _in(at: Inference, node: ast.InExpr) -> typed.TypedExpr | None:
-    item, options = at.expr(node.item), at.expr(node.options)
-    if item is None or options is None:
-        return None
+def _in(at: Inference, node: ast.InExpr) -> typed.TypedExpr:
+    item, options = at.exprs(node.item, node.options)
     for side in (item, options):
         if isinstance(side, typed.Entity):
-            at.error("T7", f"`in` compares values, got {describe(side)}", node.span)
-            return None
+            raise at.refuse("T7", f"`in` compares values, got {describe(side)}", node.span)
     if not (is_null(options) or options.type.is_list):
         message = f"`in` needs a list on the right, got {describe(options)}"
-        at.error("T7", message, node.options.span, "write `in [1, 2]` or pass a list")
-        return None
+        hint = "write `in [1, 2]` or pass a list"
+        raise at.refuse("T7", message, node.options.span, hint)
     if not (is_null(item) or item.type.is_plain):
         message = f"`in` needs a single value on the left, got {describe(item)}"
-        at.error("T7", message, node.item.span)
-        return None
+        raise at.refuse("T7", message, node.item.span)
     return _member(at, item, options, node.span)
 
 
 @rule(ast.IsNullExpr)
-def _is_null(at: Inference, node: ast.IsNullExpr) -> typed.TypedExpr | None:
-    operand = at.expr(node.operand)
-    if operand is None:
-        return None
+def _is_null(at: Inference, node: ast.IsNullExpr) -> typed.TypedExpr:
+    (operand,) = at.exprs(node.operand)
     if isinstance(operand, typed.Entity):
-        at.error("T7", f"`is null` tests values, got {describe(operand)}", node.span)
-        return None
+        raise at.refuse("T7", f"`is null` tests values, got {describe(operand)}", node.span)
     if operand.type.is_blob:
-        at.error("T24", "a Blob cannot be tested with `is null`", node.span)
-        return None
+        raise at.refuse("T24", "a Blob cannot be tested with `is null`", node.span)
     if isinstance(operand, typed.Column) and not operand.type.nullable:
         never = "always" if node.negated else "never"
         at.context.warn("L204", f"`{operand.name}` is required: this {never} holds", node.span)
@@ -346,23 +317,18 @@ def _is_null(at: Inference, node: ast.IsNullExpr) -> typed.TypedExpr | None:
 
 
 @rule(ast.NotExpr)
-def _not(at: Inference, node: ast.NotExpr) -> typed.TypedExpr | None:
-    operand = at.condition(node.operand)
-    return None if operand is None else typed.Not(operand)
+def _not(at: Inference, node: ast.NotExpr) -> typed.TypedExpr:
+    return typed.Not(*at.conditions([node.operand]))
 
 
 @rule(ast.AndExpr)
-def _and(at: Inference, node: ast.AndExpr) -> typed.TypedExpr | None:
-    operands = [at.condition(operand) for operand in node.operands]
-    kept = tuple(operand for operand in operands if operand is not None)
-    return typed.And(kept) if len(kept) == len(operands) else None
+def _and(at: Inference, node: ast.AndExpr) -> typed.TypedExpr:
+    return typed.And(at.conditions(node.operands))
 
 
 @rule(ast.OrExpr)
-def _or(at: Inference, node: ast.OrExpr) -> typed.TypedExpr | None:
-    operands = [at.condition(operand) for operand in node.operands]
-    kept = tuple(operand for operand in operands if operand is not None)
-    return typed.Or(kept) if len(kept) == len(operands) else None
+def _or(at: Inference, node: ast.OrExpr) -> typed.TypedExpr:
+    return typed.Or(at.conditions(node.operands))
 
 
 def _warn_never(
@@ -387,24 +353,18 @@ def _warn_never(
 
 
 @rule(ast.AggregateExpr)
-def _aggregate(at: Inference, node: ast.AggregateExpr) -> typed.TypedExpr | None:
+def _aggregate(at: Inference, node: ast.AggregateExpr) -> typed.TypedExpr:
     if not at.aggregates:
         message = f"`{node.function}` is only allowed at the top of a projection"
-        at.error("T9", message, node.span)
-        return None
-    inner = Inference(at.context, at.scope)
-    arg = inner.expr(node.arg)
-    if arg is None:
-        return None
+        raise at.refuse("T9", message, node.span)
+    (arg,) = Inference(at.context, at.scope).exprs(node.arg)
     function = typed.AggregateFunction(node.function)
     if node.distinct and function is not typed.AggregateFunction.COUNT:
         message = f"`distinct` works with `count` only, not with `{function}`"
-        at.error("T8", message, node.span)
-        return None
+        raise at.refuse("T8", message, node.span)
     if function is typed.AggregateFunction.COUNT:
         if arg.type.is_blob:
-            at.error("T24", "a Blob cannot be read as a value", node.span)
-            return None
+            raise at.refuse("T24", "a Blob cannot be read as a value", node.span)
         return typed.Aggregate(function, arg, node.distinct)
     type_ = arg.type
     is_value = not isinstance(arg, typed.Entity) and type_.is_plain
@@ -414,22 +374,17 @@ def _aggregate(at: Inference, node: ast.AggregateExpr) -> typed.TypedExpr | None
         ok = is_value and type_.scalar is not typed.BOOL.scalar
         wanted = "a number, String, Date or DateTime"
     if not ok:
-        at.error("T8", f"`{function}` needs {wanted}, got {describe(arg)}", node.span)
-        return None
+        raise at.refuse("T8", f"`{function}` needs {wanted}, got {describe(arg)}", node.span)
     return typed.Aggregate(function, arg)
 
 
-CallRule = Callable[[Inference, ast.CallExpr], typed.TypedExpr | None]
+CallRule = Callable[[Inference, ast.CallExpr], typed.TypedExpr]
 CALLS: dict[str, CallRule] = {}
 
 
 @rule(ast.CallExpr)
-def _call(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
+def _call(at: Inference, node: ast.CallExpr) -> typed.TypedExpr:
     return CALLS[node.function](at, node)
 
 
-def _now(at: Inference, node: ast.CallExpr) -> typed.TypedExpr | None:
-    return typed.Parameter(typed.NOW_PARAMETER, typed.DATETIME)
-
-
-CALLS["now"] = _now
+CALLS["now"] = lambda at, node: typed.Parameter(typed.NOW_PARAMETER, typed.DATETIME)

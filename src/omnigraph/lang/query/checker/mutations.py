@@ -12,7 +12,7 @@ from omnigraph.lang.query.checked import (
 )
 from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
-from omnigraph.lang.query.checker.literals import assignable
+from omnigraph.lang.query.checker.literals import check_assignable
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import PropType, comparable
 
@@ -22,7 +22,7 @@ _STORED = {"from": "src", "to": "dst"}
 
 def check_mutation(context: Context, query: ast.Query, body: ast.MutationBody) -> CheckedMutation:
     """Check every statement; each is checked even when one before it is wrong."""
-    statements = [_statement(context, statement) for statement in body.statements]
+    statements = [context.attempt(_statement, context, node) for node in body.statements]
     return CheckedMutation(
         query.name,
         context.params,
@@ -30,10 +30,8 @@ def check_mutation(context: Context, query: ast.Query, body: ast.MutationBody) -
     )
 
 
-def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None:
+def _statement(context: Context, node: ast.Statement) -> CheckedStatement:
     target = _target(context, node)
-    if target is None:
-        return None
     match node:
         case ast.InsertStatement():
             values = _assignments(context, node.assignments, target)
@@ -51,14 +49,14 @@ def _statement(context: Context, node: ast.Statement) -> CheckedStatement | None
             raise TypeError(f"the checker does not know {type(node).__name__}")
 
 
-def _target(context: Context, node: ast.Statement) -> NodeType | EdgeType | None:
+def _target(context: Context, node: ast.Statement) -> NodeType | EdgeType:
     """The type that a statement names, exactly as declared."""
     catalog = context.catalog
     target = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
     if target is None:
         names = [*catalog.node_types, *catalog.edge_types]
         message = f"unknown node or edge type `{node.type_name}`"
-        context.error("T10", message, node.type_span, suggest(node.type_name, names))
+        raise context.refuse("T10", message, node.type_span, suggest(node.type_name, names))
     return target
 
 
@@ -100,31 +98,25 @@ def _assignments(
             message = f"type `{target.name}` has no property `{node.name}`"
             context.error("T11", message, node.span, suggest(node.name, properties))
             continue
-        value = _value(context, node, type_, target.name)
+        value = context.attempt(_value, context, node, type_, target.name)
         if value is not None:
             values[node.name] = value
     return tuple(values.items())
 
 
-def _value(
-    context: Context, node: ast.Assignment, type_: PropType, owner: str
-) -> typed.TypedExpr | None:
-    at = Inference(context, VariableScope(), row={})
-    value = at.expr(node.value)
-    if value is None:
-        return None
+def _value(context: Context, node: ast.Assignment, type_: PropType, owner: str) -> typed.TypedExpr:
+    (value,) = Inference(context, VariableScope(), row={}).exprs(node.value)
     label = f"`{owner}.{node.name}`"
     span = node.value.span
     if isinstance(value, typed.Constant):
-        return value if assignable(context, value, type_, label, span) else None
+        check_assignable(context, value, type_, label, span)
+        return value
     if isinstance(value, typed.ListOf) and any(item.type.nullable for item in value.items):
-        context.error("T7", f"the items of {label} cannot be null", span)
-        return None
+        raise context.refuse("T7", f"the items of {label} cannot be null", span)
     text_into_blob = type_.is_blob and value.type.as_nullable(False) == typed.STRING
     if text_into_blob or comparable(value.type, type_):
         return value
-    context.error("T7", f"cannot assign {value.type} to {label}, which is {type_}", span)
-    return None
+    raise context.refuse("T7", f"cannot assign {value.type} to {label}, which is {type_}", span)
 
 
 def _required(context: Context, node: ast.InsertStatement, target: NodeType | EdgeType) -> None:

@@ -12,9 +12,9 @@ from omnigraph.lang.closest import suggest
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import Absent, BoundNode, Direction, Hop, Pattern
-from omnigraph.lang.query.checker.context import BoundVariable, Context, VariableScope
+from omnigraph.lang.query.checker.context import BoundVariable, Context, Invalid, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
-from omnigraph.lang.query.checker.literals import fits
+from omnigraph.lang.query.checker.literals import check_fits, is_null
 from omnigraph.lang.query.connections import sweep_order
 from omnigraph.lang.query.expressions import edge_word
 from omnigraph.lang.schema.catalog import EdgeType
@@ -87,7 +87,7 @@ def _nodes(
             continue
         conditions = filters.setdefault(binding.variable, [])
         for match in binding.matches:
-            condition = _match(context, binding, match)
+            condition = context.attempt(_match, context, binding, match)
             if condition is not None:
                 conditions.append(condition)
     nodes: list[BoundNode] = []
@@ -100,51 +100,44 @@ def _nodes(
 
 def _match(
     context: Context, binding: ast.BindingClause, match: ast.PropertyMatch
-) -> typed.TypedExpr | None:
+) -> typed.TypedExpr:
     node_type = context.catalog.node_types[binding.type_name]
     prop = node_type.properties.get(match.name)
     label = f"`{binding.type_name}.{match.name}`"
     if prop is None:
         message = f"type `{binding.type_name}` has no property `{match.name}`"
-        context.error("T2", message, match.span, suggest(match.name, node_type.properties))
-        return None
+        hint = suggest(match.name, node_type.properties)
+        raise context.refuse("T2", message, match.span, hint)
     type_ = prop.type
     if type_.is_blob or type_.is_vector:
         kind = "Blob" if type_.is_blob else "Vector"
-        context.error("T3", f"{kind} property {label} cannot be matched", match.span)
-        return None
+        raise context.refuse("T3", f"{kind} property {label} cannot be matched", match.span)
     if isinstance(match.value, ast.VariableExpr) and match.value.name not in context.params:
         message = f"`${match.value.name}` is not a declared parameter"
         hint = suggest(match.value.name, context.params, "${}")
-        context.error("T25", message, match.value.span, hint)
-        return None
-    value = Inference(context, VariableScope()).expr(match.value)
-    if value is None or not _value_fits(context, value, type_, label, match.value.span):
-        return None
+        raise context.refuse("T25", message, match.value.span, hint)
+    (value,) = Inference(context, VariableScope()).exprs(match.value)
+    _check_value(context, value, type_, label, match.value.span)
     column = typed.Column(binding.variable, match.name, type_)
     if type_.is_list:
         return typed.Membership(value, column)
     return typed.Compare(typed.Relation.EQ, column, value)
 
 
-def _value_fits(
+def _check_value(
     context: Context, value: typed.TypedExpr, type_: PropType, label: str, span: Span
-) -> bool:
+) -> None:
     """A literal must fit (T3), a parameter or ``now()`` must be comparable (T7)."""
-    if isinstance(value, typed.Constant):
-        if type_.is_list and value.value is not None and value.type.is_list:
-            message = f"list equality is not supported for property {label}"
-            context.error("T3", message, span, "use a scalar value to match list membership")
-            return False
-        return fits(context, value, type_.element, label, span)
-    if type_.is_list and value.type.is_list:
+    is_literal = isinstance(value, typed.Constant)
+    if type_.is_list and value.type.is_list and not is_null(value):
         message = f"list equality is not supported for property {label}"
-        context.error("T7", message, span, "use a scalar parameter to match list membership")
-        return False
-    if comparable(value.type, type_.element):
-        return True
-    context.error("T7", f"cannot compare {value.type} with {type_} for property {label}", span)
-    return False
+        hint = f"use a scalar {'value' if is_literal else 'parameter'} to match list membership"
+        raise context.refuse("T3" if is_literal else "T7", message, span, hint)
+    if isinstance(value, typed.Constant):
+        check_fits(context, value, type_.element, label, span)
+    elif not comparable(value.type, type_.element):
+        message = f"cannot compare {value.type} with {type_} for property {label}"
+        raise context.refuse("T7", message, span)
 
 
 # -- traversals -------------------------------------------------------------------------------
@@ -164,7 +157,7 @@ def _hops(
     hops: dict[int, Hop] = {}
     for position in sweep_order(ends, bound):
         clause = written[position]
-        hop = _hop(context, scope, clause, *ends[position])
+        hop = context.attempt(_hop, context, scope, clause, *ends[position])
         if hop is not None:
             hops[position] = hop
         else:
@@ -174,26 +167,20 @@ def _hops(
 
 def _hop(
     context: Context, scope: VariableScope, clause: ast.TraversalClause, src: str, dst: str
-) -> Hop | None:
-    edge = _edge_type(context, clause)
+) -> Hop:
     _check_hops(context, clause)
-    if edge is None:
-        return None
+    edge = _edge_type(context, clause)
     if clause.undirected and edge.from_type != edge.to_type:
         message = f"`<{clause.edge}>` needs an edge between nodes of one type"
-        shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}` is not"
-        context.error("T22", f"{message}, {shape}", clause.edge_span, "leave `<` and `>` out")
-        return None
+        message += f", `{edge.name}: {edge.from_type} -> {edge.to_type}` is not"
+        raise context.refuse("T22", message, clause.edge_span, "leave `<` and `>` out")
     direction = _orient(context, scope, clause, edge, src, dst)
-    if direction is None:
-        return None
     if clause.undirected:
         direction = Direction.BOTH
     src_type, dst_type = edge.from_type, edge.to_type
     if direction is Direction.IN:
         src_type, dst_type = dst_type, src_type
-    if not _bind_edge(context, scope, clause, edge):
-        return None
+    _bind_edge(context, scope, clause, edge)
     return Hop(
         src,
         dst,
@@ -208,14 +195,14 @@ def _hop(
     )
 
 
-def _edge_type(context: Context, clause: ast.TraversalClause) -> EdgeType | None:
+def _edge_type(context: Context, clause: ast.TraversalClause) -> EdgeType:
     edge = context.catalog.edge(clause.edge)
     if edge is None:
         words = [edge_word(name) for name in context.catalog.edge_types]
         hint = suggest(clause.edge, words)
         if clause.edge in ("in", "contains", "starts_with"):
             hint = f"to compare, write a property on the left: `${clause.src}.property …`"
-        context.error("T4", f"unknown edge type `{clause.edge}`", clause.edge_span, hint)
+        raise context.refuse("T4", f"unknown edge type `{clause.edge}`", clause.edge_span, hint)
     return edge
 
 
@@ -238,43 +225,42 @@ def _orient(
     edge: EdgeType,
     src: str,
     dst: str,
-) -> Direction | None:
+) -> Direction:
     """The direction from the types that are known, left side first."""
     left, right = scope.get(src), scope.get(dst)
     for name, bound in ((src, left), (dst, right)):
         if bound is not None and bound.kind is _EDGE:
             message = f"`${name}` is bound to an edge and cannot be the end of a traversal"
-            context.error("T23", message, clause.span)
-            return None
+            raise context.refuse("T23", message, clause.span)
     if left is not None:
         if left.type_name == edge.from_type:
             direction = Direction.OUT
         elif left.type_name == edge.to_type:
             direction = Direction.IN
         else:
-            _not_an_endpoint(context, clause, src, left, edge)
-            return None
+            raise _not_an_endpoint(context, clause, src, left, edge)
     elif right is not None and right.type_name != edge.to_type:
         if right.type_name != edge.from_type:
-            _not_an_endpoint(context, clause, dst, right, edge)
-            return None
+            raise _not_an_endpoint(context, clause, dst, right, edge)
         direction = Direction.IN
     else:
         direction = Direction.OUT
     ends = (edge.from_type, edge.to_type)
     left_type, right_type = ends if direction is Direction.OUT else ends[::-1]
-    ok = True
+    before = context.error_count
     for name, type_name in ((src, left_type), (dst, right_type)):
-        ok = _bind_end(context, scope, clause, edge, name, type_name) and ok
-    return direction if ok else None
+        _bind_end(context, scope, clause, edge, name, type_name)
+    if context.error_count > before:
+        raise Invalid
+    return direction
 
 
 def _not_an_endpoint(
     context: Context, clause: ast.TraversalClause, name: str, bound: BoundVariable, edge: EdgeType
-) -> None:
+) -> Invalid:
     shape = f"`{edge.name}: {edge.from_type} -> {edge.to_type}`"
     message = f"variable `${name}` is a `{bound.type_name}`, which is not an end of {shape}"
-    context.error("T5", message, clause.span)
+    return context.refuse("T5", message, clause.span)
 
 
 def _bind_end(
@@ -284,39 +270,32 @@ def _bind_end(
     edge: EdgeType,
     name: str,
     type_name: str,
-) -> bool:
+) -> None:
     bound = scope.get(name)
     if bound is None:
         scope.bound[name] = BoundVariable(_NODE, type_name, clause.span)
-        return True
-    if bound.type_name == type_name:
-        return True
-    message = f"variable `${name}` is a `{bound.type_name}`, but `{edge.name}` expects"
-    context.error("T5", f"{message} `{type_name}` there", clause.span)
-    return False
+    elif bound.type_name != type_name:
+        message = f"variable `${name}` is a `{bound.type_name}`, but `{edge.name}` expects"
+        context.error("T5", f"{message} `{type_name}` there", clause.span)
 
 
 def _bind_edge(
     context: Context, scope: VariableScope, clause: ast.TraversalClause, edge: EdgeType
-) -> bool:
+) -> None:
     variable = clause.edge_variable
     if variable is None:
-        return True
+        return
     if variable == ast.ANONYMOUS:
         message, hint = "an edge binding needs a name", "leave the binding out: `$a edge $b`"
-        context.error("T23", message, clause.span, hint)
-        return False
+        raise context.refuse("T23", message, clause.span, hint)
     if (clause.hops.min, clause.hops.max) != (1, 1):
         message = f"`${variable}` binds one edge, so the traversal must have one hop"
-        context.error("T23", message, clause.span)
-        return False
+        raise context.refuse("T23", message, clause.span)
     bound = scope.get(variable)
     if bound is not None:
         message = f"variable `${variable}` is already bound to `{bound.type_name}`"
-        context.error("T23", f"{message} and cannot bind an edge", clause.span)
-        return False
+        raise context.refuse("T23", f"{message} and cannot bind an edge", clause.span)
     scope.bound[variable] = BoundVariable(_EDGE, edge.name, clause.span)
-    return True
 
 
 # -- conditions and negation ------------------------------------------------------------------
@@ -356,13 +335,9 @@ def _mentioned(clauses: tuple[ast.Clause, ...]) -> list[str]:
         elif isinstance(clause, ast.BindingClause):
             names.append(clause.variable)
         elif isinstance(clause, ast.FilterClause):
-            names += _expression_variables(clause.condition)
+            for part in ast.walk(clause.condition):
+                if isinstance(part, ast.VariableExpr):
+                    names.append(part.name)
+                elif isinstance(part, ast.PropertyExpr):
+                    names.append(part.variable)
     return list(dict.fromkeys(names))
-
-
-def _expression_variables(node: ast.Expr) -> list[str]:
-    return [
-        part.name if isinstance(part, ast.VariableExpr) else part.variable
-        for part in ast.walk(node)
-        if isinstance(part, ast.VariableExpr | ast.PropertyExpr)
-    ]

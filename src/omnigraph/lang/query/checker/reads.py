@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.lang.closest import suggest
 from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checked import CheckedRead, OutputColumn, SortKey
-from omnigraph.lang.query.checker.context import Context, VariableScope
+from omnigraph.lang.query.checker.context import Context, Invalid, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.patterns import check_pattern
 
@@ -16,7 +16,11 @@ def check_read(context: Context, query: ast.Query, body: ast.ReadBody) -> Checke
     """Check a read; the result is only of use when no error was reported."""
     scope = VariableScope()
     pattern = check_pattern(context, scope, body.clauses)
-    columns = _columns(context, scope, body)
+    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
+    columns = [
+        context.attempt(_column, context, scope, projection, grouped)
+        for projection in body.projections
+    ]
     order = _order(context, scope, body, columns)
     _warn_same_names(context, body, columns)
     return CheckedRead(
@@ -34,36 +38,20 @@ def check_read(context: Context, query: ast.Query, body: ast.ReadBody) -> Checke
 # -- columns ----------------------------------------------------------------------------------
 
 
-def _columns(
-    context: Context, scope: VariableScope, body: ast.ReadBody
-) -> list[OutputColumn | None]:
-    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
-    return [_column(context, scope, projection, grouped) for projection in body.projections]
-
-
 def _column(
     context: Context, scope: VariableScope, projection: ast.Projection, grouped: bool
-) -> OutputColumn | None:
-    node = projection.expr
+) -> OutputColumn:
+    node, span = projection.expr, projection.span
     at = Inference(context, scope, aggregates=isinstance(node, ast.AggregateExpr))
-    expr = at.expr(node)
-    if expr is None:
-        return None
+    (expr,) = at.exprs(node)
     if expr.type.is_blob:
-        context.error("T24", "a Blob cannot be read as a value", projection.span)
-        return None
+        raise context.refuse("T24", "a Blob cannot be read as a value", span)
     if grouped and not isinstance(node, ast.AggregateExpr | ast.PropertyExpr | ast.VariableExpr):
-        context.error(
-            "T9",
-            "beside an aggregate only properties and variables can be returned",
-            projection.span,
-        )
-        return None
+        message = "beside an aggregate only properties and variables can be returned"
+        raise context.refuse("T9", message, span)
     name = projection.alias or _default_name(expr)
     if name is None:
-        message = "this projection needs a name"
-        context.error("T32", message, projection.span, "add `as name`")
-        return None
+        raise context.refuse("T32", "this projection needs a name", span, "add `as name`")
     return OutputColumn(name, expr)
 
 
@@ -109,85 +97,82 @@ def _order(
 ) -> tuple[SortKey, ...]:
     valid = [column for column in columns if column is not None]
     complete = len(valid) == len(columns)
-    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
     by_column = any(isinstance(entry.expr, ast.NameExpr) for entry in body.order)
     keys: list[tuple[SortKey, ast.Ordering]] = []
-    for position, entry in enumerate(body.order):
-        key = _sort_key(context, scope, entry, valid, complete)
-        if key is None:
-            continue
-        if isinstance(key.expr, typed.Score):
-            # Beside a column, `nearest` is always refused (T18).
-            refused = isinstance(key.expr, typed.Nearest) and by_column
-            if not refused and not _leads(context, entry, position, grouped):
-                continue
-            if body.distinct and not _returned(context, entry, key.expr, valid, complete):
-                continue
-        elif not isinstance(key.expr, typed.Output) and (grouped or body.distinct):
-            output = _returned(context, entry, key.expr, valid, complete)
-            if output is None:
-                continue
-            key = SortKey(output, entry.descending)
-        keys.append((key, entry))
+    for entry in body.order:
+        expr = context.attempt(_sort_expr, context, scope, body, entry, valid, complete)
+        if expr is not None:
+            keys.append((SortKey(expr, entry.descending), entry))
     _check_search_order(context, body, keys, valid, by_column)
     return tuple(key for key, _ in keys)
 
 
-def _sort_key(
+def _sort_expr(
     context: Context,
     scope: VariableScope,
+    body: ast.ReadBody,
     entry: ast.Ordering,
     columns: list[OutputColumn],
     complete: bool,
-) -> SortKey | None:
+) -> typed.TypedExpr:
+    if isinstance(entry.expr, ast.NameExpr):
+        return _column_named(context, entry, entry.expr, columns, complete)
+    expr = _property_or_search(context, scope, entry)
+    grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
+    if isinstance(expr, typed.Score):
+        # Beside a column, `nearest` is always refused (T18).
+        by_column = any(isinstance(other.expr, ast.NameExpr) for other in body.order)
+        if not (isinstance(expr, typed.Nearest) and by_column):
+            _check_leading(context, entry, is_first=entry is body.order[0], grouped=grouped)
+        if body.distinct:
+            _returned(context, entry, expr, columns, complete)
+    elif grouped or body.distinct:
+        return _returned(context, entry, expr, columns, complete)
+    return expr
+
+
+def _column_named(
+    context: Context,
+    entry: ast.Ordering,
+    node: ast.NameExpr,
+    columns: list[OutputColumn],
+    complete: bool,
+) -> typed.Output:
+    for position, column in enumerate(columns):
+        if column.name == node.name:
+            if not column.expr.type.is_plain:
+                raise context.refuse("T29", f"cannot order by {column.expr.type}", entry.span)
+            return typed.Output(column.name, position, column.expr.type)
+    if not complete:
+        raise Invalid
+    names = [f"${c.name}" if "." in c.name else c.name for c in columns]
+    message = f"`{node.name}` is not a column of the result"
+    raise context.refuse("T29", message, node.span, suggest(node.name, names))
+
+
+def _property_or_search(
+    context: Context, scope: VariableScope, entry: ast.Ordering
+) -> typed.TypedExpr:
     node = entry.expr
-    if isinstance(node, ast.NameExpr):
-        for position, column in enumerate(columns):
-            if column.name == node.name:
-                return _by_column(context, entry, column, position)
-        if complete:
-            names = [f"${c.name}" if "." in c.name else c.name for c in columns]
-            message = f"`{node.name}` is not a column of the result"
-            context.error("T29", message, node.span, suggest(node.name, names))
-        return None
     is_rank = isinstance(node, ast.CallExpr) and node.function in ("nearest", "bm25", "rrf")
     if not isinstance(node, ast.PropertyExpr) and not is_rank:
-        context.error(
-            "T29",
-            "unsupported ordering expression",
-            entry.span,
-            "order by a property, a column of the result or a search",
-        )
-        return None
-    expr = Inference(context, scope).expr(node)
-    if expr is None:
-        return None
+        message = "unsupported ordering expression"
+        hint = "order by a property, a column of the result or a search"
+        raise context.refuse("T29", message, entry.span, hint)
+    (expr,) = Inference(context, scope).exprs(node)
     if not isinstance(expr, typed.Score) and not expr.type.is_plain:
-        context.error("T29", f"cannot order by {expr.type}", node.span)
-        return None
-    return SortKey(expr, entry.descending)
+        raise context.refuse("T29", f"cannot order by {expr.type}", node.span)
+    return expr
 
 
-def _by_column(
-    context: Context, entry: ast.Ordering, column: OutputColumn, position: int
-) -> SortKey | None:
-    if not column.expr.type.is_plain:
-        context.error("T29", f"cannot order by {column.expr.type}", entry.span)
-        return None
-    output = typed.Output(column.name, position, column.expr.type)
-    return SortKey(output, entry.descending)
-
-
-def _leads(context: Context, entry: ast.Ordering, position: int, grouped: bool) -> bool:
-    if position:
+def _check_leading(context: Context, entry: ast.Ordering, *, is_first: bool, grouped: bool) -> None:
+    if not is_first:
         message = "a search must be the first entry of `order`"
-        context.error("T29", message, entry.span)
-        return False
+        raise context.refuse("T29", message, entry.span)
     if grouped:
         message = "a search cannot order groups"
-        context.error("T29", message, entry.span, "return the score and order by its column")
-        return False
-    return True
+        hint = "return the score and order by its column"
+        raise context.refuse("T29", message, entry.span, hint)
 
 
 def _returned(
@@ -196,15 +181,15 @@ def _returned(
     expr: typed.TypedExpr,
     columns: list[OutputColumn],
     complete: bool,
-) -> typed.Output | None:
+) -> typed.Output:
     """Groups and distinct rows can only be ordered by what is returned."""
     for position, column in enumerate(columns):
         if column.expr == expr:
             return typed.Output(column.name, position, expr.type)
-    if complete:
-        message = "groups and distinct rows can only be ordered by returned columns"
-        context.error("T31", message, entry.span, "return this property too")
-    return None
+    if not complete:
+        raise Invalid
+    message = "groups and distinct rows can only be ordered by returned columns"
+    raise context.refuse("T31", message, entry.span, "return this property too")
 
 
 def _check_search_order(
