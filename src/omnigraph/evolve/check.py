@@ -172,12 +172,9 @@ def _rules(change: TypeChange) -> _Rules:
             unique=unique,
             ranges=tuple(rule for rule in rules if isinstance(rule, RangeConstraint)),
             checks=tuple(rule for rule in rules if isinstance(rule, CheckConstraint)),
-            _arrow=[],
         )
     else:
-        kind = replace(
-            change.new, properties=MappingProxyType(properties), unique=unique, _arrow=[]
-        )
+        kind = replace(change.new, properties=MappingProxyType(properties), unique=unique)
     counts = any(isinstance(step, ChangeCardinality) for step in steps)
     return _Rules(kind, required, key, counts and _is_bounded(change.new))
 
